@@ -1,0 +1,151 @@
+"""Who sits in a role for the length of one episode.
+
+`ModelAgent` keeps its role's conversation with its ids; `look` makes the prompt, `sample` draws a reply without
+remembering it (so that K candidates can be drawn), `commit` makes one reply part of the history. `BotAgent` has
+the same face. A turn's keys are stamped here, at the moment it is sampled.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from interplay.agents.bots import Bot
+from interplay.agents.render import Prompt, Renderer, Said
+from interplay.engines.engine import Engine, Request, Sampling
+from interplay.envs import Env
+from interplay.types import Keys, Message, Observation, Role, Status, Stop, Task, Turn, seed_of
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Where in the run a turn is sampled: all its randomness and its keys derive from this."""
+
+    seed: int
+    task: Task
+    replica: int
+    episode: str
+    decision: int
+    path: tuple[int, ...] = ()  # (decision, candidate, playout) of every fork above this line of play
+    candidate: int = 0
+
+    @property
+    def playout(self) -> int | None:
+        return self.path[-1] if self.path else None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an agent is about to answer."""
+
+    observation: Observation
+    prompt: Prompt | None = None
+    messages: tuple[Message, ...] = ()
+
+
+class Agent(Protocol):
+    policy: str
+    trainable: bool
+
+    def look(self, observation: Observation) -> View: ...
+    async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn: ...
+    def commit(self, view: View, turn: Turn) -> None: ...
+    def fork(self) -> Agent: ...
+
+
+@dataclass(slots=True)
+class ModelAgent:
+    role: Role
+    policy: str
+    trainable: bool
+    engine: Engine
+    renderer: Renderer
+    sampling: Sampling
+    history: tuple[Message, ...] = ()
+    said: Said | None = None
+    parent: str | None = None
+
+    def look(self, observation: Observation) -> View:
+        keep = not observation.fresh
+        messages = (self.history if keep else ()) + observation.messages
+        return View(observation, self.renderer.prompt(messages, self.said if keep else None), messages)
+
+    async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
+        prompt = view.prompt
+        assert prompt is not None
+        key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
+        began = time.monotonic()
+        completion = await self.engine.generate(Request(key, prompt.ids, seed_of(*key), self.sampling))
+        text, _ = self.renderer.decode(completion.tokens)
+        return replace(
+            _blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent),
+            version=completion.version,
+            prompt=prompt.ids,
+            action=completion.tokens,
+            logprobs=completion.logprobs,
+            temperature=self.sampling.temperature,
+            status=Status.LENGTH if completion.stop is Stop.LENGTH else Status.OK,
+            merged=prompt.merged,
+            seconds=time.monotonic() - began,
+        )
+
+    def commit(self, view: View, turn: Turn) -> None:
+        assert view.prompt is not None
+        reply, ended = self.renderer.decode(turn.action)
+        self.history = (*view.messages, Message("assistant", reply))
+        self.said = Said(view.prompt, turn.action, reply, ended)
+        self.parent = turn.id
+
+    def fork(self) -> ModelAgent:
+        return copy.copy(self)  # its state is immutable values
+
+
+@dataclass(slots=True)
+class BotAgent:
+    role: Role
+    policy: str
+    bot: Bot
+    trainable: bool = False
+    parent: str | None = None
+
+    def look(self, observation: Observation) -> View:
+        return View(observation)
+
+    async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
+        key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
+        text = self.bot.act(env, self.role, random.Random(seed_of(*key)))
+        return _blank(self.role, self.policy, view.observation, stamp, "", text, self.parent)
+
+    def commit(self, view: View, turn: Turn) -> None:
+        self.parent = turn.id
+
+    def fork(self) -> BotAgent:
+        return copy.copy(self)
+
+
+def _blank(
+    role: Role, policy: str, observation: Observation, stamp: Stamp, digest: str, text: str, parent: str | None
+) -> Turn:
+    keys = Keys(
+        stamp.task.id, stamp.replica, stamp.episode, stamp.decision, role, observation.phase, tool="", prompt=digest
+    )
+    path = "".join(f".{p}" for p in stamp.path)
+    return Turn(
+        id=f"{stamp.episode}{path}/{stamp.decision}{role}{stamp.candidate}",
+        parent=parent,
+        role=role,
+        decision=stamp.decision,
+        keys=keys,
+        policy=policy,
+        version=0,
+        prompt=(),
+        action=(),
+        logprobs=(),
+        text=text,
+        candidate=stamp.candidate,
+        playout=stamp.playout,
+        messages=observation.messages,
+    )

@@ -1,0 +1,105 @@
+"""Messages to prompt ids, with the model's own chat template; every token is made once.
+
+The next turn's prompt keeps the ids of the one it extends: only the text that the template adds after it is
+tokenised. Where a template rewrites what came before (strips old reasoning, trims a reply), the ids cannot be
+kept; a new segment begins, and the caller sees `merged = False`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from interplay.errors import ModelError
+from interplay.types import Message
+
+_CACHE_LIMIT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`text` is exactly what the template gave; `merged` says that `ids` extend the previous turn's."""
+
+    ids: tuple[int, ...]
+    text: str
+    digest: str
+    merged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A prompt and the reply that was sampled from it: what the next prompt may extend."""
+
+    prompt: Prompt
+    action: tuple[int, ...]
+    reply: str
+    ended: bool  # the reply closed its own turn; otherwise the template will close it
+
+
+class Renderer:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> None:
+        self.tokenizer = tokenizer
+        self.stop_ids = frozenset(stop_ids)
+        self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
+        self._fresh: dict[tuple[Message, ...], Prompt] = {}
+
+    def prompt(self, messages: tuple[Message, ...], before: Said | None = None) -> Prompt:
+        """The ids for `messages`; `before` is the turn that they continue, its reply being among them."""
+        if before is None:
+            return self._whole(messages)
+        text = self._template(messages)
+        old = before.prompt.text + before.reply
+        if not text.startswith(old):
+            return self._whole(messages)
+        rest = text[len(old) :]
+        if before.ended:
+            ending = next((t for t in self._stop_texts if rest.startswith(t)), None)
+            if ending is None:
+                return self._whole(messages)
+            rest = rest[len(ending) :]
+        ids = before.prompt.ids + before.action + self._encode(rest)
+        return Prompt(ids, text, _digest(ids), merged=True)
+
+    def decode(self, action: Sequence[int]) -> tuple[str, bool]:
+        """The reply's text without its end token, and whether it had one."""
+        ended = bool(action) and action[-1] in self.stop_ids
+        ids = list(action[:-1] if ended else action)
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)), ended
+
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """A scripted reply as this model would have to say it: for imitation only, never for sampled text."""
+        end = self.tokenizer.eos_token_id
+        if end is None:
+            raise ModelError("the tokenizer has no eos token; imitation needs one to end a reply.")
+        return (*self._encode(text), int(end))
+
+    def _whole(self, messages: tuple[Message, ...]) -> Prompt:
+        cached = self._fresh.get(messages)
+        if cached is None:
+            text = self._template(messages)
+            ids = self._encode(text)
+            cached = Prompt(ids, text, _digest(ids))
+            if len(self._fresh) >= _CACHE_LIMIT:
+                self._fresh.clear()
+            self._fresh[messages] = cached
+        return cached
+
+    def _template(self, messages: tuple[Message, ...]) -> str:
+        chat = [{"role": m.role, "content": m.content} for m in messages]
+        try:
+            text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # templates are programs of the model's author: jinja raises what it likes
+            raise ModelError(f"the model's chat template refused the messages: {error}") from error
+        return str(text)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        if not text:
+            return ()
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _digest(ids: tuple[int, ...]) -> str:
+    return hashlib.blake2b(repr(ids).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,56 @@
+"""RAE: REINFORCE with a running baseline per environment and role (SPIRAL, 2506.24119, sec. 3.3).
+
+A = R − b(env, role), b ← d·b + (1 − d)·R, the baseline read *before* it is updated. In self-play of a zero-sum game
+a group's mean is 0 whatever the policy does; this baseline keeps what each seat is worth (the first mover's edge).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from interplay.algorithms import credit
+from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
+from interplay.config import RewardSection
+from interplay.types import Episode
+
+
+class Settings(LossSettings):
+    decay: float = Field(0.95, ge=0, lt=1, description="of the running baseline")
+    replicas: int = Field(1, ge=1, description="episodes per task")
+
+
+@register("rae")
+class RAE(Algorithm):
+    Settings = Settings
+    settings: Settings
+
+    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
+        super().__init__(settings, reward)
+        self.baselines: dict[str, float] = {}
+
+    @property
+    def plan(self) -> Independent:
+        return Independent(self.settings.replicas)
+
+    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        env_of = {e.id: e.task.env for e in episodes}
+        played = [line for line in credit.lines(episodes) if line]
+        decay = self.settings.decay
+        for line in played:
+            key = f"{env_of[line[0].keys.episode]}/{line[0].role}"
+            value = credit.returns(line, self.reward)
+            baseline = self.baselines.get(key, 0.0)
+            for turn, ahead in zip(line, value, strict=True):
+                turn.advantage = ahead - baseline
+            self.baselines[key] = decay * baseline + (1 - decay) * value[0]
+        metrics = {f"credit/baseline/{key}": value for key, value in sorted(self.baselines.items())}
+        return {**metrics, **credit.summary(t for line in played for t in line)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"baselines": dict(self.baselines)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.baselines = dict(state["baselines"])

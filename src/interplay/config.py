@@ -1,0 +1,273 @@
+"""The recipe: strict pydantic models over TOML plus `a.b=c` overrides. No torch.
+
+Every mistake becomes one sentence that names the key, what was expected and the nearest known name.
+Two sections carry keys of their own, checked by whoever owns them: `[env]` (the environment's `Options`)
+and `[algorithm]` (the algorithm's `Settings`); see `rollout/resolve.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from interplay.errors import ConfigError, did_you_mean
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Section(BaseModel):
+    """A part of the recipe: unknown keys and wrong types are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Open(BaseModel):
+    """A part whose extra keys belong to the environment or algorithm it names."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class PolicySection(Section):
+    """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file)."""
+
+    base: str
+    trainable: bool = True
+    lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
+
+
+class RewardSection(Section):
+    """How credit mixes the three levels; `weights` are per component name."""
+
+    process: float = 1.0
+    agent: float = 1.0
+    team: float = 1.0
+    gamma: float = Field(1.0, ge=0, le=1, description="discount from one turn of a role to its next")
+    weights: dict[str, float] = {}
+
+
+class SamplingSection(Section):
+    """How trainable seats sample during training."""
+
+    temperature: float = Field(1.0, gt=0)
+    max_tokens: int = Field(64, ge=1, description="limit of one reply")
+
+
+class RolloutSection(Section):
+    """Episodes in bulk."""
+
+    tasks: int = Field(16, ge=1, description="tasks per training step")
+    concurrency: int = Field(1024, ge=1, description="episodes in flight at once")
+    max_episode_tokens: int = Field(
+        100_000, ge=1, description="sampled tokens after which an episode is truncated"
+    )
+    max_episode_seconds: float = Field(600.0, gt=0, description="wall-clock limit; past it the episode is an error")
+
+
+class TrainSection(Section):
+    """Gradients."""
+
+    steps: int = Field(100, ge=0)
+    lr: float = Field(1e-6, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = Field(0, ge=0)
+    final_lr: float = Field(0.1, ge=0, le=1, description="share of lr that the schedule ends at")
+    weight_decay: float = Field(0.0, ge=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    grad_clip: float = Field(1.0, gt=0)
+    epochs: int = Field(1, ge=1)
+    minibatches: int = Field(1, ge=1)
+    micro_batch_tokens: int = Field(16_384, ge=1, description="padded tokens in one forward pass")
+    gap_warn: float = Field(1e-4, gt=0, description="largest engine-learner log-prob gap before a warning")
+    gap_stop: float = Field(1e-2, gt=0, description="engine-learner log-prob gap that stops the run")
+
+
+class WarmstartSection(Section):
+    """A short imitation of a bot before reinforcement learning begins."""
+
+    bot: str
+    episodes: int = Field(500, ge=1)
+    epochs: int = Field(1, ge=1)
+    lr: float = Field(1e-3, gt=0)
+    batch: int = Field(256, ge=1, description="turns per gradient step")
+
+
+class EvalSection(Section):
+    """Measured before and after training, and in short form while it runs; both seats, always without masking."""
+
+    opponents: list[str] = ["bot:random"]
+    games: int = Field(500, ge=1, description="games per seat before and after training")
+    every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
+    short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
+    temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")
+    before: bool = True
+    after: bool = True
+
+
+class CheckpointSection(Section):
+    every: int = Field(1, ge=1, description="steps between checkpoints; a kill loses at most that many")
+    keep: int = Field(2, ge=1, description="how many of the latest are kept")
+
+
+class RecordSection(Section):
+    playouts: bool = Field(False, description="also record the turns that only estimated a candidate's return")
+    episodes_per_step: int = Field(16, ge=0, description="episodes per step written to episodes.jsonl and the logs")
+    tensorboard: Literal["auto", "on", "off"] = Field("auto", description="auto: where it is installed")
+
+
+class Recipe(Section):
+    """Everything a run is made from."""
+
+    name: str
+    seed: int = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    env: Open
+    policies: dict[str, PolicySection]
+    seats: str | dict[str, str]
+    algorithm: Open
+    reward: RewardSection = RewardSection()
+    sampling: SamplingSection = SamplingSection()
+    rollout: RolloutSection = RolloutSection()
+    train: TrainSection = TrainSection()
+    warmstart: WarmstartSection | None = None
+    eval: EvalSection = EvalSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    records: RecordSection = RecordSection()
+
+    @model_validator(mode="after")
+    def _seats_name_policies(self) -> Recipe:
+        seats = {"*": self.seats} if isinstance(self.seats, str) else self.seats
+        if not self.policies:
+            raise ConfigError("policies is empty; expected at least one, for example [policies.player] base = \"tiny\".")
+        if not seats:
+            raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
+        for role, name in seats.items():
+            key = "seats" if role == "*" else f"seats.{role}"
+            if not name.startswith("bot:") and name not in self.policies:
+                raise ConfigError(
+                    f"{key} names policy '{name}', which is not in [policies]; {did_you_mean(name, self.policies)}"
+                )
+        for name in self.policies:
+            if name not in seats.values() and name not in self.eval.opponents:
+                raise ConfigError(
+                    f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
+                    f"seats hold: {', '.join(sorted(set(seats.values())))}."
+                )
+        return self
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file and apply `a.b=c` overrides."""
+    file = Path(path)
+    if not file.is_file():
+        near = [str(p) for p in sorted(Path("recipes").glob("*/*.toml"))]
+        raise ConfigError(f"recipe '{path}' does not exist; expected a TOML file, {did_you_mean(str(path), near)}")
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"recipe '{path}' is not valid TOML: {error}.") from None
+    return parse(data, overrides)
+
+
+def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    tree: dict[str, Any] = json.loads(json.dumps(data))  # a private copy; TOML dates have no place in a recipe
+    for text in overrides:
+        _override(tree, text)
+    return validate(Recipe, tree)
+
+
+def _override(tree: dict[str, Any], text: str) -> None:
+    key, eq, raw = text.partition("=")
+    if not eq or not key.strip():
+        raise ConfigError(f"override '{text}' has no key and value; expected a.b=c, for example train.steps=10.")
+    try:
+        value = tomllib.loads(f"v = {raw}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()  # bare words are strings: policies.player.base=tiny
+    *path, last = key.strip().split(".")
+    node = tree
+    for i, part in enumerate(path):
+        child = node.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"override '{text}' goes below {'.'.join(path[: i + 1])}, which is not a table.")
+        node = child
+    node[last] = value
+
+
+def validate(model: type[M], data: Mapping[str, Any], prefix: str = "") -> M:
+    """`model` from `data`, any mistake as one `ConfigError` sentence with keys under `prefix`."""
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        raise ConfigError(_sentence(model, error, prefix)) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
+    # An unknown key explains more than the missing key it was meant to be.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    loc = [str(p) for p in first["loc"]]
+    key = ".".join(([prefix] if prefix else []) + loc)
+    kind, given = first["type"], first.get("input")
+    if kind == "extra_forbidden":
+        owner = _model_at(model, loc[:-1])
+        where = ".".join(([prefix] if prefix else []) + loc[:-1])
+        known = owner.model_fields if owner else {}
+        return f"unknown key '{loc[-1]}' in {'[' + where + ']' if where else 'the recipe'}; {did_you_mean(loc[-1], known)}"
+    if kind == "missing":
+        return f"{key} is missing; expected {_expected(model, loc)}."
+    bound = first["msg"].removeprefix("Input should be") if kind.startswith(("greater", "less")) else ""
+    return f"{key} is {given!r}; expected {_expected(model, loc)}{bound}."
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[str]) -> type[BaseModel] | None:
+    current: Any = model
+    for part in loc:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            info = current.model_fields.get(part)
+            if info is None:
+                return None
+            current = _unwrap(info.annotation)
+        elif typing.get_origin(current) is dict:
+            current = _unwrap(typing.get_args(current)[1])
+        else:
+            return None
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+
+
+def _unwrap(annotation: Any) -> Any:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return next(a for a in typing.get_args(annotation) if a is not type(None))
+    return annotation
+
+
+def _expected(model: type[BaseModel], loc: Sequence[str]) -> str:
+    owner = _model_at(model, loc[:-1])
+    info = owner.model_fields.get(loc[-1]) if owner and loc else None
+    if info is None:
+        return "a value of the right type"
+    annotation = _unwrap(info.annotation)
+    if typing.get_origin(annotation) is Literal:
+        text = "one of " + ", ".join(repr(a) for a in typing.get_args(annotation))
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        text = "a table"
+    elif typing.get_origin(annotation) is dict:
+        text = "a table"
+    else:
+        text = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}.get(
+            annotation, str(annotation)
+        )
+    return text

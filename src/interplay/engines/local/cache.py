@@ -1,0 +1,83 @@
+"""Which block of the key-value cache belongs to whom.
+
+Blocks are counted by reference. A full block is findable by the hash of everything up to its end, so that a
+later prompt with the same beginning reuses it, also after its owner is done, until the space is needed.
+Block 0 is scratch space for padding and never handed out. Pure bookkeeping: no tensors here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+
+class BlockCache:
+    def __init__(self, blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.total = blocks - 1
+        self._refs = [0] * blocks
+        self._free: OrderedDict[int, None] = OrderedDict((b, None) for b in range(1, blocks))  # oldest first
+        self._by_hash: dict[int, int] = {}
+        self._hash_of: dict[int, int] = {}
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)
+
+    def allocate(self, count: int) -> list[int]:
+        """`count` fresh blocks with one reference each; the caller has checked `free`."""
+        out = []
+        for _ in range(count):
+            block, _ = self._free.popitem(last=False)
+            self._forget(block)
+            self._refs[block] = 1
+            out.append(block)
+        return out
+
+    def retain(self, blocks: Sequence[int]) -> None:
+        for b in blocks:
+            self._refs[b] += 1
+            self._free.pop(b, None)
+
+    def release(self, blocks: Sequence[int]) -> None:
+        for b in reversed(blocks):  # so that a sequence's tail is overwritten before its beginning
+            self._refs[b] -= 1
+            if self._refs[b] == 0:
+                self._free[b] = None
+
+    def match(self, ids: Sequence[int]) -> list[int]:
+        """The longest run of cached full blocks that `ids` begins with (no reference is taken)."""
+        found: list[int] = []
+        for h in self._hashes(ids):
+            block = self._by_hash.get(h)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def remember(self, ids: Sequence[int], blocks: Sequence[int]) -> None:
+        """Make the full blocks of a sequence findable; the first block known for a content stays."""
+        for h, block in zip(self._hashes(ids), blocks, strict=False):
+            if h not in self._by_hash and block not in self._hash_of:
+                self._by_hash[h] = block
+                self._hash_of[block] = h
+
+    def flush(self) -> None:
+        """Nothing cached may be reused: the weights changed. Blocks in use stay in use."""
+        self._by_hash.clear()
+        self._hash_of.clear()
+
+    def _forget(self, block: int) -> None:
+        h = self._hash_of.pop(block, None)
+        if h is not None:
+            del self._by_hash[h]
+
+    def _hashes(self, ids: Sequence[int]) -> list[int]:
+        size, chain, out = self.block_size, 0, []
+        for end in range(size, len(ids) + 1, size):
+            chain = hash((chain, tuple(ids[end - size : end])))
+            out.append(chain)
+        return out

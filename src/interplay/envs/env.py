@@ -1,0 +1,125 @@
+"""The environment contract, and the registry of environments by name.
+
+An `Env` is single-use: made from a `Task`, played to its end, thrown away. `observe()` names the roles that
+must act *now*, one of them in turn-taking games and several in simultaneous ones; `{}` means it is over.
+The environment never knows who sits in a seat. `interplay check NAME` runs the conformance suite on it.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from interplay.config import Section, validate
+from interplay.errors import ConfigError, did_you_mean
+from interplay.types import Observation, Rewards, Role, Task, seed_of
+
+SPLITS = ("train", "validation", "test")
+
+
+class Options(Section):
+    """An environment without options."""
+
+
+class Env(ABC):
+    """Subclass, set the class attributes, write five methods, `@register("name")`.
+
+    Randomness comes from `self.rng` only, so that (task, actions) determines the episode.
+    """
+
+    Options: ClassVar[type[Section]] = Options
+    reward_names: ClassVar[tuple[str, ...]]  # every name that step() and outcome() can give
+    version: ClassVar[str] = "1"
+    roles: tuple[Role, ...]
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.rng = random.Random(task.seed)
+
+    @abstractmethod
+    def observe(self) -> dict[Role, Observation]:
+        """The roles that must act now and what each sees; `{}` when the episode is over."""
+
+    @abstractmethod
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        """Play one action for each observed role. An illegal one has a defined consequence and adds a
+        process reward named `illegal` for its role."""
+
+    @abstractmethod
+    def outcome(self) -> Rewards:
+        """The final rewards, asked for once, when the episode is over (or was truncated)."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """The global view, for central critics, solvers and the viewer."""
+
+    def fork(self, seed: int | None = None) -> Env:
+        """An independent copy, with the same randomness ahead of it or, given a seed, with fresh."""
+        twin = copy.deepcopy(self)
+        if seed is not None:
+            twin.rng = random.Random(seed)
+        return twin
+
+    def redeal(self, role: Role, rng: random.Random) -> Env:
+        """A copy in which everything hidden from `role` is drawn again, consistent with what it has seen.
+        Games of perfect information only have the future hidden. `interplay check` compares observations."""
+        return self.fork(rng.getrandbits(62))
+
+    @classmethod
+    def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
+        """Task number `index` of a split. The seeds of different splits differ in their last two bits."""
+        drawn = seed_of("task", name, split, seed, index)
+        return Task(f"{name}-{split}-{seed}-{index}", name, drawn & ~3 | SPLITS.index(split), dict(options))
+
+
+E_ = TypeVar("E_", bound=type[Env])
+_REGISTRY: dict[str, type[Env]] = {}
+_MODULES = {
+    "tictactoe": "interplay.envs.games.tictactoe",
+    "matrix": "interplay.envs.games.matrix",
+}
+
+
+def register(name: str) -> Callable[[E_], E_]:
+    """Class decorator: makes the environment known by `name`."""
+
+    def add(cls: E_) -> E_:
+        _REGISTRY[name] = cls
+        return cls
+
+    return add
+
+
+def known() -> list[str]:
+    return sorted({*_MODULES, *_REGISTRY})
+
+
+def lookup(name: str) -> type[Env]:
+    """The class behind `name`; `package.module:Class` works for environments outside Interplay."""
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            cls = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"env.name '{name}' cannot be imported: {error}; expected package.module:Class.") from None
+        return cls
+    if name not in _REGISTRY and name in _MODULES:
+        importlib.import_module(_MODULES[name])
+    if name not in _REGISTRY:
+        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, known())}")
+    return _REGISTRY[name]
+
+
+def sample_task(name: str, options: Mapping[str, Any], split: str = "train", index: int = 0, seed: int = 0) -> Task:
+    """A task of environment `name`, its options checked and completed with their defaults."""
+    cls = lookup(name)
+    full = validate(cls.Options, options, prefix="env").model_dump()
+    return cls.make_task(name, split, index, seed, full)
+
+
+def make(task: Task) -> Env:
+    return lookup(task.env)(task)

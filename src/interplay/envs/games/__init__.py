@@ -1,0 +1,1 @@
+"""Games with their rules written out here, no outside package."""

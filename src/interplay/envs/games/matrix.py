@@ -1,0 +1,137 @@
+"""A matrix game: N players move at once, any payoff table, one round or several.
+
+Roles         p0, p1, … (as many as the table has players).
+Observation   the actions, the payoff table, and the earlier rounds of this episode. Nobody sees a move before
+              all have moved.
+Actions       one of the listed words, alone in the reply.
+Rewards       `payoff` (agent, each round): the table's entry. An illegal reply ends the game: its player gets
+              the lowest payoff in the table and `illegal` −1 (process), the others get 0 for that round.
+Options       `game` names a known table; or give `actions` (a list of words for each player) and `payoff`
+              (nested lists, indexed by each player's action in turn, ending in one payoff per player).
+Version       1
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from interplay.config import Section
+from interplay.envs.env import Env, register
+from interplay.errors import ConfigError, did_you_mean
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+Table = tuple[list[list[str]], Any]
+_RPS = [[[0, 0], [-1, 1], [1, -1]], [[1, -1], [0, 0], [-1, 1]], [[-1, 1], [1, -1], [0, 0]]]
+GAMES: dict[str, Table] = {
+    "prisoners_dilemma": ([["cooperate", "defect"]] * 2, [[[3, 3], [0, 5]], [[5, 0], [1, 1]]]),
+    "stag_hunt": ([["stag", "hare"]] * 2, [[[4, 4], [0, 3]], [[3, 0], [3, 3]]]),
+    "matching_pennies": ([["heads", "tails"]] * 2, [[[1, -1], [-1, 1]], [[-1, 1], [1, -1]]]),
+    "rock_paper_scissors": ([["rock", "paper", "scissors"]] * 2, _RPS),
+}
+
+
+class Options(Section):
+    game: str = "prisoners_dilemma"
+    rounds: int = Field(1, ge=1)
+    actions: list[list[str]] = Field(default_factory=list)
+    payoff: list[Any] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _table_is_whole(self) -> Options:
+        if bool(self.actions) != bool(self.payoff):
+            raise ConfigError("env.actions and env.payoff go together; expected both, or neither and env.game.")
+        if not self.actions and self.game not in GAMES:
+            raise ConfigError(f"env.game is '{self.game}'; {did_you_mean(self.game, GAMES)}")
+        for i, words in enumerate(self.actions):
+            distinct = {_word(w) for w in words} - {""}
+            if not words or len(distinct) < len(words):
+                raise ConfigError(f"env.actions of p{i} is {words}; expected words that differ in more than case.")
+        for joint in itertools.product(*(range(len(a)) for a in self.actions)):
+            entry = _entry(self.payoff, joint)
+            if not isinstance(entry, list) or len(entry) != len(self.actions) or not all(map(_finite, entry)):
+                raise ConfigError(
+                    f"env.payoff at {list(joint)} is {entry!r}; expected {len(self.actions)} numbers, one per player."
+                )
+        return self
+
+
+def _word(text: str) -> str:
+    """An action as it is compared: `Stag.` is `stag`."""
+    return text.strip().strip(".").lower()
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _entry(table: Any, joint: Sequence[int]) -> Any:
+    for i in joint:
+        if not isinstance(table, list) or i >= len(table):
+            return None
+        table = table[i]
+    return table
+
+
+@register("matrix")
+class Matrix(Env):
+    Options = Options
+    reward_names = ("payoff", "illegal")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        data = task.data
+        table: Table = (data["actions"], data["payoff"]) if data["actions"] else GAMES[data["game"]]
+        self.actions, self.payoff = table
+        self.roles = tuple(f"p{i}" for i in range(len(self.actions)))
+        self.history: list[tuple[str, ...]] = []
+        self.over = False
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over:
+            return {}
+        return {role: self._observation(i) for i, role in enumerate(self.roles)}
+
+    def _observation(self, i: int) -> Observation:
+        if self.history:
+            moves = ", ".join(f"{r} {a}" for r, a in zip(self.roles, self.history[-1], strict=True))
+            return Observation((Message("user", f"Last round: {moves}. Your move?"),), legal=tuple(self.actions[i]))
+        rows = [
+            f"{' '.join(a[k] for a, k in zip(self.actions, joint, strict=True))}: "
+            + " ".join(str(v) for v in _entry(self.payoff, joint))
+            for joint in itertools.product(*(range(len(a)) for a in self.actions))
+        ]
+        table = f"Payoffs ({' '.join(self.roles)}):\n" + "\n".join(rows)
+        rules = "All players move at once. Reply with one word: " + " or ".join(self.actions[i]) + "."
+        messages = (Message("system", f"{rules}\n{table}"), Message("user", f"You are {self.roles[i]}. Your move?"))
+        return Observation(messages, legal=tuple(self.actions[i]))
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        known = [{_word(w): k for k, w in enumerate(words)} for words in self.actions]
+        played = [known[i].get(_word(actions[r])) for i, r in enumerate(self.roles)]
+        bad = [r for r, k in zip(self.roles, played, strict=True) if k is None]
+        if bad:
+            self.over = True
+            lowest = min(min(_entry(self.payoff, j)) for j in self._joints())
+            pay = Rewards.agent("payoff", {r: float(lowest) if r in bad else 0.0 for r in self.roles})
+            return Rewards.process("illegal", dict.fromkeys(bad, -1.0)) + pay
+        joint = [k for k in played if k is not None]
+        self.history.append(tuple(a[k] for a, k in zip(self.actions, joint, strict=True)))
+        self.over = len(self.history) >= self.task.data["rounds"]
+        values = [float(v) for v in _entry(self.payoff, joint)]
+        return Rewards.agent("payoff", dict(zip(self.roles, values, strict=True)))
+
+    def outcome(self) -> Rewards:
+        return Rewards()
+
+    def state(self) -> str:
+        rounds = "; ".join(" ".join(moves) for moves in self.history)
+        now = "over" if self.over else f"round {len(self.history) + 1} of {self.task.data['rounds']}"
+        return f"{now}; played: {rounds or 'nothing'}"
+
+    def _joints(self) -> itertools.product[tuple[int, ...]]:
+        return itertools.product(*(range(len(a)) for a in self.actions))

@@ -1,0 +1,119 @@
+"""Tic-tac-toe on an n×n board, k in a row wins. Two players, turn-taking, zero-sum, perfect information.
+
+Roles         X (moves first) and O.
+Observation   the board, empty cells shown by their number; `memory = true` keeps the conversation, otherwise
+              every prompt is fresh and complete in itself.
+Actions       the number of an empty cell, alone in the reply.
+Rewards       `win` (agent, at the end): +1 winner, −1 loser, 0 draw. An illegal reply forfeits the game and
+              costs its player a further −1, `illegal` (process).
+Version       1
+"""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, model_validator
+
+from interplay.config import Section
+from interplay.envs.env import Env, register
+from interplay.errors import ConfigError
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+_REPLY = re.compile(r"\W*(\d+)\W*")
+
+
+class Options(Section):
+    size: int = Field(3, ge=2, le=10, description="rows and columns")
+    line: int = Field(3, ge=2, le=10, description="how many in a row win")
+    memory: bool = Field(False, description="keep each player's conversation instead of a fresh prompt per move")
+
+    @model_validator(mode="after")
+    def _line_fits(self) -> Options:
+        if self.line > self.size:
+            raise ConfigError(f"env.line is {self.line}; expected at most env.size ({self.size}).")
+        return self
+
+
+def _lines(n: int, k: int) -> tuple[tuple[int, ...], ...]:
+    steps = ((0, 1), (1, 0), (1, 1), (1, -1))
+    return tuple(
+        tuple((r + i * dr) * n + c + i * dc for i in range(k))
+        for r in range(n)
+        for c in range(n)
+        for dr, dc in steps
+        if 0 <= r + (k - 1) * dr < n and 0 <= c + (k - 1) * dc < n
+    )
+
+
+_LINES: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
+
+
+@register("tictactoe")
+class TicTacToe(Env):
+    Options = Options
+    reward_names = ("win", "illegal")
+    roles = ("X", "O")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.size, self.memory = task.data["size"], task.data["memory"]
+        shape = (self.size, task.data["line"])
+        self.lines = _LINES.setdefault(shape, _lines(*shape))
+        self.board: list[Role | None] = [None] * self.size**2
+        self.moves = 0
+        self.winner: Role | None = None
+        self.over = False
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over:
+            return {}
+        role = self.roles[self.moves % 2]
+        board = Message("user", f"You are {role}.\n{self._picture()}")
+        legal = tuple(str(i + 1) for i, cell in enumerate(self.board) if cell is None)
+        if self.memory and self.moves >= 2:
+            return {role: Observation((board,), legal=legal)}
+        rules = Message("system", f"Play tic-tac-toe, {self._goal()} wins. Reply with the number of an empty cell.")
+        return {role: Observation((rules, board), fresh=not self.memory, legal=legal)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        match = _REPLY.fullmatch(text)
+        cell = int(match[1]) - 1 if match and len(match[1]) < 4 else -1
+        if not 0 <= cell < len(self.board) or self.board[cell] is not None:
+            self.over, self.winner = True, self._other(role)
+            return Rewards.process("illegal", {role: -1.0})
+        self.board[cell] = role
+        self.moves += 1
+        if any(cell in line and all(self.board[i] == role for i in line) for line in self.lines):
+            self.over, self.winner = True, role
+        elif self.moves == len(self.board):
+            self.over = True
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        value = {r: 0.0 if self.winner is None else (1.0 if r == self.winner else -1.0) for r in self.roles}
+        return Rewards.agent("win", value)
+
+    def state(self) -> str:
+        if self.over:
+            return f"{self._picture()}\n{self.winner or 'nobody'} won"
+        return f"{self._picture()}\n{self.roles[self.moves % 2]} to move"
+
+    def fork(self, seed: int | None = None) -> TicTacToe:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.board = self.board.copy()
+        return twin  # no randomness in this game: there is nothing to reseed
+
+    def _other(self, role: Role) -> Role:
+        return self.roles[1 - self.roles.index(role)]
+
+    def _goal(self) -> str:
+        line = self.task.data["line"]
+        return {3: "three", 4: "four", 5: "five"}.get(line, str(line)) + " in a row"
+
+    def _picture(self) -> str:
+        cells = [cell or str(i + 1) for i, cell in enumerate(self.board)]
+        n = self.size
+        return "\n".join(" ".join(cells[r * n : r * n + n]) for r in range(n))

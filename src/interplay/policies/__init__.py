@@ -1,0 +1,1 @@
+"""Who holds the weights, and who sits where."""

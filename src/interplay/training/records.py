@@ -1,0 +1,85 @@
+"""What a run leaves behind: run.json, metrics.jsonl, episodes.jsonl, TensorBoard, and logs that people read.
+
+Record files are append-only; a checkpoint notes how long each was, and a resumed run rewinds them to that, so that
+nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from interplay.config import Recipe
+from interplay.rollout import records as episodes_file
+from interplay.rollout.logs import GameLogs
+from interplay.types import Episode
+
+_PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed as a package"
+    return found
+
+
+class RunRecords:
+    def __init__(self, folder: Path, recipe: Recipe) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.recipe = folder, recipe
+        self.metrics, self.episodes = folder / "metrics.jsonl", folder / "episodes.jsonl"
+        self.tokens_seen = 0
+        (folder / "run.json").write_text(
+            json.dumps({"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": versions()}, indent=1)
+        )
+        bases = sorted({p.base for p in recipe.policies.values()})
+        self.logs = GameLogs(folder / "logs", "+".join(bases))
+        self._board = _tensorboard(folder, recipe.records.tensorboard)
+
+    def step(self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]) -> None:
+        row = {"step": step, "time": time.time(), **metrics}
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+        chosen = list(episodes[: self.recipe.records.episodes_per_step])
+        episodes_file.write(self.episodes, chosen, {"step": step})
+        self.logs.write(step, chosen)
+        if self._board is not None:
+            for name, value in metrics.items():
+                self._board.add_scalar(name, value, step)
+
+    def offsets(self) -> dict[str, int]:
+        return {p.name: p.stat().st_size if p.exists() else 0 for p in (self.metrics, self.episodes)}
+
+    def rewind(self, offsets: Mapping[str, int]) -> None:
+        for path in (self.metrics, self.episodes):
+            if path.exists():
+                with path.open("r+b") as file:
+                    file.truncate(offsets[path.name])
+
+    def close(self) -> None:
+        self.logs.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _tensorboard(folder: Path, wanted: str) -> Any:
+    if wanted == "off":
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        if wanted == "on":
+            from interplay.errors import ConfigError
+
+            raise ConfigError("records.tensorboard is 'on', but it is not installed: pip install 'interplay[tensorboard]'.") from None
+        return None
+    return SummaryWriter(folder / "tensorboard")

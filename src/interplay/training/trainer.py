@@ -1,0 +1,326 @@
+"""The loop: tasks → rollout → reward → score → credit → batch → step → publish → log.
+
+Blind to the algorithm, the environment and who sits where. All randomness is a function of (seed, step, …), so a run
+that was killed and resumed is the run that never was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from interplay.algorithms import Tree, credit
+from interplay.errors import CheckpointError, GuardError
+from interplay.policies.model import load
+from interplay.rollout.resolve import Plan
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Team
+from interplay.training import checkpoint
+from interplay.training.checkpoint import Checkpoint
+from interplay.training.critic import StateCritic
+from interplay.training.learner import Critic, Learner
+from interplay.training.records import RunRecords
+from interplay.training.sft import warmstart
+from interplay.types import Episode, Task, Turn
+
+log = logging.getLogger("interplay")
+
+
+@dataclass
+class Observer:
+    """What a caller wants to be told; the command line draws its progress bar from this."""
+
+    warmstarted: Callable[[str, int, int, float], None] = lambda name, done, of, loss: None
+    rolled: Callable[[int, int], None] = lambda done, of: None
+    stepped: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None
+    # Measures the policy while it trains (evaluation is a sibling room, so it is handed in).
+    evaluate: Callable[[Team, int], Awaitable[Mapping[str, float]]] | None = None
+
+
+@dataclass
+class Trainer:
+    plan: Plan
+    folder: Path
+    observer: Observer = field(default_factory=Observer)
+    step_index: int = 0
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        recipe = self.plan.recipe
+        found = checkpoint.latest(self.folder / "checkpoints")
+        sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
+        self.team = Team.load(recipe, sources)
+        self.learners = {
+            name: Learner(
+                name, self.team.members[name].loaded.model, recipe.train, recipe.policies[name].lr or recipe.train.lr, recipe.seed
+            )
+            for name in self.plan.trainable
+        }
+        self.critics = self._make_critics()
+        self.records = RunRecords(self.folder, recipe)
+        self.algorithm = self.plan.algorithm
+        state_critic = self._state_critic()
+        self.runner = Runner(
+            recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, state_critic
+        )
+        self.state_critic = state_critic
+        if found:
+            self._restore(found)
+
+    def _make_critics(self) -> dict[str, Critic]:
+        recipe, settings = self.plan.recipe, self.plan.algorithm.settings
+        tree = self.plan.algorithm.plan
+        if "values" not in self.plan.algorithm.needs and not (isinstance(tree, Tree) and tree.continuation == "critic"):
+            return {}
+        critics = {}
+        for name in self.plan.trainable:
+            # A separate trunk from the same base: the policy's gradient and the critic's never meet.
+            member = self.team.members[name]
+            trunk = load(recipe.policies[name].base, str(member.loaded.model.device), torch.float32, recipe.seed).model
+            critics[name] = Critic(trunk, recipe.train, getattr(settings, "critic_lr"), getattr(settings, "value_clip", None))
+        return critics
+
+    def _state_critic(self) -> StateCritic | None:
+        tree = self.plan.algorithm.plan
+        if not (isinstance(tree, Tree) and tree.continuation == "critic"):
+            return None
+        renderers = {name: member.renderer for name, member in self.team.members.items()}
+        return StateCritic(next(iter(self.critics.values())), renderers)
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """Run to the recipe's last step, or to a Ctrl-C; either way the newest checkpoint holds all of it."""
+        with self._ctrl_c():
+            if self.step_index == 0 and self.plan.recipe.warmstart is not None:
+                warmstart(self.plan, self.team, self.learners, self.plan.recipe.warmstart, self.observer.warmstarted)
+                self._publish()
+            if self.step_index == 0:
+                self._save()
+            while self.step_index < self.plan.recipe.train.steps and not self.stopping:
+                with asyncio.Runner() as loop:
+                    metrics = loop.run(self._one_step())
+                if metrics is None:  # interrupted before anything changed
+                    break
+                self.observer.stepped(self.step_index, metrics)
+            if self.stopping:
+                self._save()
+
+    async def _one_step(self) -> dict[str, float] | None:
+        clock = Clock()
+        tasks = self._tasks()
+        episodes = await self._rollout(tasks)
+        if episodes is None:
+            return None
+        clock.lap("rollout")
+        episodes, metrics = self._reward(episodes)
+        self._score(episodes)
+        clock.lap("score")
+        metrics |= self._credit(episodes)
+        batches = self._batch(episodes)
+        metrics |= self._step(batches, episodes)
+        self._publish()
+        clock.lap("learn")
+        self.step_index += 1
+        every = self.plan.recipe.eval.every
+        if self.observer.evaluate is not None and every and self.step_index % every == 0:
+            metrics |= await self.observer.evaluate(self.team, self.step_index)
+            clock.lap("eval")
+        return self._log(episodes, metrics, clock)
+
+    def _tasks(self) -> list[Task]:
+        count = self.plan.recipe.rollout.tasks
+        return [self.plan.task(self.step_index * count + i) for i in range(count)]
+
+    async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
+        sampling = self.plan.recipe.sampling
+        seating = self.team.seating(self.plan.seats, sampling.temperature, sampling.max_tokens)
+        total, done = len(tasks) * self.runner.plan.replicas, 0
+
+        def one_done(_: Episode) -> None:
+            nonlocal done
+            done += 1
+            self.observer.rolled(done, total)
+
+        self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating, one_done))
+        try:
+            return await self._rolling
+        except asyncio.CancelledError:
+            return None
+        finally:
+            self._rolling = None
+
+    def _reward(self, episodes: list[Episode]) -> tuple[list[Episode], dict[str, float]]:
+        """Tally every component by name; episodes that the machinery failed are counted and dropped."""
+        good = [e for e in episodes if e.error is None]
+        metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
+        if not good:
+            first = next(e.error for e in episodes if e.error)
+            raise GuardError(f"all {len(episodes)} episodes of step {self.step_index} failed; the first: {first}")
+        sums: dict[str, list[float]] = defaultdict(list)
+        for episode in good:
+            for r in episode.rewards:
+                if r.value is not None:
+                    sums[f"reward/{r.name}/{r.role or 'team'}"].append(r.value)
+        metrics |= {name: sum(values) / len(good) for name, values in sorted(sums.items())}
+        played = [t for e in good for t in e.line() if t.is_model]
+        trainable = [t for t in played if t.policy in self.learners]
+        metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
+        metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
+        metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
+        metrics["episodes_truncated"] = sum(e.truncated for e in good)
+        metrics["turns_per_episode"] = len(played) / len(good)
+        # In self-play the mean return says little; the best seat's is at least comparable between steps.
+        metrics["reward"] = sum(
+            credit.mix(e.rewards, role, self.plan.recipe.reward)
+            for e in good for role, who in self.plan.seats.items() if who in self.learners
+        ) / max(1, len(good) * sum(who in self.learners for who in self.plan.seats.values()))  # fmt: skip
+        return good, metrics
+
+    def _score(self, episodes: Sequence[Episode]) -> None:
+        """What the algorithm needs before credit: critic values."""
+        if "values" in self.algorithm.needs:
+            for name, turns in self._turns_by_policy(episodes).items():
+                for turn, value in zip(turns, self.critics[name].values(turns), strict=True):
+                    turn.value = value
+
+    def _credit(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        return dict(self.algorithm.credit(episodes))
+
+    def _batch(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
+        """Split by policy, each turn under a key that no timing can change."""
+        return {name: sorted(turns, key=lambda t: t.id) for name, turns in self._turns_by_policy(episodes).items()}
+
+    def _turns_by_policy(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
+        out: dict[str, list[Turn]] = {name: [] for name in self.learners}
+        for episode in episodes:
+            for turn in episode.turns:
+                if turn.policy in out and turn.playout is None:
+                    out[turn.policy].append(turn)
+        return out
+
+    def _step(self, batches: Mapping[str, list[Turn]], episodes: Sequence[Episode]) -> dict[str, float]:
+        settings = self.algorithm.settings
+        warming = self.step_index < getattr(settings, "critic_warmup", 0)
+        metrics: dict[str, float] = {}
+        for name, turns in batches.items():
+            found: dict[str, float] = {}
+            if not warming and any(t.advantage is not None for t in turns):
+                found = self.learners[name].step(turns, self.algorithm.loss, settings.average, bool(settings.entropy))
+                self._gate(name, found.get("gap", 0.0))
+            if name in self.critics and self.state_critic is None:
+                found |= self.critics[name].step(turns)
+            metrics |= {f"{name}/{key}": value for key, value in found.items()}
+        if self.state_critic is not None:
+            metrics |= self.state_critic.step(credit.lines(episodes), self.plan.recipe.reward)
+        return metrics
+
+    def _gate(self, name: str, gap: float) -> None:
+        """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with."""
+        train = self.plan.recipe.train
+        if gap > train.gap_stop:
+            raise GuardError(
+                f"policy '{name}': engine and learner disagree by {gap:.2e} in log-prob, past train.gap_stop "
+                f"({train.gap_stop:g}); the samples were not drawn from these weights."
+            )
+        if gap > train.gap_warn:
+            log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.gap_warn)", name, gap)
+
+    def _publish(self) -> None:
+        for name in self.learners:
+            engine = self.team.members[name].engine
+            engine.publish(engine.version + 1)
+
+    def _log(self, episodes: Sequence[Episode], metrics: dict[str, float], clock: Clock) -> dict[str, float]:
+        sampled = sum(len(t.action) for e in episodes for t in e.turns)
+        engines = [m.engine for m in self.team.members.values()]
+        total = sum(getattr(e, "generated_tokens", 0) for e in engines)
+        metrics["tokens_sampled"] = sampled
+        metrics["tokens_per_second"] = (total - self.records.tokens_seen) / max(clock.times.get("rollout", 0.0), 1e-9)
+        self.records.tokens_seen = total
+        metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
+        self.records.step(self.step_index, episodes, metrics)
+        if self.step_index % self.plan.recipe.checkpoint.every == 0 or self.step_index == self.plan.recipe.train.steps:
+            self._save()
+        return metrics
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        state: dict[str, Any] = {
+            "learners": {n: x.state_dict() for n, x in self.learners.items()},
+            "critics": {n: c.state_dict() for n, c in self.critics.items()},
+        }
+        trainer = {
+            "versions": {n: m.engine.version for n, m in self.team.members.items()},
+            "algorithm": self.algorithm.state_dict(),
+            "records": self.records.offsets(),
+        }
+        policies = {n: self.team.members[n].loaded for n in self.learners}
+        keep = self.plan.recipe.checkpoint.keep
+        checkpoint.save(self.folder / "checkpoints", self.step_index, policies, state, trainer, keep)
+
+    def _restore(self, found: Checkpoint) -> None:
+        state = found.state()
+        if set(state["learners"]) != set(self.learners) or set(state["critics"]) != set(self.critics):
+            raise CheckpointError(f"checkpoint '{found.folder}' trains {sorted(state['learners'])}, this recipe {sorted(self.learners)}.")
+        for name, learner in self.learners.items():
+            learner.load_state_dict(state["learners"][name])
+        for name, critic in self.critics.items():
+            critic.load_state_dict(state["critics"][name])
+        self.algorithm.load_state_dict(found.trainer["algorithm"])
+        for name, version in found.trainer["versions"].items():
+            self.team.members[name].engine.publish(version)
+        self.records.rewind(found.trainer["records"])
+        self.step_index = found.step
+
+    @contextmanager
+    def _ctrl_c(self) -> Iterator[None]:
+        """The first Ctrl-C ends after the work that must not be cut in half; the second ends at once."""
+        self._rolling: asyncio.Future[list[Episode]] | None = None
+
+        def handle(signum: int, frame: FrameType | None) -> None:
+            if self.stopping:
+                raise KeyboardInterrupt
+            self.stopping = True
+            rolling = self._rolling
+            if rolling is not None:
+                rolling.get_loop().call_soon_threadsafe(rolling.cancel)
+
+        try:
+            before = signal.signal(signal.SIGINT, handle)
+        except ValueError:  # not the main thread: whoever runs us handles signals
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def close(self) -> None:
+        self.team.close()
+        self.records.close()
+
+
+class Clock:
+    """Seconds per phase of a step."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.times[name] = now - self._last
+        self._last = now

@@ -1,0 +1,303 @@
+"""Scripted players: perfect play is perfect (known odds, by exact recursion), and misuse is refused in a sentence."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from interplay.agents import bots
+from interplay.agents.bots import Bot, MinimaxBot, known_bots, make_bot, register_bot
+from interplay.envs import Env, make, sample_task
+from interplay.envs import env as registry
+from interplay.errors import ConfigError, EnvError
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+
+def tictactoe(*moves: int) -> Env:
+    env = make(sample_task("tictactoe", {}))
+    for move in moves:
+        (role,) = env.observe()
+        env.step({role: str(move)})
+    return env
+
+
+def minimax(env_name: str = "tictactoe") -> MinimaxBot:
+    bot = make_bot("minimax", env_name)
+    assert isinstance(bot, MinimaxBot)
+    return bot
+
+
+def odds(env: Env, bot: MinimaxBot, seat: Role, memo: dict[str, dict[str, Fraction]]) -> dict[str, Fraction]:
+    """The exact chances of the bot in `seat` against a uniformly random player."""
+    if env.state() not in memo:
+        chance = dict.fromkeys(("win", "draw", "loss"), Fraction())
+        acting = env.observe()
+        if not acting:
+            (value,) = (r.value for r in env.outcome() if r.role == seat)
+            chance[{1.0: "win", 0.0: "draw", -1.0: "loss"}[value or 0.0]] = Fraction(1)
+        for role, o in acting.items():
+            moves = bot.best(env) if role == seat else list(o.legal)
+            for move in moves:
+                twin = env.fork()
+                twin.step({role: move})
+                for end, p in odds(twin, bot, seat, memo).items():
+                    chance[end] += p / len(moves)
+        memo[env.state()] = chance
+    return memo[env.state()]
+
+
+@pytest.mark.parametrize(("seat", "wins"), [("X", 96.78), ("O", 77.75)])
+def test_minimax_beats_random_by_the_known_odds_and_never_loses(seat: Role, wins: float) -> None:
+    """promise 8: with perfect play through fork, step and outcome the game has its known value in both seats."""
+    chance = odds(tictactoe(), minimax(), seat, {})
+    assert chance["loss"] == 0
+    assert sum(chance.values()) == 1
+    assert round(100 * float(chance["win"]), 2) == wins
+
+
+def test_minimax_against_itself_always_draws() -> None:
+    """promise 8: both seats perfect, whatever the chance moves among equals."""
+    bot = minimax()
+    for seed in range(20):
+        env, rng = tictactoe(), random.Random(seed)
+        while acting := env.observe():
+            (role,) = acting
+            env.step({role: bot.act(env, role, rng)})
+        assert {r.value for r in env.outcome()} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("moves", "best"),
+    [
+        ((), "123456789"),  # every opening holds the draw
+        ((1,), "5"),  # a corner must be answered in the centre
+        ((5,), "1379"),  # the centre must be answered in a corner
+        ((1, 5, 9), "2468"),  # opposite corners: an edge, or lose to a fork
+        ((1, 4, 2, 5), "3"),  # win now
+        ((1, 5, 2), "3"),  # block
+    ],
+)
+def test_the_best_moves_are_the_known_ones(moves: tuple[int, ...], best: str) -> None:
+    """promise 8: the solver finds all optimal moves and no other."""
+    env = tictactoe(*moves)
+    before = env.state()
+    assert minimax().best(env) == list(best)
+    assert env.state() == before, "a bot that thinks must not move"
+
+
+def test_minimax_solves_the_empty_board_in_seconds_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """promise 8: what is solved is shared by all bots of this environment and these options."""
+    monkeypatch.setattr(bots, "_SOLVED", {})
+    began = time.perf_counter()
+    minimax().best(tictactoe())
+    assert time.perf_counter() - began < 10
+    ((key, solved),) = bots._SOLVED.items()
+    assert key[0] == "tictactoe"
+    assert len(solved) == 5_477, "every reachable position but the empty board, which is never asked for its value"
+    assert set(solved.values()) == {-1.0, 0.0, 1.0}
+    monkeypatch.setattr(MinimaxBot, "LIMIT", 0)  # nothing new may be solved from here on
+    minimax().best(tictactoe(1, 2))
+    minimax().best(make(sample_task("tictactoe", {}, index=7)))
+    with pytest.raises(ConfigError, match="positions"):
+        minimax().best(make(sample_task("tictactoe", {"memory": True})))
+
+
+def test_minimax_draws_uniformly_among_the_best() -> None:
+    """promise 8: equal moves are equally likely, and the draw depends on the given randomness only."""
+    bot, env = minimax(), tictactoe(5)
+    rng = random.Random(0)
+    count = Counter(bot.act(env, "O", rng) for _ in range(2000))
+    assert set(count) == set("1379") and min(count.values()) > 400
+    assert bot.act(env, "O", random.Random(3)) == bot.act(env, "O", random.Random(3))
+
+
+def test_random_is_uniform_over_the_legal_moves_and_first_is_first() -> None:
+    """promise 8: bots only play what is listed."""
+    env, rng = tictactoe(1, 5), random.Random(0)
+    count = Counter(make_bot("random", "tictactoe").act(env, "X", rng) for _ in range(2100))
+    assert set(count) == set("2346789") and min(count.values()) > 240
+    assert make_bot("first", "tictactoe").act(env, "X", rng) == "2"
+
+
+def test_random_and_first_play_simultaneous_games() -> None:
+    """promise 8: a bot acts for one role of several that act at once."""
+    env, rng = make(sample_task("matrix", {"game": "stag_hunt"})), random.Random(0)
+    assert {make_bot("random", "matrix").act(env, role, rng) for role in ("p0", "p1") for _ in range(20)} == {"stag", "hare"}
+    assert make_bot("first", "matrix").act(env, "p1", rng) == "stag"
+
+
+def one_by_one(options: dict[str, Any]) -> Env:
+    return make(sample_task("matrix", options))
+
+
+@pytest.mark.parametrize(
+    ("env", "why"),
+    [
+        (one_by_one({"game": "rock_paper_scissors"}), r"has simultaneous moves \(p0, p1 act at once\)"),
+        (one_by_one({"actions": [["a"]] * 3, "payoff": [[[[0, 0, 0]]]]}), "has 3 roles; expected two"),
+    ],
+)
+def test_minimax_refuses_what_it_cannot_solve(env: Env, why: str) -> None:
+    """promise 8: a solver in the wrong game says so before the first move, and in `suits`, for recipes."""
+    bot = minimax("matrix")
+    for refuse in (lambda: bot.act(env, env.roles[0], random.Random(0)), lambda: bot.suits(env)):
+        with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'matrix', which {why}"):
+            refuse()
+
+
+class Nim(Env):
+    """Take one or two of `heap` matches; the last taker wins. Options of the subclasses break what minimax needs."""
+
+    reward_names = ("win",)
+    roles = ("a", "b")
+    heap = 7
+    spoils = (1.0, -1.0)
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.left, self.turn, self.secret = self.heap, 0, self.rng.random()
+
+    def observe(self) -> dict[Role, Observation]:
+        legal = tuple(str(n) for n in (1, 2) if n <= self.left)
+        return {self.roles[self.turn]: Observation((Message("user", f"{self.left} left"),), legal=legal)} if legal else {}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.left -= int(actions[self.roles[self.turn]])
+        self.turn = 1 - self.turn
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        winner, loser = self.roles[1 - self.turn], self.roles[self.turn]
+        return Rewards.agent("win", dict(zip((winner, loser), self.spoils, strict=True)))
+
+    def state(self) -> str:
+        return f"{self.left} left, {self.roles[self.turn]} to move"
+
+
+class NimPaidByStep(Nim):
+    """The same game, won through the rewards of steps instead of the outcome."""
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        super().step(actions)
+        return super().outcome() if not self.left else Rewards()
+
+    def outcome(self) -> Rewards:
+        return Rewards()
+
+
+class NimForTwoWinners(Nim):
+    spoils = (1.0, 1.0)
+
+
+class NimWithASecret(Nim):
+    def state(self) -> str:
+        return f"{super().state()} {self.secret}"
+
+    def redeal(self, role: Role, rng: random.Random) -> Env:
+        twin = self.fork()
+        assert isinstance(twin, Nim)
+        twin.secret = rng.random()
+        return twin
+
+
+class NimPuttingBack(Nim):
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        super().step(actions)
+        self.left = self.left or self.heap
+        return Rewards()
+
+
+class NimInWords(Nim):
+    def observe(self) -> dict[Role, Observation]:
+        return {role: Observation(o.messages) for role, o in super().observe().items()}
+
+
+@pytest.fixture
+def nim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Env:
+    monkeypatch.setitem(registry._REGISTRY, "nim", request.param)
+    monkeypatch.setattr(bots, "_SOLVED", {})
+    return make(sample_task("nim", {}))
+
+
+@pytest.mark.parametrize("nim", [Nim, NimPaidByStep], indirect=True)
+def test_minimax_is_generic(nim: Env) -> None:
+    """promise 8: nothing but the contract is used: in nim it leaves multiples of three, in either seat."""
+    bot = minimax("nim")
+    assert bot.best(nim) == ["1"]  # 7 -> 6
+    nim.step({"a": "2"})
+    assert bot.best(nim) == ["2"]  # 5 -> 3
+    nim.step({"b": "2"})
+    assert bot.best(nim) == ["1", "2"]  # 3: lost, so anything goes
+
+
+@pytest.mark.parametrize(
+    ("nim", "why"),
+    [
+        (NimForTwoWinners, "is not zero-sum"),
+        (NimWithASecret, "has hidden information"),
+        (NimPuttingBack, "can go on for too many moves, or come back to a position"),
+    ],
+    indirect=["nim"],
+)
+def test_minimax_refuses_games_of_another_kind(nim: Env, why: str) -> None:
+    """promise 8: not zero-sum, secret or endless games get a sentence instead of wrong advice or a hang."""
+    with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'nim', which {why}"):
+        minimax("nim").act(nim, "a", random.Random(0))
+
+
+@pytest.mark.parametrize("nim", [NimInWords], indirect=True)
+@pytest.mark.parametrize("name", ["random", "first", "minimax"])
+def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
+    """promise 8: without a list of legal actions a bot says what is missing."""
+    bot = make_bot(name, "nim")
+    with pytest.raises(EnvError, match="environment 'nim' lists no legal actions for 'a'"):
+        bot.act(nim, "a", random.Random(0))
+    with pytest.raises(EnvError, match="lists no legal actions"):
+        bot.suits(nim)
+
+
+@pytest.mark.parametrize("name", ["random", "first", "minimax"])
+def test_bots_act_only_for_the_role_to_act(name: str) -> None:
+    """promise 8: asked out of turn or after the end, a bot refuses."""
+    bot = make_bot(name, "tictactoe")
+    for env in (tictactoe(), tictactoe(1, 4, 2, 5, 3)):
+        with pytest.raises(EnvError, match="who is not to act in 'tictactoe' now"):
+            bot.act(env, "O", random.Random(0))
+
+
+def test_no_best_move_after_the_end() -> None:
+    """promise 8: over is over for solvers too."""
+    with pytest.raises(EnvError, match="after the end"):
+        minimax().best(tictactoe(1, 4, 2, 5, 3))
+
+
+def test_unknown_names_get_a_suggestion() -> None:
+    """promise 8: a recipe's mistake is one sentence with the nearest known name."""
+    with pytest.raises(ConfigError, match=r"'minmax' is not a bot; known: first, minimax, random\. Did you mean 'minimax'"):
+        make_bot("minmax", "tictactoe")
+    with pytest.raises(ConfigError, match="Did you mean 'tictactoe'"):
+        make_bot("random", "tictactoo")
+
+
+def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    """promise 8: authors add a player to an environment with one decorator."""
+    monkeypatch.setattr(bots, "_BOTS", dict(bots._BOTS))
+
+    @register_bot("last")
+    class LastBot(Bot):
+        """Always the last legal action.
+
+        More about it.
+        """
+
+        def act(self, env: Env, role: Role, rng: random.Random) -> str:
+            return env.observe()[role].legal[-1]
+
+    assert known_bots()["last"] == "Always the last legal action."
+    assert set(known_bots()) == {"random", "first", "minimax", "last"} and all(known_bots().values())
+    assert make_bot("last", "tictactoe").act(tictactoe(), "X", random.Random(0)) == "9"
