@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from interplay.errors import ConfigError, did_you_mean
 
-
+START = "@start"  # after a policy's name: as it was when reinforcement learning began
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -49,6 +49,14 @@ class PolicySection(Section):
     lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
 
 
+class MatchupSection(Section):
+    """Other seats for a share of the training episodes: a bot, a frozen policy, or `policy@start`, a policy as it was
+    when reinforcement learning began. Roles left out keep what [seats] says."""
+
+    share: float = Field(gt=0, le=1)
+    seats: dict[str, str]
+
+
 class RewardSection(Section):
     """How credit mixes the three levels; `weights` are per component name."""
 
@@ -71,9 +79,7 @@ class RolloutSection(Section):
 
     tasks: int = Field(16, ge=1, description="tasks per training step")
     concurrency: int = Field(1024, ge=1, description="episodes in flight at once")
-    max_episode_tokens: int = Field(
-        100_000, ge=1, description="sampled tokens after which an episode is truncated"
-    )
+    max_episode_tokens: int = Field(100_000, ge=1, description="sampled tokens after which an episode is truncated")
     max_episode_seconds: float = Field(600.0, gt=0, description="wall-clock limit; past it the episode is an error")
 
 
@@ -138,6 +144,7 @@ class Recipe(Section):
     env: Open
     policies: dict[str, PolicySection]
     seats: str | dict[str, str]
+    matchups: list[MatchupSection] = []
     algorithm: Open
     reward: RewardSection = RewardSection()
     sampling: SamplingSection = SamplingSection()
@@ -150,36 +157,47 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _seats_name_policies(self) -> Recipe:
-        seats = {"*": self.seats} if isinstance(self.seats, str) else self.seats
         if not self.policies:
-            raise ConfigError("policies is empty; expected at least one, for example [policies.player] base = \"tiny\".")
-        if not seats:
+            raise ConfigError('policies is empty; expected at least one, for example [policies.player] base = "tiny".')
+        if not self.seats:
             raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
-        for role, name in seats.items():
-            key = "seats" if role == "*" else f"seats.{role}"
-            if not name.startswith("bot:") and name not in self.policies:
+        named = {"seats": self.seats} if isinstance(self.seats, str) else _keyed("seats", self.seats)
+        for i, matchup in enumerate(self.matchups):
+            named |= _keyed(f"matchups.{i}.seats", matchup.seats)
+        for key, name in named.items():
+            policy = name.removesuffix(START) if key.startswith("matchups") else name
+            if not name.startswith("bot:") and policy not in self.policies:
                 raise ConfigError(
-                    f"{key} names policy '{name}', which is not in [policies]; {did_you_mean(name, self.policies)}"
+                    f"{key} names policy '{name}', which is not in [policies]; {did_you_mean(policy, self.policies)}"
                 )
+        if sum(m.share for m in self.matchups) > 1 + 1e-9:
+            raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
         for name in self.policies:
-            if name not in seats.values() and name not in self.eval.opponents:
+            if name not in named.values() and name not in self.eval.opponents:
                 raise ConfigError(
                     f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
-                    f"seats hold: {', '.join(sorted(set(seats.values())))}."
+                    f"seats hold: {', '.join(sorted(set(named.values())))}."
                 )
         return self
 
 
+def _keyed(prefix: str, table: Mapping[str, str]) -> dict[str, str]:
+    return {f"{prefix}.{role}": name for role, name in table.items()}
+
+
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe file and apply `a.b=c` overrides."""
-    file = Path(path)
+    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder, whose run.json holds it."""
+    file = Path(path) / "run.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         near = [str(p) for p in sorted(Path("recipes").glob("*/*.toml"))]
         raise ConfigError(f"recipe '{path}' does not exist; expected a TOML file, {did_you_mean(str(path), near)}")
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"recipe '{path}' is not valid TOML: {error}.") from None
+        if file.suffix == ".json":  # the resolved recipe that a run keeps
+            data = json.loads(file.read_text(encoding="utf-8"))["recipe"]
+        else:
+            data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, KeyError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"recipe '{path}' is not a valid recipe file: {error}.") from None
     return parse(data, overrides)
 
 
@@ -188,6 +206,14 @@ def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     for text in overrides:
         _override(tree, text)
     return validate(Recipe, tree)
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """`a=b` texts as a table."""
+    tree: dict[str, Any] = {}
+    for text in texts:
+        _override(tree, text)
+    return tree
 
 
 def _override(tree: dict[str, Any], text: str) -> None:
@@ -226,7 +252,9 @@ def _sentence(model: type[BaseModel], error: ValidationError, prefix: str) -> st
         owner = _model_at(model, loc[:-1])
         where = ".".join(([prefix] if prefix else []) + loc[:-1])
         known = owner.model_fields if owner else {}
-        return f"unknown key '{loc[-1]}' in {'[' + where + ']' if where else 'the recipe'}; {did_you_mean(loc[-1], known)}"
+        return (
+            f"unknown key '{loc[-1]}' in {'[' + where + ']' if where else 'the recipe'}; {did_you_mean(loc[-1], known)}"
+        )
     if kind == "missing":
         return f"{key} is missing; expected {_expected(model, loc)}."
     bound = first["msg"].removeprefix("Input should be") if kind.startswith(("greater", "less")) else ""
@@ -262,9 +290,7 @@ def _expected(model: type[BaseModel], loc: Sequence[str]) -> str:
     annotation = _unwrap(info.annotation)
     if typing.get_origin(annotation) is Literal:
         text = "one of " + ", ".join(repr(a) for a in typing.get_args(annotation))
-    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        text = "a table"
-    elif typing.get_origin(annotation) is dict:
+    elif (isinstance(annotation, type) and issubclass(annotation, BaseModel)) or typing.get_origin(annotation) is dict:
         text = "a table"
     else:
         text = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}.get(

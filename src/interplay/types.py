@@ -114,10 +114,7 @@ class Rewards:
         if factor == 1.0:
             return self
         return Rewards(
-            tuple(
-                Reward(r.name, r.level, r.role, None if r.value is None else r.value * factor)
-                for r in self.records
-            )
+            tuple(Reward(r.name, r.level, r.role, None if r.value is None else r.value * factor) for r in self.records)
         )
 
     @staticmethod

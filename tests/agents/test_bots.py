@@ -91,7 +91,7 @@ def test_the_best_moves_are_the_known_ones(moves: tuple[int, ...], best: str) ->
 
 
 def test_minimax_solves_the_empty_board_in_seconds_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """promise 8: what is solved is shared by all bots of this environment and these options."""
+    """What is solved is shared by all bots of this environment and these options."""
     monkeypatch.setattr(bots, "_SOLVED", {})
     began = time.perf_counter()
     minimax().best(tictactoe())
@@ -108,7 +108,7 @@ def test_minimax_solves_the_empty_board_in_seconds_and_once(monkeypatch: pytest.
 
 
 def test_minimax_draws_uniformly_among_the_best() -> None:
-    """promise 8: equal moves are equally likely, and the draw depends on the given randomness only."""
+    """Equal moves are equally likely, and the draw depends on the given randomness only."""
     bot, env = minimax(), tictactoe(5)
     rng = random.Random(0)
     count = Counter(bot.act(env, "O", rng) for _ in range(2000))
@@ -117,7 +117,7 @@ def test_minimax_draws_uniformly_among_the_best() -> None:
 
 
 def test_random_is_uniform_over_the_legal_moves_and_first_is_first() -> None:
-    """promise 8: bots only play what is listed."""
+    """Bots only play what is listed."""
     env, rng = tictactoe(1, 5), random.Random(0)
     count = Counter(make_bot("random", "tictactoe").act(env, "X", rng) for _ in range(2100))
     assert set(count) == set("2346789") and min(count.values()) > 240
@@ -125,29 +125,27 @@ def test_random_is_uniform_over_the_legal_moves_and_first_is_first() -> None:
 
 
 def test_random_and_first_play_simultaneous_games() -> None:
-    """promise 8: a bot acts for one role of several that act at once."""
+    """A bot acts for one role of several that act at once."""
     env, rng = make(sample_task("matrix", {"game": "stag_hunt"})), random.Random(0)
-    assert {make_bot("random", "matrix").act(env, role, rng) for role in ("p0", "p1") for _ in range(20)} == {"stag", "hare"}
+    bot = make_bot("random", "matrix")
+    assert {bot.act(env, role, rng) for role in ("p0", "p1") for _ in range(20)} == {"stag", "hare"}
     assert make_bot("first", "matrix").act(env, "p1", rng) == "stag"
 
 
-def one_by_one(options: dict[str, Any]) -> Env:
-    return make(sample_task("matrix", options))
-
-
 @pytest.mark.parametrize(
-    ("env", "why"),
+    ("options", "why"),
     [
-        (one_by_one({"game": "rock_paper_scissors"}), r"has simultaneous moves \(p0, p1 act at once\)"),
-        (one_by_one({"actions": [["a"]] * 3, "payoff": [[[[0, 0, 0]]]]}), "has 3 roles; expected two"),
+        ({"game": "rock_paper_scissors"}, r"has simultaneous moves \(p0, p1 act at once\)"),
+        ({"actions": [["a"]] * 3, "payoff": [[[[0, 0, 0]]]]}, "has 3 roles; expected two"),
     ],
 )
-def test_minimax_refuses_what_it_cannot_solve(env: Env, why: str) -> None:
-    """promise 8: a solver in the wrong game says so before the first move, and in `suits`, for recipes."""
-    bot = minimax("matrix")
-    for refuse in (lambda: bot.act(env, env.roles[0], random.Random(0)), lambda: bot.suits(env)):
-        with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'matrix', which {why}"):
-            refuse()
+def test_minimax_refuses_what_it_cannot_solve(options: dict[str, Any], why: str) -> None:
+    """A solver in the wrong game says so before the first move, and in `suits`, for recipes."""
+    bot, env = minimax("matrix"), make(sample_task("matrix", options))
+    with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'matrix', which {why}"):
+        bot.act(env, "p0", random.Random(0))
+    with pytest.raises(ConfigError, match=why):
+        bot.suits(env)
 
 
 class Nim(Env):
@@ -164,7 +162,8 @@ class Nim(Env):
 
     def observe(self) -> dict[Role, Observation]:
         legal = tuple(str(n) for n in (1, 2) if n <= self.left)
-        return {self.roles[self.turn]: Observation((Message("user", f"{self.left} left"),), legal=legal)} if legal else {}
+        observation = Observation((Message("user", f"{self.left} left"),), legal=legal)
+        return {self.roles[self.turn]: observation} if legal else {}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         self.left -= int(actions[self.roles[self.turn]])
@@ -245,7 +244,7 @@ def test_minimax_is_generic(nim: Env) -> None:
     indirect=["nim"],
 )
 def test_minimax_refuses_games_of_another_kind(nim: Env, why: str) -> None:
-    """promise 8: not zero-sum, secret or endless games get a sentence instead of wrong advice or a hang."""
+    """Not zero-sum, secret or endless games get a sentence instead of wrong advice or a hang."""
     with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'nim', which {why}"):
         minimax("nim").act(nim, "a", random.Random(0))
 
@@ -253,7 +252,7 @@ def test_minimax_refuses_games_of_another_kind(nim: Env, why: str) -> None:
 @pytest.mark.parametrize("nim", [NimInWords], indirect=True)
 @pytest.mark.parametrize("name", ["random", "first", "minimax"])
 def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
-    """promise 8: without a list of legal actions a bot says what is missing."""
+    """Without a list of legal actions a bot says what is missing."""
     bot = make_bot(name, "nim")
     with pytest.raises(EnvError, match="environment 'nim' lists no legal actions for 'a'"):
         bot.act(nim, "a", random.Random(0))
@@ -263,7 +262,7 @@ def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["random", "first", "minimax"])
 def test_bots_act_only_for_the_role_to_act(name: str) -> None:
-    """promise 8: asked out of turn or after the end, a bot refuses."""
+    """Asked out of turn or after the end, a bot refuses."""
     bot = make_bot(name, "tictactoe")
     for env in (tictactoe(), tictactoe(1, 4, 2, 5, 3)):
         with pytest.raises(EnvError, match="who is not to act in 'tictactoe' now"):
@@ -271,21 +270,21 @@ def test_bots_act_only_for_the_role_to_act(name: str) -> None:
 
 
 def test_no_best_move_after_the_end() -> None:
-    """promise 8: over is over for solvers too."""
+    """Over is over for solvers too."""
     with pytest.raises(EnvError, match="after the end"):
         minimax().best(tictactoe(1, 4, 2, 5, 3))
 
 
 def test_unknown_names_get_a_suggestion() -> None:
-    """promise 8: a recipe's mistake is one sentence with the nearest known name."""
-    with pytest.raises(ConfigError, match=r"'minmax' is not a bot; known: first, minimax, random\. Did you mean 'minimax'"):
+    """A recipe's mistake is one sentence with the nearest known name."""
+    with pytest.raises(ConfigError, match=r"'minmax' is not a bot; known: .*\. Did you mean 'minimax'"):
         make_bot("minmax", "tictactoe")
     with pytest.raises(ConfigError, match="Did you mean 'tictactoe'"):
         make_bot("random", "tictactoo")
 
 
 def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytest.MonkeyPatch) -> None:
-    """promise 8: authors add a player to an environment with one decorator."""
+    """Authors add a player to an environment with one decorator."""
     monkeypatch.setattr(bots, "_BOTS", dict(bots._BOTS))
 
     @register_bot("last")

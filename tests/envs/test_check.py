@@ -75,7 +75,7 @@ class Cards(Env):
     def outcome(self) -> Rewards:
         if self.loser:
             return Rewards.agent("guess", {r: -1.0 if r == self.loser else 1.0 for r in self.roles})
-        right = [int((hand > 2) == (word == "high")) for hand, word in zip(self.hands.values(), self.said, strict=False)]
+        right = [(self.hands[r] > 2) == (word == "high") for r, word in zip(self.roles, self.said, strict=False)]
         lead = float(sum(right[:1]) - sum(right[1:]))
         return Rewards.agent("guess", {"a": lead, "b": -lead})
 
@@ -106,7 +106,8 @@ class ChangesWhenLookedAt(Cards):
 
     def observe(self) -> dict[Role, Observation]:
         self.looks += 1
-        return {r: Observation((Message("user", f"look {self.looks}"),), legal=o.legal) for r, o in super().observe().items()}
+        news = (Message("user", f"look {self.looks}"),)
+        return {r: Observation(news, legal=o.legal) for r, o in super().observe().items()}
 
 
 class TossesGlobally(Cards):
@@ -170,8 +171,8 @@ class ShowsTheNextCoin(Cards):
     """The future is hidden too: it leaks through a look ahead in the random stream."""
 
     def observe(self) -> dict[Role, Observation]:
-        coin = copy.deepcopy(self.rng).choice("HT")
-        return {r: Observation((Message("user", f"{coin} is next"),), True, o.legal) for r, o in super().observe().items()}
+        news = (Message("user", f"{copy.deepcopy(self.rng).choice('HT')} is next"),)
+        return {r: Observation(news, True, o.legal) for r, o in super().observe().items()}
 
 
 class AsksAStranger(Cards):

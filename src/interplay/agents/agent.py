@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from interplay.agents.bots import Bot
@@ -80,17 +80,13 @@ class ModelAgent:
         began = time.monotonic()
         completion = await self.engine.generate(Request(key, prompt.ids, seed_of(*key), self.sampling))
         text, _ = self.renderer.decode(completion.tokens)
-        return replace(
-            _blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent),
-            version=completion.version,
-            prompt=prompt.ids,
-            action=completion.tokens,
-            logprobs=completion.logprobs,
-            temperature=self.sampling.temperature,
-            status=Status.LENGTH if completion.stop is Stop.LENGTH else Status.OK,
-            merged=prompt.merged,
-            seconds=time.monotonic() - began,
-        )
+        turn = _blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent)
+        turn.version, turn.prompt, turn.merged = completion.version, prompt.ids, prompt.merged
+        turn.action, turn.logprobs = completion.tokens, completion.logprobs
+        turn.temperature = self.sampling.temperature
+        turn.status = Status.LENGTH if completion.stop is Stop.LENGTH else Status.OK
+        turn.seconds = time.monotonic() - began
+        return turn
 
     def commit(self, view: View, turn: Turn) -> None:
         assert view.prompt is not None

@@ -44,6 +44,7 @@ class Renderer:
         self.tokenizer = tokenizer
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
+        self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
         self._fresh: dict[tuple[Message, ...], Prompt] = {}
 
     def prompt(self, messages: tuple[Message, ...], before: Said | None = None) -> Prompt:
@@ -63,8 +64,16 @@ class Renderer:
         ids = before.prompt.ids + before.action + self._encode(rest)
         return Prompt(ids, text, _digest(ids), merged=True)
 
-    def decode(self, action: Sequence[int]) -> tuple[str, bool]:
-        """The reply's text without its end token, and whether it had one."""
+    def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
+        """The reply's text without its end token, and whether it had one. (Games say the same things often.)"""
+        known = self._decoded.get(action)
+        if known is None:
+            if len(self._decoded) >= _CACHE_LIMIT:
+                self._decoded.clear()
+            known = self._decoded[action] = self._decode(action)
+        return known
+
+    def _decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         ended = bool(action) and action[-1] in self.stop_ids
         ids = list(action[:-1] if ended else action)
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)), ended

@@ -56,13 +56,30 @@ class LossSettings(Section):
 
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.2, gt=0)
-    dual_clip: float | None = Field(None, gt=1, description="bounds the loss of bad actions that became likely; 3 is usual")
+    dual_clip: float | None = Field(
+        None, gt=1, description="bounds the loss of bad actions that became likely; 3 is usual"
+    )
     average: Literal["token", "turn"] = Field("token", description="what the mean is taken over")
     entropy: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
+    kl: float = Field(0.0, ge=0, description="pull towards the policy as it was when reinforcement learning began")
+
+    @property
+    def regularised(self) -> bool:
+        """Whether turns without advantage have a gradient all the same."""
+        return bool(self.entropy or self.kl)
+
+
+class CriticSettings(Section):
+    """A value network with its own trunk, for the algorithms that have one."""
+
+    lr: float = Field(1e-5, gt=0)
+    warmup: int = Field(0, ge=0, description="steps in which only the critic learns")
+    clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate")
 
 
 class Algorithm(ABC):
     Settings: ClassVar[type[LossSettings]] = LossSettings
+    settings: LossSettings
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
@@ -74,6 +91,11 @@ class Algorithm(ABC):
     def plan(self) -> Plan:
         """How episodes are sampled."""
 
+    @property
+    def critic(self) -> CriticSettings | None:
+        """The critic this run trains, if it has one."""
+        return None
+
     @abstractmethod
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         """Fill `turn.advantage` of every turn to be trained, from the keys stamped on it; returns metrics."""
@@ -83,7 +105,7 @@ class Algorithm(ABC):
         from interplay.algorithms.losses import policy_loss
 
         s = self.settings
-        return policy_loss(targets, outputs, s.clip_low, s.clip_high, s.dual_clip, s.entropy)
+        return policy_loss(targets, outputs, s.clip_low, s.clip_high, s.dual_clip, s.entropy, s.kl)
 
     def state_dict(self) -> dict[str, Any]:
         """Baselines and the like: part of the checkpoint, as plain JSON values."""
@@ -91,7 +113,9 @@ class Algorithm(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state:
-            raise ConfigError(f"the checkpoint holds algorithm state {sorted(state)}, but {type(self).__name__} has none.")
+            raise ConfigError(
+                f"the checkpoint holds algorithm state {sorted(state)}, but {type(self).__name__} has none."
+            )
 
 
 A = TypeVar("A", bound=type[Algorithm])

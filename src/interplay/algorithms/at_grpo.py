@@ -14,29 +14,33 @@ from typing import Literal
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, LossSettings, Tree, register
+from interplay.algorithms.algorithm import Algorithm, CriticSettings, LossSettings, Tree, register
 from interplay.types import Episode
 
 
-class Settings(LossSettings):
+class ATGRPOSettings(LossSettings):
     candidates: int = Field(4, ge=2, description="K, replies per decision")
     continuation: Literal["none", "playout", "critic"] = "playout"
     playouts: int = Field(1, ge=1, description="plays to the end per candidate")
     keep: Literal["greedy", "softmax", "uniform"] = "greedy"
     keep_temperature: float = Field(1.0, gt=0, description="of the softmax over candidate returns")
     scale: bool = Field(True, description="divide by the group's standard deviation")
-    critic_lr: float = Field(1e-3, gt=0, description="with continuation = critic")
+    critic: CriticSettings = CriticSettings()
 
 
 @register("at_grpo")
 class ATGRPO(Algorithm):
-    Settings = Settings
-    settings: Settings
+    Settings = ATGRPOSettings
+    settings: ATGRPOSettings
 
     @property
     def plan(self) -> Tree:
         s = self.settings
         return Tree(s.candidates, s.continuation, s.playouts, s.keep, s.keep_temperature)
+
+    @property
+    def critic(self) -> CriticSettings | None:
+        return self.settings.critic if self.settings.continuation == "critic" else None
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         turns = [t for e in episodes for t in e.turns if t.playout is None and t.outlook is not None]

@@ -78,9 +78,7 @@ def centred(values: Sequence[float], scale: bool, epsilon: float = 1e-6) -> list
     return [s / (deviation + epsilon) for s in shifted]
 
 
-def gae(
-    rewards: Sequence[float], values: Sequence[float], bootstrap: float, gamma: float, lam: float
-) -> list[float]:
+def gae(rewards: Sequence[float], values: Sequence[float], bootstrap: float, gamma: float, lam: float) -> list[float]:
     """Generalised advantages over one role's turns: A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t."""
     out = [0.0] * len(rewards)
     ahead, following = 0.0, bootstrap

@@ -16,15 +16,15 @@ from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings,
 from interplay.types import Episode
 
 
-class Settings(LossSettings):
+class GRPOSettings(LossSettings):
     group: int = Field(8, ge=2, description="episodes per task")
     scale: bool = Field(True, description="divide by the group's standard deviation (Dr.GRPO does not)")
 
 
 @register("grpo")
 class GRPO(Algorithm):
-    Settings = Settings
-    settings: Settings
+    Settings = GRPOSettings
+    settings: GRPOSettings
 
     @property
     def plan(self) -> Independent:

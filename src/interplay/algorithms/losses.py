@@ -19,6 +19,7 @@ class Targets:
     advantages_N: Tensor
     old_logprobs_N: Tensor
     weights_N: Tensor
+    ref_logprobs_N: Tensor | None = None  # the reference policy, where the loss keeps near it
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,16 @@ class Outputs:
 
 
 def policy_loss(
-    targets: Targets, outputs: Outputs, clip_low: float, clip_high: float, dual_clip: float | None, entropy: float
+    targets: Targets,
+    outputs: Outputs,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None,
+    entropy: float,
+    kl: float,
 ) -> tuple[Tensor, dict[str, float]]:
-    """PPO's clipped objective (1707.06347, eq. 7), clip-higher (DAPO), dual clip (1912.09729, eq. 5), entropy bonus."""
+    """PPO's clipped objective (1707.06347, eq. 7), clip-higher (DAPO), dual clip (1912.09729, eq. 5), an entropy bonus
+    and a pull to the reference: ½(log π − log π_ref)², whose gradient on sampled tokens is that of KL(π ‖ π_ref)."""
     advantage, weight = targets.advantages_N, targets.weights_N
     log_ratio = outputs.logprobs_N - targets.old_logprobs_N
     ratio = log_ratio.exp()
@@ -41,19 +49,22 @@ def policy_loss(
     loss = -(weight * objective).sum()
     if entropy:
         loss = loss - entropy * (weight * outputs.entropy_N).sum()
+    metrics: dict[str, float] = {}
+    if targets.ref_logprobs_N is not None:
+        apart = outputs.logprobs_N - targets.ref_logprobs_N
+        loss = loss + kl * (weight * 0.5 * apart**2).sum()
+        metrics["kl_ref"] = (weight * apart).sum().item()
     with torch.no_grad():
         outside = torch.where(advantage > 0, ratio > 1 + clip_high, ratio < 1 - clip_low) & (advantage != 0)
-        metrics = {
+        metrics |= {
             "entropy": (weight * outputs.entropy_N).sum().item(),
             "clip_share": (weight * outside).sum().item(),
-            "kl_old": (weight * (torch.expm1(-log_ratio) + log_ratio).abs()).sum().item(),
+            "kl_old": (weight * (torch.expm1(-log_ratio) + log_ratio)).sum().item(),
         }
     return loss, metrics
 
 
-def value_loss(
-    values_N: Tensor, targets_N: Tensor, old_N: Tensor, weights_N: Tensor, clip: float | None
-) -> Tensor:
+def value_loss(values_N: Tensor, targets_N: Tensor, old_N: Tensor, weights_N: Tensor, clip: float | None) -> Tensor:
     """Half the squared error; with `clip`, the worse of it and that of a value kept near its old estimate."""
     error = (values_N - targets_N) ** 2
     if clip is not None:

@@ -14,28 +14,30 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
+from interplay.algorithms.algorithm import Algorithm, CriticSettings, Independent, LossSettings, register
 from interplay.errors import GuardError
 from interplay.types import Episode, Role, Turn
 
 
-class Settings(LossSettings):
+class PPOSettings(LossSettings):
     replicas: int = Field(1, ge=1, description="episodes per task")
     gae_lambda: float = Field(0.9, ge=0, le=1)
-    critic_lr: float = Field(1e-5, gt=0)
-    critic_warmup: int = Field(0, ge=0, description="steps in which only the critic learns")
-    value_clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate")
+    critic: CriticSettings = CriticSettings()
 
 
 @register("ppo")
 class PPO(Algorithm):
-    Settings = Settings
-    settings: Settings
+    Settings = PPOSettings
+    settings: PPOSettings
     needs = frozenset({"values"})
 
     @property
     def plan(self) -> Independent:
         return Independent(self.settings.replicas)
+
+    @property
+    def critic(self) -> CriticSettings:
+        return self.settings.critic
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         truncated = {e.id for e in episodes if e.truncated}

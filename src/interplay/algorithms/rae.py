@@ -17,15 +17,15 @@ from interplay.config import RewardSection
 from interplay.types import Episode
 
 
-class Settings(LossSettings):
+class RAESettings(LossSettings):
     decay: float = Field(0.95, ge=0, lt=1, description="of the running baseline")
     replicas: int = Field(1, ge=1, description="episodes per task")
 
 
 @register("rae")
 class RAE(Algorithm):
-    Settings = Settings
-    settings: Settings
+    Settings = RAESettings
+    settings: RAESettings
 
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
         super().__init__(settings, reward)

@@ -1,10 +1,9 @@
 """The conformance suite for environment authors: `check(name, options)` gives one `Finding` for each rule.
 
-The rules are promise 8 of the design: deterministic from (task, actions); a fork shares nothing; hidden
-information never reaches an observation; every episode ends; illegal actions have a defined consequence; scores
-cannot be won by echoing the prompt. They are tested from outside, by playing; what the environment raises becomes
-a failed finding. Out of reach: a secret that the environment's `redeal` does not deal again, and an order that
-depends on Python's string hashing, which is stable within one process.
+Deterministic from (task, actions); a fork shares nothing; hidden information never reaches an observation; every
+episode ends; illegal actions have a defined consequence; scores cannot be won by echoing the prompt. All this is
+tested from outside, by playing; what the environment raises becomes a failed finding. Out of reach: a secret that
+`redeal` does not deal again, and an order that depends on Python's string hashes, stable within one process.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ class _Play:
     trace: list[str] = field(default_factory=list)
 
     def total(self, role: Role) -> float:
-        """What `role` earned; a value that is not a number is another rule's finding."""
         return sum(r.value for got in self.rewards for r in got.of(role) if r.value and math.isfinite(r.value))
 
 
@@ -247,7 +245,8 @@ def _over_is_over(task: Task, rng: random.Random) -> int:
     _advance(env, rng.choice((_random, _garbage))(rng))
     if env.observe():  # an endless episode is another rule's finding
         return 0
-    _same(*([repr((env.outcome(), env.state()))] for _ in range(2)), what="outcome() and state() asked for twice")
+    first, again = (repr((env.outcome(), env.state())) for _ in range(2))
+    _require(first == again, f"outcome() and state() asked for twice: {first} and {again}")
     _require(not env.observe(), f"observe() names {sorted(env.observe())} after the end")
     return 1
 
@@ -278,7 +277,6 @@ def check(name: str, options: Mapping[str, Any], episodes: int = 20, seed: int =
     """Play environment `name` as the rules ask for; one finding for each of `RULES`, in that order."""
     # An unknown name and wrong options are the caller's mistakes, not findings: these raise ConfigError.
     validate(lookup(name).Options, options, prefix="env")
-
     draw = partial(sample_task, name, options, seed=seed)
 
     def look(rule: str, index: int) -> int:

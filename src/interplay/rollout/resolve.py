@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
-from interplay.config import Recipe
+from interplay.config import START, Recipe
 from interplay.errors import ConfigError, did_you_mean
 from interplay.policies.policy import BOT, seat_map
-from interplay.types import Role, Task
+from interplay.types import Role, Task, seed_of
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,23 @@ class Plan:
     roles: tuple[Role, ...]
     seats: dict[Role, str]
     algorithm: Algorithm
+
+    def seats_for(self, task: Task) -> dict[Role, str]:
+        """Who sits where in the training episodes of a task: [seats], or one of the [[matchups]] by its share."""
+        draw = seed_of("matchup", self.recipe.seed, task.id) / 2**63
+        for matchup in self.recipe.matchups:
+            if draw < matchup.share:
+                return self.seats | matchup.seats
+            draw -= matchup.share
+        return self.seats
+
+    @property
+    def snapshots(self) -> list[str]:
+        """The policies that must be kept as they were when reinforcement learning began, as `name@start`."""
+        named = {name for matchup in self.recipe.matchups for name in matchup.seats.values()}
+        if self.algorithm.settings.kl:  # the reference
+            named |= {name + START for name in self.trainable}
+        return sorted(name for name in named if name.endswith(START))
 
     @property
     def trainable(self) -> list[str]:
@@ -37,22 +54,29 @@ class Plan:
 def resolve(recipe: Recipe) -> Plan:
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     seats = seat_map(recipe.seats, sample.roles)
-    for role, name in seats.items():
-        if name.startswith(BOT):
-            _check_bot(f"seats.{role}", name, recipe)
+    for key, table in [("seats", seats), *((f"matchups.{i}.seats", m.seats) for i, m in enumerate(recipe.matchups))]:
+        for role, name in table.items():
+            if role not in sample.roles:
+                raise ConfigError(f"{key}.{role} is no role of {recipe.env.name}; {did_you_mean(role, sample.roles)}")
+            if name.startswith(BOT):
+                _check_bot(f"{key}.{role}", name, recipe)
     for name in recipe.eval.opponents:
         if name.startswith(BOT):
             _check_bot("eval.opponents", name, recipe)
         elif name not in recipe.policies:
-            raise ConfigError(f"eval.opponents names '{name}'; expected bot:NAME or a policy, {did_you_mean(name, recipe.policies)}")
+            raise ConfigError(
+                f"eval.opponents names '{name}'; expected bot:NAME or a policy, {did_you_mean(name, recipe.policies)}"
+            )
     if recipe.warmstart is not None:
         _check_bot("warmstart.bot", recipe.warmstart.bot, recipe)
     algorithm = algorithms.make(recipe.algorithm, recipe.reward)
     if not any(not n.startswith(BOT) and recipe.policies[n].trainable for n in seats.values()):
-        raise ConfigError("no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true.")
+        raise ConfigError(
+            "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
+        )
     if isinstance(algorithm.plan, Tree) and algorithm.plan.continuation == "none" and not _rewards_steps(sample):
         raise ConfigError(
-            f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end: every candidate would tie; "
+            f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end and all candidates would tie; "
             "expected 'playout' or 'critic'."
         )
     return Plan(recipe, sample.roles, seats, algorithm)

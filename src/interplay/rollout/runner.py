@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from interplay import envs
 from interplay.agents.agent import Agent, Stamp, View
-from interplay.algorithms import Independent, Plan, Tree
+from interplay.algorithms import Plan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.errors import InterplayError, LimitError
 from interplay.rollout.tree import Critic, decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
-Seating = Callable[[], Mapping[Role, Agent]]
+Seating = Callable[[Task], Mapping[Role, Agent]]
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Runner:
 
         async def one(task: Task, replica: int) -> Episode:
             async with gate:
-                episode = await self._guarded(task, replica, seating())
+                episode = await self._guarded(task, replica, seating(task))
             if done is not None:
                 done(episode)
             return episode
@@ -82,7 +82,9 @@ class Runner:
         except InterplayError as error:
             episode.error = f"{type(error).__name__}: {error}"
         except TimeoutError:
-            episode.error = f"LimitError: no answer within rollout.max_episode_seconds ({self.limits.max_episode_seconds:g})."
+            episode.error = (
+                f"LimitError: no answer within rollout.max_episode_seconds ({self.limits.max_episode_seconds:g})."
+            )
         except Exception as error:  # an environment or bot by somebody else: its bug must not end the run
             episode.error = f"EnvError: {type(error).__name__} in {task.env}: {error}"
         episode.seconds = time.monotonic() - began
@@ -171,5 +173,3 @@ def attribute(rewards: Rewards, latest: Mapping[Role, Turn]) -> None:
             turn.rewards += mine
             if any(r.name == "illegal" for r in mine):
                 turn.status = Status.ILLEGAL
-
-

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from interplay.agents.agent import Agent, BotAgent, ModelAgent
 from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
-from interplay.config import Recipe
+from interplay.config import START, Recipe
 from interplay.engines.engine import Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError, did_you_mean
 from interplay.policies.model import Loaded, load
 from interplay.policies.policy import BOT
 from interplay.rollout.runner import Seating
-from interplay.types import Role
+from interplay.types import Role, Task
 
 
 @dataclass
@@ -62,8 +63,16 @@ class Team:
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids)
         return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling)
 
-    def seating(self, seats: Mapping[Role, str], temperature: float, max_tokens: int) -> Seating:
-        return lambda: {role: self.agent(role, who, temperature, max_tokens) for role, who in seats.items()}
+    def seating(self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int) -> Seating:
+        """Fresh agents for each episode, in the seats that `seats` gives its task."""
+        return lambda task: {r: self.agent(r, who, temperature, max_tokens) for r, who in seats(task).items()}
+
+    def snapshot(self, name: str, source: Path) -> None:
+        """Seat a frozen copy of a policy, read from `source`, under the name `name`."""
+        origin = self.members[name.removesuffix(START)]
+        model = origin.loaded.model
+        loaded = load(str(source), str(model.device), model.dtype, 0)
+        self.members[name] = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
 
     def close(self) -> None:
         for member in self.members.values():

@@ -140,7 +140,12 @@ def micro_batches(
 
 
 def _collate(
-    trie: Trie, turns: Sequence[Turn], piece: list[int], by_row: dict[int, list[int]], device: torch.device, actions: bool
+    trie: Trie,
+    turns: Sequence[Turn],
+    piece: list[int],
+    by_row: dict[int, list[int]],
+    device: torch.device,
+    actions: bool,
 ) -> MicroBatch:
     width = trie.rows[piece[0]].length
     ids = np.zeros((len(piece), width), np.int64)

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from interplay.errors import CheckpointError
-from interplay.policies.model import Loaded, save as save_model
+from interplay.policies.model import Loaded
+from interplay.policies.model import save as save_model
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ def read(folder: Path) -> Checkpoint:
         manifest = json.loads((folder / "MANIFEST.json").read_text())
         trainer = json.loads((folder / "trainer.json").read_text())
     except (OSError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"checkpoint '{folder}' is not readable ({error}); remove it to use the one before.") from None
+        raise CheckpointError(
+            f"checkpoint '{folder}' is not readable ({error}); remove it to use the one before."
+        ) from None
     for name, digest in manifest.items():
         path = folder / name
         if not path.is_file() or _digest(path) != digest:

@@ -21,8 +21,8 @@ _QUIET_CYCLES = 4
 
 
 class StateCritic:
-    def __init__(self, critic: Critic, renderers: Mapping[str, Renderer]) -> None:
-        self.critic, self.renderers = critic, renderers
+    def __init__(self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer]) -> None:
+        self.critics, self.renderers = critics, renderers
         self._waiting: list[tuple[Turn, asyncio.Future[float]]] = []
         self._flush: asyncio.Task[None] | None = None
 
@@ -42,18 +42,20 @@ class StateCritic:
             quiet, before = (quiet + 1 if len(self._waiting) == before else 0), len(self._waiting)
             await asyncio.sleep(0)
         batch, self._waiting = self._waiting, []
-        values = self.critic.values([replace(turn, prompt=turn.after) for turn, _ in batch])
-        for (_, future), value in zip(batch, values, strict=True):
-            if not future.done():
-                future.set_result(value)
+        for name, critic in self.critics.items():
+            mine = [(turn, future) for turn, future in batch if turn.policy == name]
+            values = critic.values([replace(turn, prompt=turn.after) for turn, _ in mine])
+            for (_, future), value in zip(mine, values, strict=True):
+                if not future.done():
+                    future.set_result(value)
 
     def step(self, lines: Sequence[Sequence[Turn]], weights: RewardSection) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
-        examples = []
+        examples: dict[str, list[Turn]] = {name: [] for name in self.critics}
         for line in lines:
             for turn, ahead in zip(line, credit.returns(line, weights), strict=True):
                 if turn.after and turn.outlook is not None:
                     step = Rewards(tuple(r for r in turn.outlook if r.name != "critic"))
                     target = ahead - credit.mix(step, turn.role, weights)
-                    examples.append(replace(turn, prompt=turn.after, target=target))
-        return self.critic.step(examples)
+                    examples[turn.policy].append(replace(turn, prompt=turn.after, target=target))
+        return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}

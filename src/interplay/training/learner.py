@@ -28,7 +28,6 @@ Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
 class Learner:
     def __init__(self, name: str, model: PreTrainedModel, config: TrainSection, lr: float, seed: int) -> None:
         self.name, self.model, self.config, self.seed = name, model, config, seed
-        self.decoder, self.head = model.base_model, model.get_output_embeddings()
         self.device = next(model.parameters()).device
         self.steps = 0
         self.optimizer = _adamw(model, config, lr)
@@ -36,54 +35,32 @@ class Learner:
 
     # -- forward --------------------------------------------------------------------------------------------------
 
-    def _predict(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies of the M predictions, in fp32, after temperature."""
-        logits_MV = self.head(hidden_states(self.decoder, batch)).float() / temperature
-        logp_MV = torch.log_softmax(logits_MV, dim=-1)
-        entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
-        return logp_MV.gather(1, batch.target_M.unsqueeze(1)).squeeze(1), entropy_M
-
     def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
         limit = self.config.micro_batch_tokens
         return list(micro_batches(lay(turns, row_limit=limit), turns, limit, self.device))
 
-    @torch.no_grad()
     def logprobs(self, turns: Sequence[Turn]) -> list[list[float]]:
         """log π(action | prompt) of each turn under the current weights."""
-        out: list[list[float]] = [[] for _ in turns]
-        for batch in self._pieces(turns):
-            logp_M, _ = self._predict(batch, _temperature(turns))
-            flat = logp_M[batch.prediction_N].tolist()
-            for i in batch.turns:
-                out[i], flat = flat[: len(turns[i].action)], flat[len(turns[i].action) :]
-        return out
+        return logprobs(self.model, turns, self.config.micro_batch_tokens)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def step(self, turns: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool) -> dict[str, float]:
         """One training step over credited turns: epochs × minibatches optimiser steps."""
         turns = [t for t in turns if t.advantage is not None]
-        parts = self._minibatches(turns)
+        parts = minibatches(turns, self.config, seed_of("policy", self.seed, self.name, self.steps))
         old: dict[str, list[float]] = {}
         if len(parts) > 1:  # later minibatches need the policy as it was before the first
             old = {t.id: lp for t, lp in zip(turns, self.logprobs(turns), strict=True)}
         totals: dict[str, float] = {}
         for part in parts:
             for key, value in self._optimise(part, loss, average, keep_zeros, old).items():
-                totals[key] = max(totals.get(key, 0.0), value) if key == "gap" else totals.get(key, 0.0) + value / len(parts)
+                totals[key] = (
+                    max(totals.get(key, 0.0), value) if key == "gap" else totals.get(key, 0.0) + value / len(parts)
+                )
         self.steps += 1
         self.schedule.step()
-        return totals | {"lr": self.schedule.get_last_lr()[0], "turns": float(len(turns))}
-
-    def _minibatches(self, turns: Sequence[Turn]) -> list[list[Turn]]:
-        out: list[list[Turn]] = []
-        for epoch in range(self.config.epochs):
-            order = list(range(len(turns)))
-            if self.config.minibatches > 1:
-                random.Random(seed_of("minibatch", self.seed, self.name, self.steps, epoch)).shuffle(order)
-            size = math.ceil(len(turns) / self.config.minibatches) if turns else 1
-            out += [[turns[i] for i in sorted(order[k : k + size])] for k in range(0, len(order), size)]
-        return out
+        return totals | {"lr": float(self.schedule.get_last_lr()[0]), "turns": float(len(turns))}
 
     def _optimise(
         self, part: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool, old: Mapping[str, list[float]]
@@ -97,13 +74,14 @@ class Learner:
         gap = 0.0
         for batch in self._pieces(turns):
             members = [turns[i] for i in batch.turns]
-            logp_M, entropy_M = self._predict(batch, _temperature(turns))
+            logp_M, entropy_M = predict(self.model, batch, _temperature(turns))
             outputs = Outputs(logp_M[batch.prediction_N], entropy_M[batch.prediction_N])
             before = self._flat(old[t.id] for t in members) if old else outputs.logprobs_N.detach()
             targets = Targets(
                 self._flat([t.advantage or 0.0] * len(t.action) for t in members),
                 before,
                 self._flat([weight[t.id]] * len(t.action) for t in members),
+                self._flat(t.ref_logprobs or () for t in members) if members[0].ref_logprobs else None,
             )
             value, metrics = loss(targets, outputs)
             value.backward()
@@ -119,10 +97,8 @@ class Learner:
         total = 0.0
         for batch in self._pieces(turns):
             members = [turns[i] for i in batch.turns]
-            logp_M, _ = self._predict(batch, 1.0)
-            loss = sft_loss(
-                logp_M[batch.prediction_N], self._flat([weight[t.id]] * len(t.action) for t in members)
-            )
+            logp_M, _ = predict(self.model, batch, 1.0)
+            loss = sft_loss(logp_M[batch.prediction_N], self._flat([weight[t.id]] * len(t.action) for t in members))
             loss.backward()
             total += loss.item()
         self._apply(total)
@@ -171,6 +147,7 @@ class Critic:
         nn.init.zeros_(self.head.bias)
         self.module = nn.ModuleDict({"trunk": model.base_model, "head": self.head})
         self.optimizer = _adamw(self.module, config, lr)
+        self.steps = 0
 
     def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
         limit = self.config.micro_batch_tokens
@@ -188,29 +165,52 @@ class Critic:
         return out
 
     def step(self, turns: Sequence[Turn]) -> dict[str, float]:
-        """Move towards `turn.target`, `train.epochs` times over."""
+        """Move towards `turn.target`: epochs × minibatches optimiser steps, as the policy takes."""
         turns = [t for t in turns if t.target is not None]
+        parts = minibatches(turns, self.config, seed_of("critic", self.steps))
         total = 0.0
-        for _ in range(self.config.epochs if turns else 0):
-            for batch in self._pieces(turns):
-                members = [turns[i] for i in batch.turns]
+        for part in parts:
+            for batch in self._pieces(part):
+                members = [part[i] for i in batch.turns]
                 column = lambda f: torch.tensor([f(t) for t in members], device=self.device)  # noqa: B023, E731
-                weights = torch.full((len(members),), 1.0 / len(turns), device=self.device)
+                weights = torch.full((len(members),), 1.0 / len(part), device=self.device)
                 old = column(lambda t: t.value or 0.0)
                 loss = value_loss(self._predict(batch), column(lambda t: t.target), old, weights, self.clip)
                 loss.backward()
-                total += loss.item() / self.config.epochs
+                total += loss.item() / len(parts)
             nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+        self.steps += 1
         return {"value_loss": total}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.module.load_state_dict(state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.steps = state["steps"]
+
+
+def predict(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of the M predictions, in fp32, after temperature."""
+    logits_MV = model.get_output_embeddings()(hidden_states(model.base_model, batch)).float() / temperature
+    logp_MV = torch.log_softmax(logits_MV, dim=-1)
+    entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
+    return logp_MV.gather(1, batch.target_M.unsqueeze(1)).squeeze(1), entropy_M
+
+
+@torch.no_grad()
+def logprobs(model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int) -> list[list[float]]:
+    """log π(action | prompt) of each turn under `model`, at the temperature the turns were sampled with."""
+    out: list[list[float]] = [[] for _ in turns]
+    for batch in micro_batches(lay(turns, row_limit=max_tokens), turns, max_tokens, model.device):
+        logp_M, _ = predict(model, batch, _temperature(turns))
+        flat = logp_M[batch.prediction_N].tolist()
+        for i in batch.turns:
+            out[i], flat = flat[: len(turns[i].action)], flat[len(turns[i].action) :]
+    return out
 
 
 def hidden_states(decoder: nn.Module, batch: MicroBatch) -> Tensor:
@@ -219,6 +219,18 @@ def hidden_states(decoder: nn.Module, batch: MicroBatch) -> Tensor:
     with using(layout):
         out = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False)
     return out.last_hidden_state[batch.row_M, batch.column_M]
+
+
+def minibatches(turns: Sequence[Turn], config: TrainSection, seed: int) -> list[list[Turn]]:
+    """The turns of each optimiser step: `epochs` passes, each cut into shuffled `minibatches`."""
+    out: list[list[Turn]] = []
+    for epoch in range(config.epochs if turns else 0):
+        order = list(range(len(turns)))
+        if config.minibatches > 1:
+            random.Random(seed_of(seed, epoch)).shuffle(order)
+        size = math.ceil(len(turns) / config.minibatches)
+        out += [[turns[i] for i in sorted(order[k : k + size])] for k in range(0, len(order), size)]
+    return out
 
 
 def token_weights(turns: Sequence[Turn], average: str) -> dict[str, float]:

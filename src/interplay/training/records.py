@@ -80,6 +80,8 @@ def _tensorboard(folder: Path, wanted: str) -> Any:
         if wanted == "on":
             from interplay.errors import ConfigError
 
-            raise ConfigError("records.tensorboard is 'on', but it is not installed: pip install 'interplay[tensorboard]'.") from None
+            raise ConfigError(
+                "records.tensorboard is 'on', but it is not installed: pip install 'interplay[tensorboard]'."
+            ) from None
         return None
     return SummaryWriter(folder / "tensorboard")

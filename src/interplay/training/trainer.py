@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import signal
 import time
 from collections import defaultdict
@@ -20,16 +21,18 @@ from typing import Any
 
 import torch
 
-from interplay.algorithms import Tree, credit
+from interplay.algorithms import credit
+from interplay.config import START
 from interplay.errors import CheckpointError, GuardError
 from interplay.policies.model import load
+from interplay.policies.model import save as save_model
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import StateCritic
-from interplay.training.learner import Critic, Learner
+from interplay.training.learner import Critic, Learner, logprobs
 from interplay.training.records import RunRecords
 from interplay.training.sft import warmstart
 from interplay.types import Episode, Task, Turn
@@ -42,7 +45,7 @@ class Observer:
     """What a caller wants to be told; the command line draws its progress bar from this."""
 
     warmstarted: Callable[[str, int, int, float], None] = lambda name, done, of, loss: None
-    rolled: Callable[[int, int], None] = lambda done, of: None
+    ready: Callable[[], None] = lambda: None  # imitation is done, reinforcement learning begins
     stepped: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None
     # Measures the policy while it trains (evaluation is a sibling room, so it is handed in).
     evaluate: Callable[[Team, int], Awaitable[Mapping[str, float]]] | None = None
@@ -55,6 +58,7 @@ class Trainer:
     observer: Observer = field(default_factory=Observer)
     step_index: int = 0
     stopping: bool = False
+    seconds: float = 0.0  # spent training by this process: imitation, steps and the short evaluations between them
 
     def __post_init__(self) -> None:
         recipe = self.plan.recipe
@@ -63,54 +67,62 @@ class Trainer:
         self.team = Team.load(recipe, sources)
         self.learners = {
             name: Learner(
-                name, self.team.members[name].loaded.model, recipe.train, recipe.policies[name].lr or recipe.train.lr, recipe.seed
+                name,
+                self.team.members[name].loaded.model,
+                recipe.train,
+                recipe.policies[name].lr or recipe.train.lr,
+                recipe.seed,
             )
             for name in self.plan.trainable
         }
-        self.critics = self._make_critics()
-        self.records = RunRecords(self.folder, recipe)
         self.algorithm = self.plan.algorithm
-        state_critic = self._state_critic()
+        self.critics = self._make_critics()
+        self.state_critic = self._make_state_critic()
+        self.records = RunRecords(self.folder, recipe)
+        self._rolling: asyncio.Future[list[Episode]] | None = None
         self.runner = Runner(
-            recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, state_critic
+            recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, self.state_critic
         )
-        self.state_critic = state_critic
         if found:
             self._restore(found)
 
     def _make_critics(self) -> dict[str, Critic]:
-        recipe, settings = self.plan.recipe, self.plan.algorithm.settings
-        tree = self.plan.algorithm.plan
-        if "values" not in self.plan.algorithm.needs and not (isinstance(tree, Tree) and tree.continuation == "critic"):
+        recipe, settings = self.plan.recipe, self.plan.algorithm.critic
+        if settings is None:
             return {}
         critics = {}
         for name in self.plan.trainable:
             # A separate trunk from the same base: the policy's gradient and the critic's never meet.
-            member = self.team.members[name]
-            trunk = load(recipe.policies[name].base, str(member.loaded.model.device), torch.float32, recipe.seed).model
-            critics[name] = Critic(trunk, recipe.train, getattr(settings, "critic_lr"), getattr(settings, "value_clip", None))
+            device = str(self.team.members[name].loaded.model.device)
+            trunk = load(recipe.policies[name].base, device, torch.float32, recipe.seed).model
+            critics[name] = Critic(trunk, recipe.train, settings.lr, settings.clip)
         return critics
 
-    def _state_critic(self) -> StateCritic | None:
-        tree = self.plan.algorithm.plan
-        if not (isinstance(tree, Tree) and tree.continuation == "critic"):
+    def _make_state_critic(self) -> StateCritic | None:
+        if self.algorithm.critic is None or "values" in self.algorithm.needs:
             return None
         renderers = {name: member.renderer for name, member in self.team.members.items()}
-        return StateCritic(next(iter(self.critics.values())), renderers)
+        return StateCritic(self.critics, renderers)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
         """Run to the recipe's last step, or to a Ctrl-C; either way the newest checkpoint holds all of it."""
+        began = time.monotonic()
         with self._ctrl_c():
             if self.step_index == 0 and self.plan.recipe.warmstart is not None:
                 warmstart(self.plan, self.team, self.learners, self.plan.recipe.warmstart, self.observer.warmstarted)
                 self._publish()
             if self.step_index == 0:
                 self._save()
+            self._seat_snapshots()
+            self.seconds += time.monotonic() - began
+            self.observer.ready()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping:
+                began = time.monotonic()
                 with asyncio.Runner() as loop:
                     metrics = loop.run(self._one_step())
+                self.seconds += time.monotonic() - began
                 if metrics is None:  # interrupted before anything changed
                     break
                 self.observer.stepped(self.step_index, metrics)
@@ -145,17 +157,10 @@ class Trainer:
 
     async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
         sampling = self.plan.recipe.sampling
-        seating = self.team.seating(self.plan.seats, sampling.temperature, sampling.max_tokens)
-        total, done = len(tasks) * self.runner.plan.replicas, 0
-
-        def one_done(_: Episode) -> None:
-            nonlocal done
-            done += 1
-            self.observer.rolled(done, total)
-
-        self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating, one_done))
+        seating = self.team.seating(self.plan.seats_for, sampling.temperature, sampling.max_tokens)
+        rolling = self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating))
         try:
-            return await self._rolling
+            return await rolling
         except asyncio.CancelledError:
             return None
         finally:
@@ -181,7 +186,6 @@ class Trainer:
         metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
         metrics["episodes_truncated"] = sum(e.truncated for e in good)
         metrics["turns_per_episode"] = len(played) / len(good)
-        # In self-play the mean return says little; the best seat's is at least comparable between steps.
         metrics["reward"] = sum(
             credit.mix(e.rewards, role, self.plan.recipe.reward)
             for e in good for role, who in self.plan.seats.items() if who in self.learners
@@ -189,7 +193,13 @@ class Trainer:
         return good, metrics
 
     def _score(self, episodes: Sequence[Episode]) -> None:
-        """What the algorithm needs before credit: critic values."""
+        """What the algorithm needs before credit: critic values, reference log-probs."""
+        if self.algorithm.settings.kl:
+            limit = self.plan.recipe.train.micro_batch_tokens
+            for name, turns in self._turns_by_policy(episodes).items():
+                model = self.team.members[name + START].loaded.model
+                for turn, found in zip(turns, logprobs(model, turns, limit), strict=True):
+                    turn.ref_logprobs = tuple(found)
         if "values" in self.algorithm.needs:
             for name, turns in self._turns_by_policy(episodes).items():
                 for turn, value in zip(turns, self.critics[name].values(turns), strict=True):
@@ -212,12 +222,13 @@ class Trainer:
 
     def _step(self, batches: Mapping[str, list[Turn]], episodes: Sequence[Episode]) -> dict[str, float]:
         settings = self.algorithm.settings
-        warming = self.step_index < getattr(settings, "critic_warmup", 0)
+        critic = self.algorithm.critic
+        warming = critic is not None and self.step_index < critic.warmup
         metrics: dict[str, float] = {}
         for name, turns in batches.items():
             found: dict[str, float] = {}
             if not warming and any(t.advantage is not None for t in turns):
-                found = self.learners[name].step(turns, self.algorithm.loss, settings.average, bool(settings.entropy))
+                found = self.learners[name].step(turns, self.algorithm.loss, settings.average, settings.regularised)
                 self._gate(name, found.get("gap", 0.0))
             if name in self.critics and self.state_critic is None:
                 found |= self.critics[name].step(turns)
@@ -263,7 +274,7 @@ class Trainer:
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
         }
         trainer = {
-            "versions": {n: m.engine.version for n, m in self.team.members.items()},
+            "versions": {n: self.team.members[n].engine.version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
             "records": self.records.offsets(),
         }
@@ -271,10 +282,21 @@ class Trainer:
         keep = self.plan.recipe.checkpoint.keep
         checkpoint.save(self.folder / "checkpoints", self.step_index, policies, state, trainer, keep)
 
+    def _seat_snapshots(self) -> None:
+        """Policies as they were when reinforcement learning began, kept in the run folder for the run's whole life."""
+        for name in self.plan.snapshots:
+            source = self.folder / "snapshots" / name
+            if self.step_index == 0:
+                shutil.rmtree(source, ignore_errors=True)
+                save_model(self.team.members[name.removesuffix(START)].loaded, source)
+            self.team.snapshot(name, source)
+
     def _restore(self, found: Checkpoint) -> None:
         state = found.state()
         if set(state["learners"]) != set(self.learners) or set(state["critics"]) != set(self.critics):
-            raise CheckpointError(f"checkpoint '{found.folder}' trains {sorted(state['learners'])}, this recipe {sorted(self.learners)}.")
+            raise CheckpointError(
+                f"checkpoint '{found.folder}' trains {sorted(state['learners'])}, this recipe {sorted(self.learners)}."
+            )
         for name, learner in self.learners.items():
             learner.load_state_dict(state["learners"][name])
         for name, critic in self.critics.items():
@@ -288,7 +310,6 @@ class Trainer:
     @contextmanager
     def _ctrl_c(self) -> Iterator[None]:
         """The first Ctrl-C ends after the work that must not be cut in half; the second ends at once."""
-        self._rolling: asyncio.Future[list[Episode]] | None = None
 
         def handle(signum: int, frame: FrameType | None) -> None:
             if self.stopping:
@@ -307,6 +328,10 @@ class Trainer:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+    def parameters(self) -> dict[str, int]:
+        """How many each trained policy has."""
+        return {n: sum(p.numel() for p in x.model.parameters()) for n, x in self.learners.items()}
 
     def close(self) -> None:
         self.team.close()

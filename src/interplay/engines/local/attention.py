@@ -90,7 +90,9 @@ def _attention(
 ) -> tuple[Tensor, None]:
     for feature in ("softcap", "s_aux", "sliding_window"):
         if kwargs.get(feature) is not None:
-            raise ModelError(f"{type(module).__name__} uses '{feature}' in attention, which Interplay does not support yet.")
+            raise ModelError(
+                f"{type(module).__name__} uses '{feature}' in attention, which Interplay does not support yet."
+            )
     layout: Layout | None = getattr(_current, "layout", None)
     if layout is None:
         layout = Causal()

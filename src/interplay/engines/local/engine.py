@@ -68,7 +68,7 @@ class LocalEngine:
             raise EngineError("the prompt has no tokens; expected at least one.")
         if request.sampling.max_tokens < 1:
             raise EngineError(f"max_tokens is {request.sampling.max_tokens}; expected at least 1.")
-        if not all(0 <= t < self._vocabulary for t in request.ids):
+        if min(request.ids) < 0 or max(request.ids) >= self._vocabulary:
             raise EngineError(f"the prompt holds a token id outside the model's vocabulary of {self._vocabulary}.")
         if total > self.max_context:
             raise EngineError(

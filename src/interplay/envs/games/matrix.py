@@ -5,7 +5,7 @@ Observation   the actions, the payoff table, and the earlier rounds of this epis
               all have moved.
 Actions       one of the listed words, alone in the reply.
 Rewards       `payoff` (agent, each round): the table's entry. An illegal reply ends the game: its player gets
-              the lowest payoff in the table and `illegal` −1 (process), the others get 0 for that round.
+              the lowest payoff in the table for every round left and `illegal` −1 (process), the others get 0.
 Options       `game` names a known table; or give `actions` (a list of words for each player) and `payoff`
               (nested lists, indexed by each player's action in turn, ending in one payoff per player).
 Version       1
@@ -117,7 +117,8 @@ class Matrix(Env):
         if bad:
             self.over = True
             lowest = min(min(_entry(self.payoff, j)) for j in self._joints())
-            pay = Rewards.agent("payoff", {r: float(lowest) if r in bad else 0.0 for r in self.roles})
+            left = self.task.data["rounds"] - len(self.history)  # for each, so that leaving early never pays
+            pay = Rewards.agent("payoff", {r: float(lowest) * left if r in bad else 0.0 for r in self.roles})
             return Rewards.process("illegal", dict.fromkeys(bad, -1.0)) + pay
         joint = [k for k in played if k is not None]
         self.history.append(tuple(a[k] for a, k in zip(self.actions, joint, strict=True)))

@@ -20,7 +20,7 @@ from interplay.envs.env import Env, register
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-_REPLY = re.compile(r"\W*(\d+)\W*")
+_REPLY = re.compile(r"[^\w-]*(\d+)\W*")
 
 
 class Options(Section):
@@ -69,11 +69,11 @@ class TicTacToe(Env):
         if self.over:
             return {}
         role = self.roles[self.moves % 2]
-        board = Message("user", f"You are {role}.\n{self._picture()}")
+        board = Message("user", f"{self._picture()}\nYou are {role}.")
         legal = tuple(str(i + 1) for i, cell in enumerate(self.board) if cell is None)
         if self.memory and self.moves >= 2:
             return {role: Observation((board,), legal=legal)}
-        rules = Message("system", f"Play tic-tac-toe, {self._goal()} wins. Reply with the number of an empty cell.")
+        rules = Message("system", f"Play tic-tac-toe{self._goal()}. Reply with a free number.")
         return {role: Observation((rules, board), fresh=not self.memory, legal=legal)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
@@ -111,7 +111,7 @@ class TicTacToe(Env):
 
     def _goal(self) -> str:
         line = self.task.data["line"]
-        return {3: "three", 4: "four", 5: "five"}.get(line, str(line)) + " in a row"
+        return "" if line == 3 else f", {line} in a row wins"
 
     def _picture(self) -> str:
         cells = [cell or str(i + 1) for i, cell in enumerate(self.board)]

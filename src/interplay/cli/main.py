@@ -1,0 +1,190 @@
+"""`interplay`: train, eval, play, check, envs, models. Heavy imports happen inside the commands.
+
+An error that Interplay raised on purpose is one sentence on standard error: exit code 2 for a recipe or argument, 1 for
+anything else. A bug keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from interplay import __version__
+from interplay.errors import ConfigError, InterplayError
+
+app = typer.Typer(
+    name="interplay",
+    help="Train teams of language models with reinforcement learning.\n\n"
+    "Start with: interplay train recipes/tictactoe/at_grpo.toml",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+console = Console()
+problems = Console(stderr=True)
+
+RecipeArgument = Annotated[str, typer.Argument(help="A recipe (TOML), or a run folder.", metavar="RECIPE")]
+OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="Changes to the recipe, such as train.steps=10 env.size=4.", metavar="[a.b=c]..."),
+]
+
+
+def _version(value: bool) -> None:
+    if value:
+        console.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    run: Annotated[Path | None, typer.Option(help="The run folder; default runs/NAME-DATE.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in --run (or in RECIPE, a run folder).")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the recipe and print it resolved; load nothing.")
+    ] = False,
+) -> None:
+    """Train the policies of a RECIPE, measure them before and after, and keep everything in a run folder.
+
+    Ctrl-C ends cleanly with a checkpoint; go on with:  interplay train runs/NAME --resume
+    """
+    from interplay.cli.train import show, train_recipe
+
+    if dry_run:
+        show(console, recipe, overrides or [])
+    else:
+        train_recipe(console, recipe, overrides or [], run, resume)
+
+
+@app.command(name="eval")
+def evaluate(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A checkpoint folder; default the newest of the run folder.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the table as JSON here.")] = None,
+) -> None:
+    """Measure the policies of a run (or of a RECIPE, untrained) against fixed opponents, from every seat.
+
+    interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
+    """
+    from interplay.cli.evaluate import evaluate_run
+
+    evaluate_run(console, recipe, overrides or [], checkpoint, out)
+
+
+@app.command()
+def play(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    seat: Annotated[str | None, typer.Option(help="The role you play; default the first.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Who sits in the other seats: a policy or bot:NAME; default as in the recipe.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which task to play.")] = 0,
+) -> None:
+    """Play a seat yourself, in the terminal, against the trained policies of a run or against bots.
+
+    interplay play runs/demo --seat O
+    """
+    from interplay.cli.play import play_game
+
+    play_game(console, recipe, overrides or [], seat, against, seed)
+
+
+@app.command()
+def check(
+    env: Annotated[str, typer.Argument(help="An environment's name, or package.module:Class.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(help="Its options, such as size=4.", metavar="[option=value]...")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes per rule.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the tasks and of the random play.")] = 0,
+) -> None:
+    """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards."""
+    from interplay.config import parse_options
+    from interplay.envs.check import check as run_check
+
+    findings = run_check(env, parse_options(options or []), episodes, seed)
+    table = Table("rule", "", "detail", title=f"interplay check {env}", title_justify="left")
+    for finding in findings:
+        table.add_row(finding.rule, "[green]pass[/]" if finding.passed else "[red]FAIL[/]", finding.detail)
+    console.print(table)
+    failed = sum(not f.passed for f in findings)
+    console.print(f"{len(findings) - failed} passed, {failed} failed")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def envs(name: Annotated[str | None, typer.Argument(help="Show one environment's page.")] = None) -> None:
+    """List the environments, or show one's rules, actions, rewards and options."""
+    from interplay.cli.listing import env_page, env_table
+
+    console.print(env_page(name) if name else env_table())
+
+
+@app.command()
+def models(
+    save: Annotated[str | None, typer.Option(help="Save this model as a Hugging Face folder (with --to).")] = None,
+    to: Annotated[Path | None, typer.Option(help="Where --save writes.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of tiny's random weights.")] = 0,
+) -> None:
+    """List what a policy's base can be, or save one as an ordinary Hugging Face folder."""
+    from interplay.cli.listing import model_table, save_model
+
+    if save:
+        save_model(console, save, to, seed)
+    else:
+        console.print(model_table())
+
+
+def main() -> None:
+    """The entry point: purposeful errors become one sentence and an exit code."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=problems, show_path=False)]
+    )
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        app()
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except InterplayError as error:
+        _fail(str(error), 1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _fail(
+            "the disk is full; free some space, then interplay train RUN --resume (the newest checkpoint is whole).",
+            1,
+        )
+    except KeyboardInterrupt:
+        _fail("interrupted; the newest checkpoint is whole, go on with interplay train RUN --resume.", 130)
+
+
+def _fail(sentence: str, code: int) -> None:
+    problems.print("error: " + sentence, highlight=False, soft_wrap=True, markup=False)
+    sys.exit(code)

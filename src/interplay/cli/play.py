@@ -1,0 +1,90 @@
+"""`interplay play`: a person in one seat, whoever the recipe names in the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from interplay import envs
+from interplay.agents.agent import Stamp
+from interplay.config import load
+from interplay.errors import ConfigError, did_you_mean
+from interplay.rollout.resolve import resolve
+from interplay.types import Observation, Rewards, Role
+
+QUIT = ("q", "quit", "exit")
+
+
+def play_game(
+    console: Console, path: str, overrides: Sequence[str], seat: str | None, against: str | None, seed: int
+) -> None:
+    plan = resolve(load(path, overrides))
+    role = seat or plan.roles[0]
+    if role not in plan.roles:
+        raise ConfigError(f"--seat is '{role}'; {did_you_mean(role, plan.roles)}")
+    from interplay.cli.evaluate import newest
+    from interplay.cli.quiet import quiet_libraries
+
+    quiet_libraries()
+    from interplay.rollout.team import Team
+
+    team = Team.load(plan.recipe, newest(path, plan, None))
+    sampling = plan.recipe.sampling
+    others = {r: against or who for r, who in plan.seats.items() if r != role}
+    agents = {r: team.agent(r, who, plan.recipe.eval.temperature, sampling.max_tokens) for r, who in others.items()}
+    seating = ", ".join(f"{r} is {w}" for r, w in others.items())
+    console.print(f"You are {role}; {seating}. Type your move, or q to leave.", highlight=False)
+    env = envs.make(plan.task(seed, "test"))
+
+    async def game() -> bool:
+        decision = 0
+        while seen := env.observe():
+            actions: dict[Role, str] = {}
+            for r, observation in seen.items():
+                if r == role:
+                    reply = _ask(console, observation)
+                    if reply is None:
+                        return False
+                    actions[r] = reply
+                else:
+                    view = agents[r].look(observation)
+                    turn = await agents[r].sample(env, view, Stamp(seed, env.task, 0, "play", decision))
+                    agents[r].commit(view, turn)
+                    actions[r] = turn.text
+            for r in others:
+                if r in actions:
+                    console.print(f"{r} ({others[r]}): {actions[r]}", highlight=False, markup=False)
+            _tell(console, env.step(actions))
+            decision += 1
+        return True
+
+    try:
+        if asyncio.run(game()):
+            console.print(env.state(), highlight=False, markup=False)
+            _tell(console, env.outcome())
+    finally:
+        team.close()
+
+
+def _ask(console: Console, observation: Observation) -> str | None:
+    """The person's move; anything not listed as legal is asked again, as a courtesy models do not get."""
+    for message in observation.messages:
+        console.print(message.content, highlight=False, markup=False, style="dim" if message.role == "system" else None)
+    while True:
+        try:
+            reply = console.input("> ").strip()
+        except EOFError:
+            return None
+        if reply.lower() in QUIT:
+            return None
+        if not observation.legal or reply in observation.legal:
+            return reply
+        console.print(f"not a legal move; choose from: {', '.join(observation.legal)}", highlight=False, markup=False)
+
+
+def _tell(console: Console, rewards: Rewards) -> None:
+    for r in rewards:
+        if r.value is not None:
+            console.print(f"{r.role or 'team'}: {r.name} {r.value:+g}", highlight=False, markup=False)
