@@ -202,7 +202,10 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
-    tree: dict[str, Any] = json.loads(json.dumps(data))  # a private copy; TOML dates have no place in a recipe
+    try:
+        tree: dict[str, Any] = json.loads(json.dumps(data))  # a private copy
+    except TypeError:
+        raise ConfigError("a recipe holds a date or time; expected strings, numbers, lists and tables.") from None
     for text in overrides:
         _override(tree, text)
     return validate(Recipe, tree)
@@ -245,55 +248,64 @@ def validate(model: type[M], data: Mapping[str, Any], prefix: str = "") -> M:
 def _sentence(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
     # An unknown key explains more than the missing key it was meant to be.
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    loc = [str(p) for p in first["loc"]]
-    key = ".".join(([prefix] if prefix else []) + loc)
-    kind, given = first["type"], first.get("input")
+    above = [prefix] if prefix else []
+    named, wanted = _reach(model, [str(p) for p in first["loc"]])
+    kind, key = first["type"], ".".join(above + named)
     if kind == "extra_forbidden":
-        owner = _model_at(model, loc[:-1])
-        where = ".".join(([prefix] if prefix else []) + loc[:-1])
-        known = owner.model_fields if owner else {}
+        where = ".".join(above + named[:-1])
+        owner = _reach(model, named[:-1])[1]
+        known = owner.model_fields if _is_model(owner) else {}
         return (
-            f"unknown key '{loc[-1]}' in {'[' + where + ']' if where else 'the recipe'}; {did_you_mean(loc[-1], known)}"
+            f"unknown key '{named[-1]}' in {'[' + where + ']' if where else 'the recipe'}; "
+            f"{did_you_mean(named[-1], known)}"
         )
     if kind == "missing":
-        return f"{key} is missing; expected {_expected(model, loc)}."
+        return f"{key} is missing; expected {_described(wanted)}."
     bound = first["msg"].removeprefix("Input should be") if kind.startswith(("greater", "less")) else ""
-    return f"{key} is {given!r}; expected {_expected(model, loc)}{bound}."
+    return f"{key} is {first.get('input')!r}; expected {_described(wanted)}{bound}."
 
 
-def _model_at(model: type[BaseModel], loc: Sequence[str]) -> type[BaseModel] | None:
+def _reach(model: type[BaseModel], loc: Sequence[str]) -> tuple[list[str], Any]:
+    """The keys of the recipe in `loc` (pydantic also names the member of a union), and the type expected there."""
     current: Any = model
+    named: list[str] = []
     for part in loc:
-        if isinstance(current, type) and issubclass(current, BaseModel):
+        if _is_model(current):
             info = current.model_fields.get(part)
-            if info is None:
-                return None
-            current = _unwrap(info.annotation)
-        elif typing.get_origin(current) is dict:
-            current = _unwrap(typing.get_args(current)[1])
+            current = _unwrap(info.annotation) if info else None
+        elif typing.get_origin(current) in (dict, list):
+            current = _unwrap(typing.get_args(current)[-1])
         else:
-            return None
-    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+            break
+        named.append(part)
+    return named, current
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _unwrap(annotation: Any) -> Any:
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return next(a for a in typing.get_args(annotation) if a is not type(None))
-    return annotation
+    """The type itself where it is only optional."""
+    members = [a for a in typing.get_args(annotation) if a is not type(None)]
+    return members[0] if _is_union(annotation) and len(members) == 1 else annotation
 
 
-def _expected(model: type[BaseModel], loc: Sequence[str]) -> str:
-    owner = _model_at(model, loc[:-1])
-    info = owner.model_fields.get(loc[-1]) if owner and loc else None
-    if info is None:
-        return "a value of the right type"
-    annotation = _unwrap(info.annotation)
-    if typing.get_origin(annotation) is Literal:
-        text = "one of " + ", ".join(repr(a) for a in typing.get_args(annotation))
-    elif (isinstance(annotation, type) and issubclass(annotation, BaseModel)) or typing.get_origin(annotation) is dict:
-        text = "a table"
-    else:
-        text = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}.get(
-            annotation, str(annotation)
-        )
-    return text
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+_ONE = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+_MANY = {int: "whole numbers", float: "numbers", str: "strings"}
+
+
+def _described(annotation: Any) -> str:
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in parts)
+    if _is_union(annotation):
+        return " or ".join(_described(a) for a in parts)
+    if origin in (dict, list):
+        kind = "a table" if origin is dict else "a list"
+        return f"{kind} of {_MANY[parts[-1]]}" if parts[-1] in _MANY else kind
+    return "a table" if _is_model(annotation) else _ONE.get(annotation, "a value of the right type")

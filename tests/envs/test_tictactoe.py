@@ -160,7 +160,7 @@ def test_every_fresh_prompt_is_complete_and_memory_sends_only_the_news() -> None
     assert fresh.observe()["X"].fresh and len(fresh.observe()["X"].messages) == 2
     assert not memory.observe()["X"].fresh and len(memory.observe()["X"].messages) == 1
     assert fresh.observe()["X"].messages[-1] == memory.observe()["X"].messages[-1]
-    assert memory.observe()["X"].messages[-1].content == "You are X.\nX O 3\n4 5 6\n7 8 9"
+    assert memory.observe()["X"].messages[-1].content == "#1 @2 3\n4 5 6\n7 8 9"
 
 
 @pytest.mark.parametrize("line", [(1, 2, 3), (14, 15, 16), (1, 5, 9), (1, 6, 11), (4, 7, 10)])

@@ -29,7 +29,7 @@ class Stamp:
     replica: int
     episode: str
     decision: int
-    path: tuple[int, ...] = ()  # (decision, candidate, playout) of every fork above this line of play
+    path: tuple[int, ...] = ()  # (decision, role where several act, candidate, playout) of the fork this line plays out
     candidate: int = 0
 
     @property

@@ -41,7 +41,8 @@ class PPO(Algorithm):
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         truncated = {e.id for e in episodes if e.truncated}
-        played = [line for line in credit.lines(episodes) if line]
+        # A frozen policy in some seat has no critic: its lines are not trained, and enter no mean.
+        played = [line for line in credit.lines(episodes) if any(t.value is not None for t in line)]
         by_role: dict[Role, list[Turn]] = defaultdict(list)
         for line in played:
             values = []

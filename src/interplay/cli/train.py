@@ -56,6 +56,9 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     report_path = folder / "report.json"
     trainer = Trainer(plan, folder)
     stages: dict[str, list[SeatResult]] = {}
+    if not trainer.fresh and report_path.is_file():  # measured earlier; an "after" was that of fewer steps
+        rows = json.loads(report_path.read_text()).get("results", {})
+        stages = {k: [SeatResult.from_json(r) for r in v] for k, v in rows.items() if k != "after"}
 
     async def measure(team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
         return await evaluate(plan, team, _seated(plan), opponents, games, split, recipe.eval.temperature)
@@ -69,7 +72,6 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         return out
 
     console.print(_headline(recipe, plan, trainer.parameters(), folder), highlight=False)
-    first = trainer.step_index == 0
     began = time.monotonic()
     with _progress(console) as bar:
         job = bar.add_task("warm start", total=None, info="")
@@ -91,13 +93,14 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
             )
 
         def warm_done() -> None:
-            if recipe.eval.before and first:
+            if recipe.eval.before and trainer.step_index == 0 and "before" not in stages:
                 measuring("before")
                 stages["before"] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
+                report.write(report_path, stages, {"name": recipe.name, "seed": recipe.seed})  # outlives a kill
             bar.reset(job, total=recipe.train.steps, completed=trainer.step_index, description="train", info="")
 
         trainer.observer = Observer(warmed, warm_done, stepped, short if recipe.eval.every else None)
-        if recipe.eval.before and first and recipe.warmstart is not None:
+        if recipe.eval.before and trainer.fresh and recipe.warmstart is not None:
             measuring("untrained")
             stages["untrained"] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
         try:
@@ -107,9 +110,6 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
                 stages["after"] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
         finally:
             trainer.close()
-    if not stages.get("before") and report_path.is_file():
-        earlier = json.loads(report_path.read_text()).get("results", {})
-        stages = {k: [SeatResult.from_json(r) for r in v] for k, v in earlier.items() if k not in stages} | stages
     extra = {
         "name": recipe.name, "seed": recipe.seed, "steps": trainer.step_index, "training_seconds": trainer.seconds,
         "total_seconds": time.monotonic() - began,

@@ -110,6 +110,8 @@ def lookup(name: str) -> type[Env]:
             raise ConfigError(
                 f"env.name '{name}' cannot be imported: {error}; expected package.module:Class."
             ) from None
+        if not (isinstance(cls, type) and issubclass(cls, Env)):
+            raise ConfigError(f"env.name '{name}' is no environment; expected a subclass of interplay.envs.Env.")
         return cls
     if name not in _REGISTRY and name in _MODULES:
         importlib.import_module(_MODULES[name])

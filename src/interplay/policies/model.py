@@ -25,8 +25,8 @@ from interplay.policies import tiny
 
 # Rewrites nothing and needs no special tokens: for models that come without a chat template.
 FALLBACK_TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant:{% endif %}"
+    "{% for m in messages %}{{ m['role'] }}:\n{{ m['content'] }}{{ eos_token }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:\n{% endif %}"
 )
 
 
@@ -66,7 +66,8 @@ def _tiny(base: str, seed: int) -> Path:
     """`tiny` or `tiny-HIDDENxLAYERS`; made once per shape and seed."""
     shape = base.removeprefix("tiny").removeprefix("-") or "64x2"
     hidden, _, layers = shape.partition("x")
-    if not (hidden.isdigit() and layers.isdigit()) or int(hidden) % 16 or not int(layers):
+    digits = hidden.isdecimal() and layers.isdecimal()
+    if not digits or not int(hidden) or int(hidden) % 16 or not int(layers):
         raise ModelError(f"model '{base}' is no tiny shape; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4.")
     folder = cache_folder() / f"tiny-{hidden}x{layers}-v{tiny.VOCABULARY}-seed{seed}"
     with _made_once(folder) as work:
@@ -142,6 +143,7 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
             "a .gguf file or a hub name that can be reached."
         ) from None
     model.to(device).eval()
+    _refuse_altered_logits(base, model)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = FALLBACK_TEMPLATE
     return Loaded(model, tokenizer, _stop_ids(model, tokenizer))
@@ -163,6 +165,18 @@ def _refuse_unsupported(base: str, config: Any) -> None:
         raise ModelError(
             f"model '{base}' uses {', '.join(sorted(kinds))} with a sliding window; "
             "the local engine supports full attention only so far."
+        )
+
+
+@torch.no_grad()
+def _refuse_altered_logits(base: str, model: PreTrainedModel) -> None:
+    """Engine and learner read logits off the output layer; some models scale or cap them after it."""
+    ids = torch.arange(1, 5, device=model.device).unsqueeze(0)
+    plain = model.get_output_embeddings()(model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+    if not torch.allclose(model(input_ids=ids, use_cache=False).logits.float(), plain.float(), rtol=1e-2, atol=1e-2):
+        raise ModelError(
+            f"model '{base}' ({type(model).__name__}) scales or caps its logits after the output layer, "
+            "which Interplay does not support yet; expected plain logits, as of Llama or Qwen models."
         )
 
 

@@ -19,7 +19,7 @@ TEMPLATE = (
 )
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 _WORDS = """
-Play tic-tac-toe three four five in a row wins Reply with the number of an empty cell free You are your Your move
+Play tic-tac-toe three four five in a row wins Reply with the number of an empty cell free You are yours theirs your Your move
 All players at once one word or and not no yes Payoffs Last round cooperate defect stag hare heads tails rock
 paper scissors p0 p1 p2 p3 is it to for you I can see card cards hand hint play discard turn player last first
 """
@@ -31,7 +31,8 @@ def _pieces() -> list[str]:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     space = "Ġ"  # how the byte-level alphabet writes a space; "Ċ" is a newline
     singles = [f"{space}{c}" for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ?:|.#@$-+*="]
-    words = list(itertools.chain.from_iterable((w, space + w) for w in _WORDS.split()))
+    marks = [f"{mark}{n}" for mark in "#@XO" for n in range(1, 10)]  # a taken cell of a board
+    words = list(itertools.chain.from_iterable((w, space + w) for w in [*_WORDS.split(), *marks]))
     return list(dict.fromkeys([*alphabet, *singles, *words, f".{'Ċ'}", f":{'Ċ'}"]))
 
 

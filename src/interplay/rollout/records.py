@@ -43,7 +43,7 @@ def read(path: Path) -> Iterator[Episode]:
         for number, line in enumerate(file, 1):
             try:
                 yield from_json(json.loads(line)["episode"])
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InterplayError(f"{path} line {number} is no episode record ({error}).") from None
 
 

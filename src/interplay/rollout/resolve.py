@@ -11,7 +11,7 @@ from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
 from interplay.config import START, Recipe
-from interplay.errors import ConfigError, did_you_mean
+from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.policies.policy import BOT, seat_map
 from interplay.types import Role, Task, seed_of
 
@@ -59,16 +59,16 @@ def resolve(recipe: Recipe) -> Plan:
             if role not in sample.roles:
                 raise ConfigError(f"{key}.{role} is no role of {recipe.env.name}; {did_you_mean(role, sample.roles)}")
             if name.startswith(BOT):
-                _check_bot(f"{key}.{role}", name, recipe)
+                _check_bot(f"{key}.{role}", name, sample)
     for name in recipe.eval.opponents:
         if name.startswith(BOT):
-            _check_bot("eval.opponents", name, recipe)
+            _check_bot("eval.opponents", name, sample)
         elif name not in recipe.policies:
             raise ConfigError(
                 f"eval.opponents names '{name}'; expected bot:NAME or a policy, {did_you_mean(name, recipe.policies)}"
             )
     if recipe.warmstart is not None:
-        _check_bot("warmstart.bot", recipe.warmstart.bot, recipe)
+        _check_bot("warmstart.bot", recipe.warmstart.bot, sample)
     algorithm = algorithms.make(recipe.algorithm, recipe.reward)
     if not any(not n.startswith(BOT) and recipe.policies[n].trainable for n in seats.values()):
         raise ConfigError(
@@ -76,16 +76,16 @@ def resolve(recipe: Recipe) -> Plan:
         )
     if isinstance(algorithm.plan, Tree) and algorithm.plan.continuation == "none" and not _rewards_steps(sample):
         raise ConfigError(
-            f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end and all candidates would tie; "
+            f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
             "expected 'playout' or 'critic'."
         )
     return Plan(recipe, sample.roles, seats, algorithm)
 
 
-def _check_bot(key: str, name: str, recipe: Recipe) -> None:
+def _check_bot(key: str, name: str, env: envs.Env) -> None:
     try:
-        make_bot(name.removeprefix(BOT), recipe.env.name)
-    except ConfigError as error:
+        make_bot(name.removeprefix(BOT), env.task.env).suits(env)
+    except (ConfigError, EnvError) as error:
         raise ConfigError(f"{key} is '{name}': {error}") from None
 
 

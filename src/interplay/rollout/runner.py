@@ -17,7 +17,7 @@ from interplay.algorithms import Plan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.errors import InterplayError, LimitError
-from interplay.rollout.tree import Critic, decide
+from interplay.rollout.tree import Critic, all_of, decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
 Seating = Callable[[Task], Mapping[Role, Agent]]
@@ -161,7 +161,7 @@ async def sample_each(
     if len(views) == 1:  # turn-taking: no tasks to schedule
         ((role, view),) = views.items()
         return {role: await agents[role].sample(env, view, stamp)}
-    drawn = await asyncio.gather(*(agents[r].sample(env, v, stamp) for r, v in views.items()))
+    drawn = await all_of(agents[r].sample(env, v, stamp) for r, v in views.items())
     return dict(zip(views, drawn, strict=True))
 
 

@@ -2,8 +2,7 @@
 
 A candidate is scored with the other roles at their candidate 0. Forks share the environment's randomness, so that
 candidates differ by what they did; the joint action that is kept is stepped once on a fork with fresh randomness, so
-that choosing the best does not harvest luck. Candidates that said the same thing share the mean of their
-continuations. An outcome that only the kept line reaches never enters a group.
+that choosing the best does not harvest luck. An outcome that only the kept line reaches never enters a group.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import asyncio
 import itertools
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Tree
@@ -25,6 +24,8 @@ from interplay.types import Level, Reward, Rewards, Role, Turn, seed_of
 
 if TYPE_CHECKING:
     from interplay.rollout.runner import Ledger, Runner
+
+T = TypeVar("T")
 
 
 class Critic(Protocol):
@@ -55,17 +56,21 @@ async def decide(
     first = {role: turns[0] for role, turns in drawn.items()}
     playouts: list[Turn] = []
     if not ledger.spent:
+        # Candidates that said the same led to the same state: one of them is scored for all.
+        distinct = {(role, t.text): t for role, ts in drawn.items() if agents[role].trainable for t in reversed(ts)}
         jobs = [
             _score(runner, env, agents, views, {**first, role: turn}, role, stamp, plan, ledger)
-            for role, turns in drawn.items()
-            if agents[role].trainable
-            for turn in turns
+            for (role, _), turn in distinct.items()
         ]
-        for result in await asyncio.gather(*jobs):
+        for result in await all_of(jobs):
             playouts += result
+        for turns in drawn.values():
+            for turn in turns:
+                if (turn.role, turn.text) in distinct:
+                    scored = distinct[turn.role, turn.text]
+                    turn.outlook, turn.after = scored.outlook, scored.after
     for role, turns in drawn.items():
         ledger.spend(turns)
-        _pool(turns)
         if agents[role].trainable:
             drawn[role] = [t for t in turns if t.outlook is not None] or turns[:1]
     kept = {role: _keep(turns, runner, plan, stamp) for role, turns in drawn.items()}
@@ -75,6 +80,15 @@ async def decide(
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
     rewards = following.step({role: turn.text for role, turn in kept.items()})
     return Choice(following, kept, [*itertools.chain.from_iterable(drawn.values()), *playouts], rewards)
+
+
+async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
+    """Every job's result. Where one fails the others are waited for: nothing stays behind in the engine."""
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [r for r in results if not isinstance(r, BaseException)]
 
 
 async def _draw(
@@ -126,8 +140,9 @@ async def _score(
     for r, t in joint.items():
         seated[r].commit(views[r], t)
     lines = []
+    whose = (list(joint).index(role),) if len(joint) > 1 else ()  # roles that act at once: each has its own playouts
     for n in range(plan.playouts):
-        path = (*stamp.path, stamp.decision, turn.candidate, n)
+        path = (*stamp.path, stamp.decision, *whose, turn.candidate, n)
         inner = replace(stamp, decision=stamp.decision + 1, path=path, candidate=0)
         # Playouts of one candidate share the deck up to here and differ in what comes, as the play itself would.
         start = fork.fork(seed_of("playout", stamp.seed, stamp.episode, stamp.decision, n))
@@ -140,18 +155,6 @@ async def _score(
     if good:
         turn.outlook = step + Rewards.mean((ahead[role] for ahead, _ in good), len(good))
     return [t for _, turns in good for t in turns]
-
-
-def _pool(turns: list[Turn]) -> None:
-    """Candidates with the same text led to the same state: each takes the mean of all their outlooks."""
-    by_text: dict[str, list[Turn]] = {}
-    for turn in turns:
-        if turn.outlook is not None:
-            by_text.setdefault(turn.text, []).append(turn)
-    for same in by_text.values():
-        mean = Rewards.mean((t.outlook for t in same if t.outlook), len(same))
-        for turn in same:
-            turn.outlook = mean
 
 
 def _keep(turns: list[Turn], runner: Runner, plan: Tree, stamp: Stamp) -> Turn:

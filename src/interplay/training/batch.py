@@ -81,7 +81,8 @@ def lay(turns: Sequence[Turn], share: bool = True, row_limit: int = 16_384, acti
         if reply:
             path = turn.prompt + reply
             known = ends.get(path) if share else None
-            if known is not None and known[0] == row:
+            # An equal path may be cut elsewhere: a prompt that ends inside another turn's reply.
+            if known is not None and known[0] == row and rows[row].nodes[known[1]].parent == prompt:
                 action = known[1]
             else:
                 action = rows[row].add(reply, prompt)

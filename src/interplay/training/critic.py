@@ -28,7 +28,7 @@ class StateCritic:
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         renderer = self.renderers[turn.policy]
-        turn.after = renderer.prompt((Message("user", f"You are {role}.\n{env.state()}"),)).ids
+        turn.after = renderer.prompt((Message("user", f"{env.state()}\nYou are {role}."),)).ids
         loop = asyncio.get_running_loop()
         future: asyncio.Future[float] = loop.create_future()
         self._waiting.append((turn, future))

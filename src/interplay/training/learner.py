@@ -31,7 +31,7 @@ class Learner:
         self.device = next(model.parameters()).device
         self.steps = 0
         self.optimizer = _adamw(model, config, lr)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: _factor(config, s))
+        self.lr = lr
 
     # -- forward --------------------------------------------------------------------------------------------------
 
@@ -48,6 +48,9 @@ class Learner:
     def step(self, turns: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool) -> dict[str, float]:
         """One training step over credited turns: epochs × minibatches optimiser steps."""
         turns = [t for t in turns if t.advantage is not None]
+        now = self.lr * _factor(self.config, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = now
         parts = minibatches(turns, self.config, seed_of("policy", self.seed, self.name, self.steps))
         old: dict[str, list[float]] = {}
         if len(parts) > 1:  # later minibatches need the policy as it was before the first
@@ -59,8 +62,7 @@ class Learner:
                     max(totals.get(key, 0.0), value) if key == "gap" else totals.get(key, 0.0) + value / len(parts)
                 )
         self.steps += 1
-        self.schedule.step()
-        return totals | {"lr": float(self.schedule.get_last_lr()[0]), "turns": float(len(turns))}
+        return totals | {"lr": now, "turns": float(len(turns))}
 
     def _optimise(
         self, part: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool, old: Mapping[str, list[float]]
@@ -85,9 +87,16 @@ class Learner:
             )
             value, metrics = loss(targets, outputs)
             value.backward()
-            gap = max(gap, (before - self._flat(t.logprobs for t in members)).abs().max().item())
+            apart = (before - self._flat(t.logprobs for t in members)).abs()
+            gap = max(gap, apart.nan_to_num(math.inf, posinf=math.inf).max().item())
             for key, number in (metrics | {"loss": value.item()}).items():
                 totals[key] = totals.get(key, 0.0) + number
+        if gap > self.config.gap_stop:  # before the weights move
+            self.optimizer.zero_grad(set_to_none=True)
+            raise GuardError(
+                f"policy '{self.name}': engine and learner disagree by {gap:.2e} in log-prob, past train.gap_stop "
+                f"({self.config.gap_stop:g}); the samples were not drawn from these weights."
+            )
         totals["grad_norm"] = self._apply(totals["loss"])
         return totals | {"gap": gap}
 
@@ -124,14 +133,13 @@ class Learner:
     def reset_optimizer(self, lr: float) -> None:
         """A clean optimiser at `lr`: between imitation and reinforcement learning."""
         self.optimizer = _adamw(self.model, self.config, lr)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: _factor(self.config, s))
+        self.lr = lr
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(), "steps": self.steps}
+        return {"optimizer": self.optimizer.state_dict(), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
         self.steps = state["steps"]
 
 
@@ -178,7 +186,13 @@ class Critic:
                 loss = value_loss(self._predict(batch), column(lambda t: t.target), old, weights, self.clip)
                 loss.backward()
                 total += loss.item() / len(parts)
-            nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip)
+            norm = float(nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip))
+            if not math.isfinite(norm):
+                self.optimizer.zero_grad(set_to_none=True)
+                raise GuardError(
+                    f"a critic got a gradient norm of {norm}; the step was not taken: "
+                    "lower the critic's lr or look at the last episodes for broken rewards."
+                )
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         self.steps += 1

@@ -63,6 +63,13 @@ class Trainer:
     def __post_init__(self) -> None:
         recipe = self.plan.recipe
         found = checkpoint.latest(self.folder / "checkpoints")
+        self.fresh = found is None
+        self._saved = found.step if found else -1
+        if found and set(found.trainer["versions"]) != set(self.plan.trainable):
+            raise CheckpointError(
+                f"checkpoint '{found.folder}' trains {sorted(found.trainer['versions'])}, "
+                f"this recipe {sorted(self.plan.trainable)}."
+            )
         sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
         self.team = Team.load(recipe, sources)
         self.learners = {
@@ -110,10 +117,10 @@ class Trainer:
         """Run to the recipe's last step, or to a Ctrl-C; either way the newest checkpoint holds all of it."""
         began = time.monotonic()
         with self._ctrl_c():
-            if self.step_index == 0 and self.plan.recipe.warmstart is not None:
+            if self.fresh and self.plan.recipe.warmstart is not None:
                 warmstart(self.plan, self.team, self.learners, self.plan.recipe.warmstart, self.observer.warmstarted)
                 self._publish()
-            if self.step_index == 0:
+            if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
                 self._save()
             self._seat_snapshots()
             self.seconds += time.monotonic() - began
@@ -126,7 +133,7 @@ class Trainer:
                 if metrics is None:  # interrupted before anything changed
                     break
                 self.observer.stepped(self.step_index, metrics)
-            if self.stopping:
+            if self.stopping and self._saved != self.step_index:
                 self._save()
 
     async def _one_step(self) -> dict[str, float] | None:
@@ -157,6 +164,8 @@ class Trainer:
 
     async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
         sampling = self.plan.recipe.sampling
+        for member in self.team.members.values():  # nothing cached by an evaluation, or in an earlier step, is reused
+            member.engine.publish(member.engine.version)
         seating = self.team.seating(self.plan.seats_for, sampling.temperature, sampling.max_tokens)
         rolling = self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating))
         try:
@@ -186,10 +195,9 @@ class Trainer:
         metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
         metrics["episodes_truncated"] = sum(e.truncated for e in good)
         metrics["turns_per_episode"] = len(played) / len(good)
-        metrics["reward"] = sum(
-            credit.mix(e.rewards, role, self.plan.recipe.reward)
-            for e in good for role, who in self.plan.seats.items() if who in self.learners
-        ) / max(1, len(good) * sum(who in self.learners for who in self.plan.seats.values()))  # fmt: skip
+        weights = self.plan.recipe.reward
+        mine = [credit.mix(e.rewards, r, weights) for e in good for r, who in e.seats.items() if who in self.learners]
+        metrics["reward"] = sum(mine) / max(1, len(mine))
         return good, metrics
 
     def _score(self, episodes: Sequence[Episode]) -> None:
@@ -210,7 +218,7 @@ class Trainer:
 
     def _batch(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
         """Split by policy, each turn under a key that no timing can change."""
-        return {name: sorted(turns, key=lambda t: t.id) for name, turns in self._turns_by_policy(episodes).items()}
+        return {name: sorted(turns, key=_order) for name, turns in self._turns_by_policy(episodes).items()}
 
     def _turns_by_policy(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
         out: dict[str, list[Turn]] = {name: [] for name in self.learners}
@@ -238,13 +246,10 @@ class Trainer:
         return metrics
 
     def _gate(self, name: str, gap: float) -> None:
-        """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with."""
+        """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
+
+        Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
         train = self.plan.recipe.train
-        if gap > train.gap_stop:
-            raise GuardError(
-                f"policy '{name}': engine and learner disagree by {gap:.2e} in log-prob, past train.gap_stop "
-                f"({train.gap_stop:g}); the samples were not drawn from these weights."
-            )
         if gap > train.gap_warn:
             log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.gap_warn)", name, gap)
 
@@ -281,6 +286,7 @@ class Trainer:
         policies = {n: self.team.members[n].loaded for n in self.learners}
         keep = self.plan.recipe.checkpoint.keep
         checkpoint.save(self.folder / "checkpoints", self.step_index, policies, state, trainer, keep)
+        self._saved = self.step_index
 
     def _seat_snapshots(self) -> None:
         """Policies as they were when reinforcement learning began, kept in the run folder for the run's whole life."""
@@ -293,9 +299,10 @@ class Trainer:
 
     def _restore(self, found: Checkpoint) -> None:
         state = found.state()
-        if set(state["learners"]) != set(self.learners) or set(state["critics"]) != set(self.critics):
+        if set(state["critics"]) != set(self.critics):
             raise CheckpointError(
-                f"checkpoint '{found.folder}' trains {sorted(state['learners'])}, this recipe {sorted(self.learners)}."
+                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, "
+                f"this recipe for {sorted(self.critics)}."
             )
         for name, learner in self.learners.items():
             learner.load_state_dict(state["learners"][name])
@@ -336,6 +343,11 @@ class Trainer:
     def close(self) -> None:
         self.team.close()
         self.records.close()
+
+
+def _order(turn: Turn) -> tuple[str, int, str, int]:
+    """By episode and in the order of play, so that a turn stands behind the one it extends."""
+    return turn.keys.episode, turn.decision, turn.role, turn.candidate
 
 
 class Clock:

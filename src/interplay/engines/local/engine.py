@@ -53,7 +53,9 @@ class LocalEngine:
         return await future
 
     def publish(self, version: int) -> None:
-        if self.scheduler.running or self.scheduler.waiting:
+        self._thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
+        self._drop_cancelled()
+        if self.scheduler.running or self.scheduler.queued:
             raise EngineError("publish was called while requests are in flight; wait for them or cancel them first.")
         self.version = version
         self.scheduler.flush()
@@ -75,7 +77,8 @@ class LocalEngine:
                 f"prompt ({len(request.ids)}) plus max_tokens ({request.sampling.max_tokens}) is {total} tokens; "
                 f"the model takes at most {self.max_context}: shorten the prompt or lower sampling.max_tokens."
             )
-        if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) > cache.total:
+        shared = len(request.ids) // cache.block_size  # the prompt's full blocks serve the reply too
+        if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) - shared > cache.total:
             raise EngineError(
                 f"a request of {total} tokens can never fit the engine's cache of {cache.total * cache.block_size} "
                 "tokens: raise its cache size or lower sampling.max_tokens."
@@ -84,7 +87,7 @@ class LocalEngine:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         scheduler = self.scheduler
-        while scheduler.waiting or scheduler.running:
+        while scheduler.queued or scheduler.running:
             await self._settle()
             try:
                 done = await loop.run_in_executor(self._thread, self._step)
@@ -97,12 +100,13 @@ class LocalEngine:
     async def _settle(self) -> None:
         quiet, before = 0, -1
         while quiet < _QUIET_CYCLES:
-            now = len(self.scheduler.waiting)
+            now = self.scheduler.queued
             quiet, before = (quiet + 1 if now == before else 0), now
             await asyncio.sleep(0)
 
     def _fail_all(self, error: EngineError) -> None:
         scheduler = self.scheduler
+        scheduler.collect()
         futures = [s.future for s in scheduler.running] + [f for _, f in scheduler.waiting]
         for sequence in scheduler.running:
             scheduler.finish(sequence)
@@ -112,12 +116,19 @@ class LocalEngine:
             if not future.done():
                 future.set_exception(error)
 
+    def _drop_cancelled(self) -> None:
+        """Give back what requests hold that nobody waits for any more."""
+        scheduler = self.scheduler
+        scheduler.collect()
+        for sequence in [s for s in scheduler.running if s.future.done()]:
+            scheduler.running.remove(sequence)
+            scheduler.finish(sequence)
+        scheduler.waiting = [w for w in scheduler.waiting if not w[1].done()]
+
     def _step(self) -> list[Callable[[], None]]:
         """Admit, run, sample once. Returns what to do on the event loop: deliver the finished completions."""
         scheduler = self.scheduler
-        for sequence in [s for s in scheduler.running if s.future.done()]:  # cancelled by its caller
-            scheduler.running.remove(sequence)
-            scheduler.finish(sequence)
+        self._drop_cancelled()
         ongoing = list(scheduler.running)
         admission = scheduler.admit()
         if admission.prefill:

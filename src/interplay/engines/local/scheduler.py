@@ -7,7 +7,7 @@ on blocks of its own. A prompt stays for later requests until its space is neede
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,6 +55,8 @@ class Admission:
 class Scheduler:
     def __init__(self, cache: BlockCache) -> None:
         self.cache = cache
+        # Requests arrive on the event loop's thread at any moment of a step, which runs on the engine's.
+        self._arrived: deque[tuple[Request, asyncio.Future[Completion]]] = deque()
         self.waiting: list[tuple[Request, asyncio.Future[Completion]]] = []
         self.running: list[Sequence] = []
         self._prompts: OrderedDict[tuple[int, ...], Prompt] = OrderedDict()
@@ -62,12 +64,22 @@ class Scheduler:
         self.saved_tokens = 0
 
     def add(self, request: Request, future: asyncio.Future[Completion]) -> None:
-        self.waiting.append((request, future))
+        self._arrived.append((request, future))
+
+    @property
+    def queued(self) -> int:
+        return len(self._arrived) + len(self.waiting)
+
+    def collect(self) -> None:
+        """Let what has arrived join the queue."""
+        while self._arrived:
+            self.waiting.append(self._arrived[0])
+            self._arrived.popleft()
 
     def admit(self) -> Admission:
         """Take waiting requests in key order while they fit; drop those nobody waits for any more."""
-        self.waiting = [w for w in self.waiting if not w[1].done()]
-        self.waiting.sort(key=lambda w: w[0].key)
+        self.collect()
+        self.waiting = sorted((w for w in self.waiting if not w[1].done()), key=lambda w: w[0].key)
         out = Admission([], [], [])
         taken = 0
         for request, future in self.waiting:
@@ -76,8 +88,8 @@ class Scheduler:
                 break
             taken += 1
             out.started.append(sequence)
-        del self.waiting[:taken]
         self.running += out.started
+        del self.waiting[:taken]
         return out
 
     def _start(self, request: Request, future: asyncio.Future[Completion], out: Admission) -> Sequence | None:

@@ -1,7 +1,8 @@
 """Tic-tac-toe on an n×n board, k in a row wins. Two players, turn-taking, zero-sum, perfect information.
 
 Roles         X (moves first) and O.
-Observation   the board, empty cells shown by their number; `memory = true` keeps the conversation, otherwise
+Observation   the board, every cell with its number, taken ones marked # (yours) or @ (theirs): both seats see the
+              same kind of board, so one policy can play either. `memory = true` keeps the conversation, otherwise
               every prompt is fresh and complete in itself.
 Actions       the number of an empty cell, alone in the reply.
 Rewards       `win` (agent, at the end): +1 winner, −1 loser, 0 draw. An illegal reply forfeits the game and
@@ -12,6 +13,7 @@ Version       1
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from pydantic import Field, model_validator
 
@@ -26,6 +28,7 @@ _REPLY = re.compile(r"[^\w-]*(\d+)\W*")
 class Options(Section):
     size: int = Field(3, ge=2, le=10, description="rows and columns")
     line: int = Field(3, ge=2, le=10, description="how many in a row win")
+    brief: bool = Field(False, description="show the board alone, without the rules: for models trained from nothing")
     memory: bool = Field(False, description="keep each player's conversation instead of a fresh prompt per move")
 
     @model_validator(mode="after")
@@ -69,11 +72,13 @@ class TicTacToe(Env):
         if self.over:
             return {}
         role = self.roles[self.moves % 2]
-        board = Message("user", f"{self._picture()}\nYou are {role}.")
+        board = Message("user", self._seen_by(role))
         legal = tuple(str(i + 1) for i, cell in enumerate(self.board) if cell is None)
         if self.memory and self.moves >= 2:
             return {role: Observation((board,), legal=legal)}
-        rules = Message("system", f"Play tic-tac-toe{self._goal()}. Reply with a free number.")
+        if self.task.data["brief"]:
+            return {role: Observation((board,), fresh=not self.memory, legal=legal)}
+        rules = Message("system", f"Play tic-tac-toe{self._goal()}: # yours, @ theirs. Reply with a free number.")
         return {role: Observation((rules, board), fresh=not self.memory, legal=legal)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
@@ -96,9 +101,10 @@ class TicTacToe(Env):
         return Rewards.agent("win", value)
 
     def state(self) -> str:
+        grid = self._grid({None: "", "X": "X", "O": "O"})
         if self.over:
-            return f"{self._picture()}\n{self.winner or 'nobody'} won"
-        return f"{self._picture()}\n{self.roles[self.moves % 2]} to move"
+            return f"{grid}\n{self.winner or 'nobody'} won"
+        return f"{grid}\n{self.roles[self.moves % 2]} to move"
 
     def fork(self, seed: int | None = None) -> TicTacToe:
         twin = object.__new__(type(self))
@@ -113,7 +119,10 @@ class TicTacToe(Env):
         line = self.task.data["line"]
         return "" if line == 3 else f", {line} in a row wins"
 
-    def _picture(self) -> str:
-        cells = [cell or str(i + 1) for i, cell in enumerate(self.board)]
+    def _seen_by(self, role: Role) -> str:
+        return self._grid({None: "", role: "#", self._other(role): "@"})
+
+    def _grid(self, marks: Mapping[Role | None, str]) -> str:
+        cells = [f"{marks[cell]}{i + 1}" for i, cell in enumerate(self.board)]
         n = self.size
         return "\n".join(" ".join(cells[r * n : r * n + n]) for r in range(n))

@@ -1,0 +1,50 @@
+"""Turns and episodes made by hand, for tests of arithmetic over records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from interplay.types import Episode, Keys, Rewards, Task, Turn
+
+MakeTurn = Callable[..., Turn]
+
+
+@pytest.fixture
+def make_turn() -> MakeTurn:
+    """`make_turn("X", 1.0)`: a model turn that earned 1 at agent level. Ids are counted up."""
+    made = 0
+
+    def make(
+        role: str = "X", reward: float | None = None, *, task: str = "t", replica: int = 0, decision: int = 0,
+        prompt: str = "p", tokens: int = 1, outlook: Rewards | float | None = None, value: float | None = None,
+        candidate: int = 0, kept: bool = True, playout: int | None = None, rewards: Rewards | None = None,
+    ) -> Turn:  # fmt: skip
+        nonlocal made
+        made += 1
+        episode = f"{task}#{replica}"
+        if rewards is None:
+            rewards = Rewards() if reward is None else Rewards.agent("win", {role: reward})
+        if isinstance(outlook, float):
+            outlook = Rewards.agent("win", {role: outlook})
+        return Turn(
+            id=f"{episode}/{made}", parent=None, role=role, decision=decision,
+            keys=Keys(task, replica, episode, decision, role, "", "", prompt), policy="player", version=0,
+            prompt=(1, 2), action=(3,) * tokens, logprobs=(-1.0,) * tokens, text="a", candidate=candidate, kept=kept,
+            playout=playout, rewards=rewards, outlook=outlook, value=value,
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def make_episode() -> Callable[..., Episode]:
+    """The episode that these turns were stamped with."""
+
+    def make(turns: Sequence[Turn], env: str = "tictactoe", seats: Mapping[str, str] | None = None) -> Episode:
+        keys = turns[0].keys
+        task = Task(keys.task, env, 0)
+        return Episode(keys.episode, task, keys.replica, seats or {"X": "player", "O": "player"}, list(turns))
+
+    return make

@@ -1,0 +1,421 @@
+"""The command line: it teaches, it fails in one sentence, and a whole run works from end to end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from interplay.cli import main as cli
+from interplay.config import load
+from interplay.errors import ConfigError, EngineError, GuardError
+from interplay.rollout import records
+
+RECIPE = """
+name = "small"
+device = "cpu"
+seats = "player"
+[env]
+name = "tictactoe"
+size = 2
+line = 2
+[policies.player]
+base = "tiny-16x1"
+[algorithm]
+name = "grpo"
+group = 4
+[warmstart]
+bot = "bot:random"
+episodes = 60
+lr = 3e-2
+batch = 32
+[sampling]
+max_tokens = 2
+[rollout]
+tasks = 2
+[train]
+steps = 2
+lr = 1e-2
+[eval]
+opponents = ["bot:random", "bot:first"]
+games = 3
+every = 1
+short_games = 2
+[records]
+tensorboard = "off"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    file = tmp_path / "small.toml"
+    file.write_text(RECIPE)
+    return str(file)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal wide enough that tables do not wrap."""
+    monkeypatch.setattr(cli, "console", Console(width=240))
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def call(*arguments: str, stdin: str = "") -> Result:
+    """In this process. What main() would turn into a sentence is raised."""
+    result = CliRunner().invoke(cli.app, list(arguments), input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def shell(*arguments: str, path: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+    """As a user's shell would, through main()."""
+    source = Path(cli.__file__).parents[2]
+    where = os.pathsep.join(map(str, [source, *path]))
+    code = "from interplay.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": where},
+    )  # fmt: skip
+
+
+# -- help and errors --------------------------------------------------------------------------------------------------
+
+
+def test_help_teaches() -> None:
+    """Every command is named, and the first thing to type is there."""
+    text = call("--help").output
+    for command in ("train", "eval", "play", "check", "envs", "models"):
+        assert command in text
+    assert "interplay train recipes/" in text
+    assert "train" in CliRunner().invoke(cli.app, []).output, "without arguments: help, not silence"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("train", ["--resume", "--run", "--dry-run", "train.steps=10", "interplay train runs/NAME --resume"]),
+        ("eval", ["--checkpoint", "--out", "interplay eval runs/demo eval.games=1000"]),
+        ("play", ["--seat", "--against", "interplay play runs/demo --seat O"]),
+        ("check", ["--episodes", "package.module:Class", "size=4"]),
+        ("envs", ["rules, actions, rewards and options"]),
+        ("models", ["--save", "--to", "Hugging Face folder"]),
+    ],
+)
+def test_every_command_explains_itself(command: str, says: list[str]) -> None:
+    text = call(command, "--help").output
+    assert [s for s in says if s not in text] == []
+
+
+def test_version() -> None:
+    from interplay import __version__
+
+    assert call("--version").output.strip() == __version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "nosuch.toml"], "recipe 'nosuch.toml' does not exist"),
+        (["train", "RECIPE", "train.stps=3"], "unknown key 'stps' in [train]"),
+        (["eval", "RECIPE", "eval.games=many"], "eval.games is 'many'; expected a whole number."),
+        (["train", "RECIPE", "--dry-run", "seats=playr"], "Did you mean 'player'?"),
+        (["check", "tictacto"], "Did you mean 'tictactoe'?"),
+        (["check", "tictactoe", "siz=4"], "unknown key 'siz' in [env]"),
+        (["envs", "matrx"], "Did you mean 'matrix'?"),
+        (["models", "--save", "tiny"], "--save needs --to FOLDER."),
+        (["train", "RECIPE", "--run", "FOLDER", "--resume"], "holds no checkpoint to resume"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(recipe: str, tmp_path: Path, arguments: list[str], says: str) -> None:
+    """On standard error, unwrapped, brackets and all; nothing on standard output, and no traceback."""
+    swap = {"RECIPE": recipe, "FOLDER": str(tmp_path / "run")}
+    done = shell(*(swap.get(a, a) for a in arguments))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and says in line
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (ConfigError("train.lr is -1."), 2, "error: train.lr is -1."),
+        (EngineError("the server [gpu-0] is gone."), 1, "error: the server [gpu-0] is gone."),
+        (GuardError("word " * 100 + "end."), 1, "end."),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "the disk is full"),
+        (KeyboardInterrupt(), 130, "--resume"),
+    ],
+)
+def test_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, says: str
+) -> None:
+    """2 for a recipe or argument, 1 for what went wrong on purpose, 130 for a second Ctrl-C; always one sentence."""
+
+    def app() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == code
+    captured = capsys.readouterr()
+    assert says in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Interplay did not raise on purpose is not dressed up as a user's mistake."""
+    for bug in (ZeroDivisionError("x"), PermissionError(errno.EACCES, "no")):
+
+        def app(bug: Exception = bug) -> None:
+            raise bug
+
+        monkeypatch.setattr(cli, "app", app)
+        with pytest.raises(type(bug)):
+            cli.main()
+
+
+def test_a_dry_run_prints_the_recipe_and_loads_nothing(recipe: str) -> None:
+    """With every default filled in and overrides applied; torch is not imported."""
+    code = (
+        "import sys; from interplay.cli.main import app; "
+        f"app(['train', {recipe!r}, 'train.steps=7', '--dry-run'], standalone_mode=False); "
+        "sys.exit(3 if 'torch' in sys.modules else 0)"
+    )
+    source = str(Path(cli.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout[: done.stdout.rindex("}") + 1])
+    assert data["train"]["steps"] == 7 and data["train"]["grad_clip"] == 1.0
+    assert "X = player, O = player" in done.stdout
+
+
+# -- environments and models ------------------------------------------------------------------------------------------
+
+
+def test_check_passes_a_sound_environment() -> None:
+    result = call("check", "tictactoe", "size=4", "--episodes", "3")
+    assert result.exit_code == 0
+    assert "0 failed" in result.output and "FAIL" not in result.output
+    assert "determinism" in result.output and "hidden information" in result.output
+
+
+BROKEN = '''
+import random
+from interplay.envs.games.tictactoe import TicTacToe
+
+class Cheating(TicTacToe):
+    """Who wins is decided by a coin that no seed controls."""
+
+    def step(self, actions):
+        rewards = super().step(actions)
+        if self.over:
+            self.winner = random.SystemRandom().choice(self.roles)
+        return rewards
+'''
+
+
+def test_check_fails_a_broken_environment_from_outside(tmp_path: Path) -> None:
+    """An environment of one's own by module path: exit code 1, and the rule that it breaks."""
+    (tmp_path / "mygames.py").write_text(BROKEN)
+    done = shell("check", "mygames:Cheating", path=[tmp_path])
+    assert done.returncode == 1, done.stderr
+    (line,) = [row for row in done.stdout.splitlines() if "determinism" in row]
+    assert "FAIL" in line
+    assert shell("check", "mygames:Nothing", path=[tmp_path]).returncode == 2
+
+
+def test_envs_lists_and_explains() -> None:
+    listing = call("envs").output
+    for name, roles in (("tictactoe", "X, O"), ("matrix", "p0, p1")):
+        (line,) = [row for row in listing.splitlines() if f" {name} " in row]
+        assert roles in line
+    page = call("envs", "tictactoe").output
+    for word in ("Roles", "Observation", "Actions", "Rewards", "size = 3", "line = 3", "memory = False"):
+        assert word in page
+
+
+def test_models_lists_what_a_base_can_be() -> None:
+    text = call("models").output
+    for base in ("tiny", "smollm2", ".gguf", "owner/name", "path/to/folder"):
+        assert base in text
+
+
+def test_a_saved_model_is_an_ordinary_hugging_face_folder(tmp_path: Path) -> None:
+    """Plain transformers loads and runs it; a folder that exists is not written over."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path / "tiny"
+    assert f"saved tiny to {folder}" in call("models", "--save", "tiny", "--to", str(folder)).output
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    chat = [{"role": "user", "content": "Your move?"}]
+    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=False)
+    out = model.generate(ids, max_new_tokens=3, do_sample=False)
+    assert out.shape[1] > ids.shape[1] and torch.equal(out[:, : ids.shape[1]], ids)
+    with pytest.raises(ConfigError, match="exists already"):
+        call("models", "--save", "tiny", "--to", str(folder))
+
+
+# -- play -------------------------------------------------------------------------------------------------------------
+
+
+def test_playing_a_whole_game(recipe: str) -> None:
+    """Illegal input is asked again; the bot takes the first free cell; 1, 5, 9 wins."""
+    overrides = ["env.size=3", "env.line=3"]
+    result = call("play", recipe, *overrides, "--against", "bot:first", stdin="99\n\n1\n1\n5\n9\n")
+    assert result.exit_code == 0
+    assert "You are X; O is bot:first." in result.output
+    assert result.output.count("not a legal move; choose from: 1, 2, 3, 4, 5, 6, 7, 8, 9") == 2
+    assert "not a legal move; choose from: 3, 4, 5, 6, 7, 8, 9" in result.output
+    assert "O (bot:first): 2" in result.output and "O (bot:first): 3" in result.output
+    assert "X won" in result.output and "X: win +1" in result.output and "O: win -1" in result.output
+
+
+@pytest.mark.parametrize("stdin", ["q\n", "QUIT\n", "1\nexit\n", ""])
+def test_leaving_a_game(recipe: str, stdin: str) -> None:
+    """q, quit, exit or the end of input: no outcome is announced, and nothing is wrong."""
+    overrides = ["env.size=3", "env.line=3"]
+    result = call("play", recipe, *overrides, "--against", "bot:first", stdin=stdin)
+    assert result.exit_code == 0 and "won" not in result.output and "win" not in result.output
+
+
+def test_playing_the_second_seat_against_the_policy(recipe: str) -> None:
+    """The policy moves first; untrained, it forfeits sooner or later, and the game says so."""
+    result = call("play", recipe, "--seat", "O", stdin="1\n2\n3\n4\n" * 3)
+    assert result.exit_code == 0
+    assert "You are O; X is player." in result.output and "X (player): " in result.output
+    assert "O: win" in result.output
+
+
+def test_moves_at_once_are_shown_after_the_person_has_moved(recipe: str) -> None:
+    """In a simultaneous game the opponent's move must not be known before one's own."""
+    arguments = ["env={name = 'matrix', game = 'rock_paper_scissors'}", "--against", "bot:first"]
+    result = call("play", recipe, *arguments, stdin="paper\n")
+    assert result.exit_code == 0
+    assert result.output.index("> ") < result.output.index("p1 (bot:first): rock")
+    assert "p0: payoff +1" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--seat", "Y"], r"--seat is 'Y'; known: O, X\."),
+        (["--against", "bot:minmax"], "Did you mean 'minimax'"),
+        (["--against", "playr"], "Did you mean 'player'"),
+    ],
+)
+def test_nobody_sits_where_there_is_no_seat(recipe: str, arguments: list[str], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        call("play", recipe, *arguments)
+
+
+# -- eval -------------------------------------------------------------------------------------------------------------
+
+
+def test_eval_measures_an_untrained_recipe(recipe: str, tmp_path: Path) -> None:
+    """A table on the terminal and JSON with intervals: every opponent, every seat."""
+    out = tmp_path / "table.json"
+    result = call("eval", recipe, "eval.games=4", "--out", str(out))
+    assert result.exit_code == 0 and "bot:first" in result.output and "illegal moves" in result.output
+    data = json.loads(out.read_text())
+    assert (data["name"], data["seed"]) == ("small", 0)
+    found = data["results"]["now"]
+    assert [(r["opponent"], r["role"]) for r in found] == [(o, s) for o in ("bot:random", "bot:first") for s in "XO"]
+    for row in found:
+        assert row["games"] == 4 == row["wins"] + row["draws"] + row["losses"]
+        assert 0 <= row["win_low"] <= row["win_rate"] <= row["win_high"] <= 1
+        assert row["reward_low"] <= row["reward"] <= row["reward_high"]
+
+
+# -- train ------------------------------------------------------------------------------------------------------------
+
+
+def read(file: Path) -> Any:
+    return json.loads(file.read_text())
+
+
+def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
+    """Train, look at what is left behind, be refused, train on, measure, play: the way through the tool."""
+    run = tmp_path / "run"
+    result = call("train", recipe, "--run", str(run))
+    assert result.exit_code == 0
+    for stage in ("untrained", "before", "after"):
+        assert stage in result.output
+    for hint in (f"interplay play {run} --seat O", f"interplay eval {run}", f"interplay train {run} train.steps=4"):
+        assert hint in result.output
+
+    assert load(run) == load(recipe), "run.json holds the recipe"
+    assert read(run / "run.json")["versions"]["python"]
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in metrics] == [1, 2]
+    assert all("eval/win_rate/bot:random" in row and "reward" in row for row in metrics)
+    episodes = list(records.read(run / "episodes.jsonl"))
+    assert len(episodes) == 2 * 2 * 4 and all(e.error is None for e in episodes)
+    for pattern in ("game_results_*.log", "llm_conversation_*.log", "game_summary_*.txt"):
+        (log,) = (run / "logs").glob(pattern)
+        assert log.stat().st_size > 0
+    report = read(run / "report.json")
+    assert report["steps"] == 2 and report["training_seconds"] <= report["total_seconds"]
+    assert {stage: len(rows) for stage, rows in report["results"].items()} == {"untrained": 4, "before": 4, "after": 4}
+    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["step-000001", "step-000002"]
+
+    with pytest.raises(ConfigError, match="already holds a run; add --resume"):
+        call("train", recipe, "--run", str(run))
+    with pytest.raises(ConfigError, match="already holds a run; add --resume"):
+        call("train", str(run))
+
+    result = call("train", str(run), "train.steps=3", "--resume")
+    assert result.exit_code == 0 and "untrained" in result.output
+    assert load(run).train.steps == 3
+    again = read(run / "report.json")
+    assert again["steps"] == 3
+    assert again["results"]["before"] == report["results"]["before"], "measured once, and kept"
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
+
+    out = tmp_path / "table.json"
+    call("eval", str(run), "--out", str(out))
+    assert read(out)["results"]["now"] == again["results"]["after"], (
+        "eval finds the newest checkpoint and the same seeds"
+    )
+    older = run / "checkpoints" / "step-000002"
+    assert call("eval", str(run), "eval.games=2", "--checkpoint", str(older)).exit_code == 0
+    assert "You are X" in call("play", str(run), stdin="q\n").output
+
+
+def test_what_was_measured_before_a_kill_is_not_lost(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in its first step, the run goes on and still shows where it started from."""
+    from interplay.training.trainer import Trainer
+
+    class Killed(BaseException):
+        pass
+
+    async def die(self: Trainer) -> None:
+        raise Killed
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_one_step", die)
+        with pytest.raises(Killed):
+            call("train", recipe, "--run", str(run))
+    before = read(run / "report.json")["results"]
+    assert set(before) == {"untrained", "before"}
+    call("train", recipe, "--run", str(run), "--resume")
+    after = read(run / "report.json")["results"]
+    assert list(after) == ["untrained", "before", "after"]
+    assert after["untrained"] == before["untrained"], "not measured again with the weights of the warm start"

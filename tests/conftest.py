@@ -1,0 +1,43 @@
+"""Shared by all tests: models are made in a folder of this session, never in the user's cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing a test makes reaches the user's cache, and nothing in it reaches a test."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def make_tiny(private_cache: None) -> Callable[..., Any]:
+    """`make_tiny(seed=0, base="tiny")`: a `Loaded` of one's own, for tests that change weights."""
+    import torch
+    from transformers.utils import logging
+
+    from interplay.policies import model
+
+    logging.disable_progress_bar()
+
+    def make(seed: int = 0, base: str = "tiny") -> model.Loaded:
+        return model.load(base, "cpu", torch.float32, seed)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny(make_tiny: Callable[..., Any]) -> Any:
+    """One `Loaded` for the whole session: read only."""
+    return make_tiny(0)

@@ -1,0 +1,216 @@
+"""Wins, draws, losses and illegal moves are counted right, and the same seeds give the same table."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from interplay.config import parse
+from interplay.errors import InterplayError
+from interplay.evaluation import report
+from interplay.evaluation.benchmark import SeatResult, evaluate, tally
+from interplay.rollout.resolve import resolve
+from interplay.rollout.team import Team
+from interplay.types import Episode, Keys, Rewards, Status, Task, Turn
+
+RECIPE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "tictactoe"},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "algorithm": {"name": "grpo"},
+    "sampling": {"max_tokens": 2},
+}
+
+
+def episode(x: float, o: float, *turns: tuple[str, Status, int]) -> Episode:
+    """An episode with these rewards; turns are (role, status, tokens)."""
+    rewards = Rewards.agent("win", {"X": x, "O": o})
+    made = [
+        Turn(str(i), None, role, i, Keys("t", 0, "t#0", i, role, "", "", "p"), "player", 0, (1,), (2,) * tokens,
+             (0.0,) * tokens, "a", status=status)
+        for i, (role, status, tokens) in enumerate(turns)
+    ]  # fmt: skip
+    return Episode("t#0", Task("t", "tictactoe", 0), 0, {"X": "player", "O": "bot:random"}, made, rewards)
+
+
+OK, ILLEGAL = Status.OK, Status.ILLEGAL
+GAMES = [
+    episode(1, -1, ("X", OK, 2), ("O", OK, 5), ("X", OK, 2)),
+    episode(1, -1, ("X", OK, 3), ("O", ILLEGAL, 1)),
+    episode(0, 0, ("X", OK, 1)),
+    episode(-1, 1, ("X", ILLEGAL, 4)),
+]
+
+
+def test_tally_by_hand() -> None:
+    """X: two wins, a draw, a loss; mean reward 0.25; 5 turns, one of them illegal, 12 tokens."""
+    found = tally(parse(RECIPE), GAMES, "player", "bot:random", "X", failed=3)
+    assert (found.wins, found.draws, found.losses, found.games, found.failed) == (2, 1, 1, 4, 3)
+    assert (found.turns, found.illegal, found.tokens) == (5, 1, 12)
+    assert found.win_rate == 0.5 and found.illegal_rate == 0.2
+    assert found.reward == 0.25
+    # Sample deviation of 1, 1, 0, −1 is √(11/12).
+    half = 1.959964 * (11 / 12) ** 0.5 / 2
+    assert (found.reward_low, found.reward_high) == pytest.approx((0.25 - half, 0.25 + half))
+    assert found.win_interval == pytest.approx((0.15, 0.85), abs=0.005)
+
+
+def test_tally_from_the_other_seat() -> None:
+    found = tally(parse(RECIPE), GAMES, "player", "bot:random", "O", failed=0)
+    assert (found.wins, found.draws, found.losses) == (1, 1, 2)
+    assert (found.turns, found.illegal) == (2, 1)
+
+
+def test_a_win_is_more_than_every_other_role() -> None:
+    """Three players: equal to the best rival is a draw, however far behind the third is."""
+    game = episode(0, 0)
+    game.seats = {"a": "player", "b": "bot:random", "c": "bot:random"}
+    for scores, expected in [((2, 1, 0), (1, 0, 0)), ((1, 1, 0), (0, 1, 0)), ((1, 0, 2), (0, 0, 1))]:
+        game.rewards = Rewards.agent("win", dict(zip("abc", map(float, scores), strict=True)))
+        found = tally(parse(RECIPE), [game], "player", "bot:random", "a", failed=0)
+        assert (found.wins, found.draws, found.losses) == expected
+
+
+def test_rewards_are_mixed_as_the_recipe_says() -> None:
+    """Process rewards count with their weight, as in training."""
+    game = episode(1, -1)
+    game.rewards += Rewards.process("illegal", {"X": -1.0})
+    for weight, reward in [(1.0, 0.0), (0.0, 1.0)]:
+        recipe = parse({**RECIPE, "reward": {"process": weight}})
+        assert tally(recipe, [game], "player", "bot:random", "X", failed=0).reward == reward
+
+
+def test_candidates_and_playouts_are_not_counted() -> None:
+    """Illegal moves are counted on the line that was played."""
+    game = episode(1, -1, ("X", OK, 2), ("X", ILLEGAL, 2), ("X", ILLEGAL, 2))
+    game.turns[1].kept = False
+    game.turns[2].playout = 0
+    found = tally(parse(RECIPE), [game], "player", "bot:random", "X", failed=0)
+    assert (found.turns, found.illegal, found.tokens) == (1, 0, 2)
+
+
+# -- playing ----------------------------------------------------------------------------------------------------------
+
+
+def measure(team: Team, games: int = 12, **changes: Any) -> list[SeatResult]:
+    plan = resolve(parse({**RECIPE, **changes}))
+    return asyncio.run(evaluate(plan, team, ["player"], ["bot:random", "bot:first"], games, "test", 1.0))
+
+
+@pytest.fixture(scope="module")
+def team(private_cache: None, make_tiny: Any) -> Any:
+    team = Team.load(parse(RECIPE))
+    yield team
+    team.close()
+
+
+def test_every_seat_against_every_opponent(team: Team) -> None:
+    found = measure(team)
+    assert [(r.opponent, r.role) for r in found] == [(o, r) for o in ("bot:random", "bot:first") for r in ("X", "O")]
+    assert all(r.games == 12 == r.wins + r.draws + r.losses and r.failed == 0 for r in found)
+    assert all(r.illegal > 0 for r in found), "an untrained model is not helped by masking"
+
+
+def test_the_same_seeds_give_the_same_results(team: Team) -> None:
+    """Twice in one process, whatever was played in between: the same table from the same replies. Another seed plays
+    other games."""
+    said: list[list[tuple[str, str]]] = []
+
+    def run(**changes: Any) -> list[SeatResult]:
+        games: dict[str, str] = {}
+        plan = resolve(parse({**RECIPE, **changes}))
+        told = lambda e: games.update({f"{e.seats}{e.id}": " ".join(t.text for t in e.turns)})  # noqa: E731
+        found = asyncio.run(evaluate(plan, team, ["player"], ["bot:random"], 8, "test", 1.0, told))
+        said.append(sorted(games.items()))
+        return found
+
+    first = run()
+    measure(team, games=3, seed=5)
+    assert run() == first
+    run(seed=1)
+    assert said[0] == said[1] and len(said[0]) == 16
+    assert [moves for _, moves in said[0]] != [moves for _, moves in said[2]]
+
+
+def test_bots_can_be_measured_too(team: Team) -> None:
+    """Perfect play never loses: a yardstick for the yardstick."""
+    plan = resolve(parse(RECIPE))
+    found = asyncio.run(evaluate(plan, team, ["bot:minimax"], ["bot:random"], 10, "test", 1.0))
+    assert [r.losses for r in found] == [0, 0] and sum(r.wins for r in found) > 10
+    assert all(r.tokens == 0 for r in found)
+
+
+def test_failed_games_are_counted_and_left_out(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 7: a game that the machinery broke is neither a loss nor a draw; if all broke, that is said."""
+    engine = team.members["player"].engine
+    honest = engine.generate
+
+    async def generate(request: Any) -> Any:
+        if request.key[1].endswith(("-0", "-1")):
+            raise InterplayError("gone.")
+        return await honest(request)
+
+    monkeypatch.setattr(engine, "generate", generate)
+    assert {(r.games, r.failed) for r in measure(team, games=6)} == {(4, 2)}
+    with pytest.raises(
+        InterplayError, match=r"all 2 evaluation games of player as X against bot:random failed: .*gone"
+    ):
+        measure(team, games=2)
+
+
+# -- report -----------------------------------------------------------------------------------------------------------
+
+
+def result(role: str, wins: int, **changes: Any) -> SeatResult:
+    values = {"policy": "player", "opponent": "bot:random", "role": role, "games": 10, "failed": 0, "wins": wins,
+              "draws": 1, "losses": 9 - wins, "reward": 0.5, "reward_low": 0.25, "reward_high": 0.75, "turns": 40,
+              "illegal": 2, "tokens": 80}  # fmt: skip
+    return SeatResult(**{**values, **changes})
+
+
+STAGES = {"before": [result("X", 1), result("O", 0)], "after": [result("X", 9), result("O", 5, illegal=0)]}
+
+
+def rendered(stages: dict[str, list[SeatResult]]) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200).print(report.table(stages, "tictactoe-demo, seed 0"))
+    return out.getvalue()
+
+
+def test_the_table_shows_both_stages_seat_by_seat_and_together() -> None:
+    text = rendered(STAGES)
+    assert "tictactoe-demo, seed 0" in text
+    lines = [line.split() for line in text.splitlines() if "bot:random" in line]
+    found = [[w for w in line if w not in "│┃"] for line in lines]
+    assert [(w[2], w[3], w[4]) for w in found] == [
+        ("X", "before", "10.0%"), ("X", "after", "90.0%"), ("O", "before", "0.0%"), ("O", "after", "50.0%"),
+        ("all", "before", "5.0%"), ("all", "after", "70.0%"),
+    ]  # fmt: skip
+    assert "90.0% (59.6–98.2)" in text, "the interval stands beside the share"
+    assert "5.00%" in text and "2.50%" in text, "illegal moves: 2 of 40, 2 of 80"
+    assert "+0.50 (+0.25 to +0.75)" in text
+    assert found[-1][-1] == "20", "games of both seats"
+
+
+def test_the_table_of_nothing_is_empty() -> None:
+    assert "bot" not in rendered({})
+
+
+def test_the_report_is_json_with_intervals(tmp_path: Path) -> None:
+    """And is read back as the same results, for the run that goes on."""
+    report.write(tmp_path / "report.json", STAGES, {"seed": 3})
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data["seed"] == 3
+    row = data["results"]["after"][0]
+    assert (row["win_rate"], row["illegal_rate"]) == (0.9, 0.05)
+    assert (row["win_low"], row["win_high"]) == pytest.approx((0.5958, 0.9821), abs=1e-4)
+    again = {stage: [SeatResult.from_json(r) for r in found] for stage, found in data["results"].items()}
+    assert again == STAGES

@@ -1,0 +1,80 @@
+"""From a recipe to seats: matchups by their shares, snapshots, tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from interplay.config import parse
+from interplay.rollout.resolve import Plan, resolve
+from interplay.types import Task
+
+
+def plan(**changes: Any) -> Plan:
+    data: dict[str, Any] = {
+        "name": "test",
+        "env": {"name": "tictactoe"},
+        "policies": {"player": {"base": "tiny"}},
+        "seats": "player",
+        "algorithm": {"name": "grpo"},
+    }
+    return resolve(parse(data | changes))
+
+
+MATCHUPS = [{"share": 0.25, "seats": {"O": "player@start"}}, {"share": 0.5, "seats": {"X": "bot:random"}}]
+
+
+def seatings(made: Plan, tasks: int = 2000) -> Counter[tuple[str, str]]:
+    found = [made.seats_for(made.task(i)) for i in range(tasks)]
+    return Counter((s["X"], s["O"]) for s in found)
+
+
+def test_matchups_get_their_share_of_the_tasks() -> None:
+    """A quarter against the start, half against the bot, the rest as [seats] says; roles left out keep their seat."""
+    found = seatings(plan(matchups=MATCHUPS))
+    assert set(found) == {("player", "player@start"), ("bot:random", "player"), ("player", "player")}
+    assert found["player", "player@start"] / 2000 == pytest.approx(0.25, abs=0.03)
+    assert found["bot:random", "player"] / 2000 == pytest.approx(0.5, abs=0.03)
+
+
+def test_matchups_that_share_everything_leave_nothing_to_the_seats() -> None:
+    halves = [{"share": 0.5, "seats": {"O": "bot:first"}}, {"share": 0.5, "seats": {"O": "bot:random"}}]
+    assert set(seatings(plan(matchups=halves), 300)) == {("player", "bot:first"), ("player", "bot:random")}
+    assert set(seatings(plan(), 20)) == {("player", "player")}
+
+
+def test_who_plays_a_task_is_a_function_of_the_task_and_the_seed() -> None:
+    """The same task is seated alike in every process, whatever was asked before; another seed seats differently."""
+    one, two = plan(matchups=MATCHUPS), plan(matchups=MATCHUPS)
+    tasks = [one.task(i) for i in range(50)]
+    backwards = [two.seats_for(t) for t in reversed(tasks)][::-1]
+    assert [one.seats_for(t) for t in tasks] == backwards
+    other = plan(matchups=MATCHUPS, seed=1)
+    assert [other.seats_for(Task(t.id, t.env, t.seed, t.data)) for t in tasks] != backwards
+
+
+def test_seating_a_task_leaves_the_seats_alone() -> None:
+    made = plan(matchups=[{"share": 1.0, "seats": {"O": "bot:random"}}])
+    made.seats_for(made.task(0))
+    assert made.seats == {"X": "player", "O": "player"}
+
+
+def test_snapshots_are_what_matchups_and_the_reference_need() -> None:
+    """`policy@start` in a matchup, and every trainable policy where the loss keeps near its start."""
+    two = {"player": {"base": "tiny"}, "rival": {"base": "tiny"}, "fixed": {"base": "tiny", "trainable": False}}
+    seats = {"seats": {"X": "player", "O": "rival"}, "policies": two, "eval": {"opponents": ["fixed"]}}
+    assert plan().snapshots == []
+    assert plan(matchups=MATCHUPS).snapshots == ["player@start"]
+    assert plan(**seats, algorithm={"name": "grpo", "kl": 0.1}).snapshots == ["player@start", "rival@start"]
+    assert plan(**seats).trainable == ["player", "rival"]
+
+
+def test_tasks_are_numbered_and_splits_do_not_meet() -> None:
+    """Training and measuring never play the same task."""
+    made = plan()
+    train, test = ({made.task(i, split).seed for i in range(100)} for split in ("train", "test"))
+    assert len(train) == len(test) == 100 and not train & test
+    assert made.task(3) == made.task(3) == plan().task(3) != plan(seed=1).task(3)
+    assert {"size": 3, "line": 3}.items() <= made.task(0).data.items(), "options are completed with their defaults"

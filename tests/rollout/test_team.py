@@ -1,0 +1,73 @@
+"""The recipe's policies in memory: who is trainable, and snapshots that stay as they were."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from interplay.agents.agent import BotAgent, ModelAgent
+from interplay.algorithms import Tree
+from interplay.config import RewardSection, RolloutSection, parse
+from interplay.errors import ConfigError
+from interplay.policies.model import save
+from interplay.rollout.resolve import resolve
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Team
+
+RECIPE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "tictactoe", "size": 2, "line": 2},
+    "policies": {"player": {"base": "tiny-16x1"}, "fixed": {"base": "tiny-16x1", "trainable": False}},
+    "seats": {"X": "player", "O": "fixed"},
+    "algorithm": {"name": "at_grpo", "candidates": 2},
+    "matchups": [{"share": 1.0, "seats": {"O": "player@start"}}],
+    "sampling": {"max_tokens": 2},
+}
+
+
+def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
+    team = Team.load(parse(RECIPE))
+    player, fixed, bot = (team.agent("X", who, 1.0, 4) for who in ("player", "fixed", "bot:random"))
+    assert isinstance(player, ModelAgent) and player.trainable and player.sampling.max_tokens == 4
+    assert isinstance(fixed, ModelAgent) and not fixed.trainable
+    assert isinstance(bot, BotAgent) and not bot.trainable
+    assert player.engine is not fixed.engine
+    with pytest.raises(ConfigError, match=r"'playr' is no policy of this run.*Did you mean 'player'"):
+        team.agent("X", "playr", 1.0, 4)
+    team.close()
+
+
+def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None:
+    """A frozen copy with tensors of its own: it plays, has one candidate, and does not follow its origin."""
+    plan = resolve(parse(RECIPE))
+    team = Team.load(plan.recipe)
+    origin = team.members["player"].loaded.model
+    save(team.members["player"].loaded, tmp_path / "start")
+    team.snapshot("player@start", tmp_path / "start")
+    copy = team.members["player@start"].loaded.model
+    before = {k: v.clone() for k, v in origin.state_dict().items()}
+    with torch.no_grad():
+        for p in origin.parameters():
+            p.add_(1.0)
+    for name, tensor in copy.state_dict().items():
+        assert torch.equal(tensor, before[name]) and not torch.equal(tensor, origin.state_dict()[name])
+
+    runner = Runner(0, RolloutSection(), Tree(2, "playout"), RewardSection())
+    seating = team.seating(plan.seats_for, 1.0, 2)
+    episodes = asyncio.run(runner.run([plan.task(i) for i in range(4)], seating))
+    assert all(e.error is None and e.seats == {"X": "player", "O": "player@start"} for e in episodes)
+    assert {t.policy for e in episodes for t in e.turns} <= {"player", "player@start"}
+    assert {len([t for t in e.turns if t.role == "X" and t.decision == 0]) for e in episodes} == {2}
+    assert all(t.kept and t.outlook is None for e in episodes for t in e.turns if t.policy == "player@start")
+    team.close()
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"device is 'cuda'.*expected 'cpu' or 'auto'"):
+        Team.load(parse({**RECIPE, "device": "cuda"}))

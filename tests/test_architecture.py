@@ -1,0 +1,202 @@
+"""The shape of the package: imports run one way, light rooms stay light, and nothing depends on one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "interplay"
+
+# What each room may import (DESIGN.md, "Layout"). Rooms that do not exist yet are already bound by it.
+BASE = {"types", "config", "errors"}
+BELOW_POLICIES = BASE | {"rewards", "envs", "engines", "algorithms"}
+BELOW_TRAINING = BELOW_POLICIES | {"policies", "agents", "rollout"}
+BELOW_CLI = BELOW_TRAINING | {"training", "evaluation", "distributed"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "types": set(),
+    "errors": set(),
+    "config": {"types", "errors"},
+    "rewards": BASE,
+    "envs": BASE | {"rewards"},
+    "engines": BASE,
+    "algorithms": BASE,
+    "policies": BELOW_POLICIES,
+    "agents": BELOW_POLICIES | {"policies"},
+    "rollout": BELOW_POLICIES | {"policies", "agents"},
+    "evaluation": BELOW_TRAINING,
+    "training": BELOW_TRAINING,
+    "distributed": BELOW_TRAINING | {"training", "evaluation"},
+    "viewer": BELOW_CLI,
+    "cli": BELOW_CLI | {"viewer"},
+    "": set(),  # interplay/__init__.py itself
+}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(tree: ast.AST, package: str) -> Iterator[str]:
+    """Full dotted names that are imported at any depth; those under `if TYPE_CHECKING:` are never executed."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            yield from imports(ast.Module(node.orelse, []), package)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+        else:
+            yield from imports(node, package)
+
+
+def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """The imports of `module` that run against the layout, as `module imports other`."""
+    room = module.removeprefix("interplay").lstrip(".").split(".")[0]
+    package = module if is_package else module.rpartition(".")[0]
+    found = []
+    for name in imports(ast.parse(source), package):
+        if name.startswith("interplay."):
+            other = name.split(".")[1]
+            if other in MAY_IMPORT and other not in MAY_IMPORT[room] | {room}:
+                found.append(f"{module} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_run_one_way(path: Path) -> None:
+    """A room imports only the rooms below it, and never its sibling."""
+    name = name_of(path)
+    assert name.removeprefix("interplay").lstrip(".").split(".")[0] in MAY_IMPORT, "a room that DESIGN.md does not know"
+    assert violations(name, path.read_text(encoding="utf-8"), path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "count"),
+    [
+        ("interplay.algorithms.credit", "from interplay.engines.engine import Request", 1),
+        ("interplay.engines.engine", "from interplay import algorithms, types", 1),
+        ("interplay.training.trainer", "from interplay.evaluation import intervals", 1),
+        ("interplay.evaluation.report", "def f():\n    import interplay.training.trainer", 1),
+        ("interplay.rollout.runner", "class A:\n    def f(self):\n        from interplay.training import batch", 1),
+        ("interplay.types", "from interplay.errors import EnvError", 1),
+        ("interplay.envs.env", "try:\n    from ..agents import bots\nexcept ImportError:\n    pass", 1),
+        ("interplay.agents.agent", "from . import bots\nfrom ..rollout.runner import Runner", 1),
+        ("interplay.engines.engine", "import interplay.envs.env as e", 1),
+        (
+            "interplay.policies.policy",
+            "if x:\n    import interplay.cli.main\nelse:\n    import interplay.training.sft",
+            2,
+        ),
+        ("interplay.rollout.tree", "if TYPE_CHECKING:\n    from interplay.training import batch", 0),
+        ("interplay.rollout.tree", "if TYPE_CHECKING:\n    pass\nelse:\n    from interplay.training import batch", 1),
+        ("interplay.cli.main", "from interplay import __version__\nfrom interplay.training import trainer", 0),
+    ],
+)
+def test_the_import_rule_catches_planted_violations(module: str, source: str, count: int) -> None:
+    """The checker sees imports at every depth, relative ones too, and lets type-only imports be."""
+    assert len(violations(module, source)) == count
+
+
+def test_types_are_standard_library_only() -> None:
+    """types.py and errors.py import nothing that must be installed."""
+    for name in ("types", "errors"):
+        found = imports(ast.parse((SOURCE / f"{name}.py").read_text(encoding="utf-8")), "interplay")
+        assert [n for n in found if n.split(".")[0] not in sys.stdlib_module_names] == []
+
+
+def test_adapted_packages_are_imported_only_where_they_are_adapted() -> None:
+    """ray, vllm, sglang and the like never become a dependency of anything but their adapter."""
+    homes = {
+        "ray": ("distributed",),
+        "vllm": ("engines.vllm",),
+        "sglang": ("engines.sglang",),
+        "langgraph": ("agents",),
+    }
+    for path in MODULES:
+        name = name_of(path).removeprefix("interplay.")
+        for imported in imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path)):
+            home = homes.get(imported.split(".")[0])
+            assert home is None or name.startswith(home), f"{name} imports {imported}"
+
+
+LIGHT = """
+import importlib, pkgutil, sys
+from pathlib import Path
+import interplay.types, interplay.config, interplay.errors, interplay.algorithms.credit
+import interplay.policies.policy, interplay.agents.bots, interplay.cli.main, interplay.cli.train
+import interplay.envs, interplay.algorithms
+for info in pkgutil.walk_packages(interplay.envs.__path__, "interplay.envs."):
+    importlib.import_module(info.name)
+for name in interplay.algorithms.known():
+    importlib.import_module("interplay.algorithms." + name)
+from interplay.config import load
+from interplay.rollout.resolve import resolve
+recipes = sorted(Path("recipes").glob("*/*.toml"))
+for recipe in recipes:
+    plan = resolve(load(recipe))
+    plan.seats_for(plan.task(0))
+heavy = [m for m in ("torch", "transformers", "tokenizers", "ray", "vllm") if m in sys.modules]
+print(len(recipes), heavy)
+"""
+
+
+def test_recipes_resolve_without_torch() -> None:
+    """Every shipped recipe is valid, and can be checked and printed where torch is not even imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT],
+        cwd=ROOT, env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    count, heavy = done.stdout.strip().split(" ", 1)
+    assert heavy == "[]"
+    assert int(count) == len(list((ROOT / "recipes").glob("*/*.toml"))) > 0
+
+
+def prints(source: str) -> list[int]:
+    calls = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call))
+    return [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
+
+
+def test_only_the_command_line_prints() -> None:
+    """Everything below cli reports through its caller or the log."""
+    assert prints("def f():\n    print('x')") == [2]
+    talking = {
+        name_of(p): lines
+        for p in MODULES
+        if not name_of(p).startswith("interplay.cli") and (lines := prints(p.read_text(encoding="utf-8")))
+    }
+    assert talking == {}
+
+
+# A folder of somebody's machine; put together here so that this file does not match itself.
+MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("home", "Users", "root", "work", "tmp", "mnt")) + r")/\w")
+
+
+def test_no_path_of_one_machine_is_in_the_tree() -> None:
+    """Nothing here works only where it was written."""
+    assert MACHINE_PATH.search('folder = "' + "/ho" + 'me/me/x"')
+    assert not MACHINE_PATH.search("see https://example.org/" + "work/x and ./" + "tmp/x")
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    ).stdout.split("\0")  # fmt: skip
+    if not any(files):  # not a checkout (an unpacked archive): look at what is there
+        files = [str(p.relative_to(ROOT)) for d in ("src", "recipes", "tests") for p in (ROOT / d).rglob("*.*")]
+    found = []
+    for file in files:
+        path = ROOT / file
+        if path.suffix in (".py", ".toml", ".md", ".txt", ".sh", ".yml", ".cfg", "") and path.is_file():
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            found += [f"{file}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if MACHINE_PATH.search(line)]
+    assert found == []

@@ -1,0 +1,166 @@
+"""Checkpoints: written whole or not at all, checked when read, the latest few kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from interplay.errors import CheckpointError
+from interplay.policies.model import Loaded
+from interplay.training import checkpoint
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture
+def save(tmp_path: Path, make_tiny: Callable[..., Loaded]) -> Save:
+    """`save(step)` into `tmp_path`, one policy, a little state."""
+    loaded = make_tiny(0, "tiny-16x1")
+
+    def write(step: int, keep: int = 9, **trainer: Any) -> Path:
+        state = {"learners": {"player": {"moment": torch.arange(3.0) + step}}}
+        return checkpoint.save(tmp_path, step, {"player": loaded}, state, trainer, keep)
+
+    return write
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path, save: Save) -> None:
+    folder = save(12, algorithm={"baselines": {"x": 0.1}}, versions={"player": 3})
+    assert folder == tmp_path / "step-000012"
+    found = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert found.step == 12
+    assert found.trainer == {"algorithm": {"baselines": {"x": 0.1}}, "versions": {"player": 3}, "step": 12}
+    assert torch.equal(found.state()["learners"]["player"]["moment"], torch.arange(3.0) + 12)
+
+
+def test_a_policy_in_a_checkpoint_is_a_plain_hugging_face_folder(save: Save, make_tiny: Callable[..., Loaded]) -> None:
+    """transformers loads it as it is, without Interplay's attention, and with the same weights and tokenizer."""
+    folder = save(1) / "policies" / "player"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert model.config._attn_implementation == "sdpa"
+    original = make_tiny(0, "tiny-16x1")
+    for name, tensor in original.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
+    chat = [{"role": "user", "content": "Your move?"}]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.apply_chat_template(chat) == original.tokenizer.apply_chat_template(chat)
+
+
+def test_the_manifest_holds_every_file(save: Save) -> None:
+    """With its SHA-256; written last, it vouches for all the others."""
+    folder = save(1)
+    manifest = json.loads((folder / "MANIFEST.json").read_text())
+    files = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert set(manifest) == files - {"MANIFEST.json"}
+    assert {"state.pt", "trainer.json", "policies/player/model.safetensors", "policies/player/config.json"} <= files
+    for name, digest in manifest.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+
+
+def test_an_interrupted_save_leaves_no_checkpoint(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name comes last: stopped just before it, there is nothing to be mistaken for a checkpoint."""
+    save(1)
+    with monkeypatch.context() as patch:
+
+        def rename(self: Path, target: Path) -> Path:
+            raise KeyboardInterrupt
+
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            save(2)
+    assert [n for n in names(tmp_path) if n.startswith("step-")] == ["step-000001"]
+    found = checkpoint.latest(tmp_path)
+    assert found is not None and found.step == 1
+    save(2)
+    assert names(tmp_path) == ["step-000001", "step-000002"], "what was left behind is cleaned up"
+
+
+@pytest.mark.parametrize("victim", ["torch.save", "json.dumps", "os.fsync"])
+def test_a_full_disk_leaves_no_checkpoint(
+    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
+    """Whichever file cannot be written, the checkpoint before stays the newest, and whole."""
+    save(1)
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        module = {"torch": torch, "json": json, "os": os}[victim.split(".")[0]]
+        patch.setattr(module, victim.split(".")[1], full)
+        with pytest.raises(OSError, match="No space"):
+            save(2)
+    found = checkpoint.latest(tmp_path)
+    assert found is not None and found.step == 1
+
+
+def test_only_the_latest_few_are_kept(tmp_path: Path, save: Save) -> None:
+    """By number, not by the alphabet's idea of it; the new one is whole before an old one goes."""
+    for step in (8, 9, 10, 11):
+        save(step, keep=2)
+    assert names(tmp_path) == ["step-000010", "step-000011"]
+    save(1_000_000, keep=1)
+    assert names(tmp_path) == ["step-1000000"]
+
+
+def test_saving_a_step_again_replaces_it(tmp_path: Path, save: Save) -> None:
+    save(1, mark="first")
+    save(1, mark="second")
+    found = checkpoint.latest(tmp_path)
+    assert found is not None and found.trainer["mark"] == "second"
+
+
+def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
+    assert checkpoint.latest(tmp_path / "nowhere") is None
+    assert checkpoint.latest(tmp_path) is None
+
+
+def flip(path: Path) -> None:
+    """One bit, in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["policies/player/model.safetensors", "state.pt", "policies/player/tokenizer.json"])
+@pytest.mark.parametrize("damage", [flip, Path.unlink, lambda p: p.write_bytes(p.read_bytes()[:-1])])
+def test_a_damaged_file_is_refused_by_name(
+    tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object]
+) -> None:
+    """A flipped bit, a lost file or a short one: one sentence with the file and what to do; nothing is skipped."""
+    save(1)
+    folder = save(2)
+    damage(folder / name)
+    with pytest.raises(CheckpointError, match=rf"step-000002' is damaged at {name}; remove it to use the one before\."):
+        checkpoint.latest(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "trainer.json"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda p: p.write_text("{"), lambda p: p.write_text("")])
+def test_a_checkpoint_without_its_papers_is_refused(
+    tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object]
+) -> None:
+    damage(save(2) / name)
+    with pytest.raises(CheckpointError, match=r"step-000002' is not readable \(.*\); remove it"):
+        checkpoint.latest(tmp_path)
+
+
+def test_a_forged_trainer_file_is_refused(tmp_path: Path, save: Save) -> None:
+    """Valid JSON, but not what was saved."""
+    folder = save(2)
+    (folder / "trainer.json").write_text('{"step": 99}')
+    with pytest.raises(CheckpointError, match=r"damaged at trainer\.json"):
+        checkpoint.latest(tmp_path)

@@ -1,0 +1,461 @@
+"""A policy's step: it moves what it should, nothing else, and never on broken numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from interplay.algorithms.losses import Outputs, Targets, policy_loss
+from interplay.config import TrainSection
+from interplay.engines.engine import Request, Sampling
+from interplay.engines.local import LocalEngine
+from interplay.errors import GuardError
+from interplay.policies.model import Loaded
+from interplay.training.learner import Critic, Learner, _factor, logprobs, minibatches, token_weights
+from interplay.types import Completion, Keys, Turn
+
+MakeTiny = Callable[..., Loaded]
+
+
+def config(**changes: Any) -> TrainSection:
+    return TrainSection(**({"lr": 1e-3, "weight_decay": 0.1, "steps": 10} | changes))
+
+
+def ppo(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+    return policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)
+
+
+def pulled(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+    return policy_loss(targets, outputs, 0.2, 0.2, None, 0.01, 0.1)
+
+
+def learner(loaded: Loaded, name: str = "player", **changes: Any) -> Learner:
+    section = config(**changes)
+    return Learner(name, loaded.model, section, section.lr, seed=0)
+
+
+def turn(name: str, prompt: Sequence[int], action: Sequence[int], advantage: float | None = 1.0) -> Turn:
+    return Turn(
+        id=name,
+        parent=None,
+        role="X",
+        decision=0,
+        keys=Keys("t", 0, "e", 0, "X", "", "", ""),
+        policy="player",
+        version=0,
+        prompt=tuple(prompt),
+        action=tuple(action),
+        logprobs=(-1.0,) * len(action),
+        text="",
+        advantage=advantage,
+    )
+
+
+def turns_of(count: int = 8, seed: int = 0) -> list[Turn]:
+    rng = random.Random(seed)
+    some = lambda low, high: [rng.randrange(6, 600) for _ in range(rng.randint(low, high))]  # noqa: E731
+    prompts = [some(2, 12) for _ in range(3)]
+    return [turn(f"t{i:02}", prompts[i % 3], some(1, 5), (-1.0) ** i * (1 + i % 3)) for i in range(count)]
+
+
+def sampled(model: Any, count: int = 6, temperature: float = 1.0, seed: int = 0) -> list[Turn]:
+    """Turns as the engine really samples them, with the engine's log-probs."""
+    engine = LocalEngine(model, 4096, 8)
+    wanted = turns_of(count, seed)
+
+    async def ask() -> list[Completion]:
+        sampling = Sampling(temperature, 6)
+        requests = [Request((i,), t.prompt, i, sampling) for i, t in enumerate(wanted)]
+        return await asyncio.gather(*(engine.generate(r) for r in requests))
+
+    return [
+        replace(t, action=c.tokens, logprobs=c.logprobs, temperature=temperature)
+        for t, c in zip(wanted, asyncio.run(ask()), strict=True)
+    ]
+
+
+def snapshot(of: Learner) -> dict[str, Tensor]:
+    """Weights and optimiser state, every bit."""
+    found = {n: p.detach().clone() for n, p in of.model.named_parameters()}
+    for i, state in of.optimizer.state_dict()["state"].items():
+        found |= {f"{i}/{k}": torch.as_tensor(v).clone() for k, v in state.items()}
+    return found
+
+
+def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
+
+
+STILL: dict[str, Any] = {"lr": 1e-30, "weight_decay": 0.0, "grad_clip": 1e9}  # steps that move nothing
+
+
+def gradients(of: Learner) -> dict[str, Tensor]:
+    """Filled by each step with the gradients that it applies."""
+    found: dict[str, Tensor] = {}
+
+    def keep(*_: Any) -> None:
+        found.update({n: p.grad.clone() for n, p in of.model.named_parameters() if p.grad is not None})
+
+    of.optimizer.register_step_pre_hook(keep)
+    return found
+
+
+# -- promise 4: policies are apart ----------------------------------------------------------------------------------
+
+
+def test_promise_4_a_step_of_one_policy_leaves_the_other_bit_identical(make_tiny: MakeTiny) -> None:
+    """Full weights, momentum and weight decay included; from the same folder, so that sharing would show."""
+    one, two = learner(make_tiny(0), "one"), learner(make_tiny(0), "two")
+    for each in (one, two):  # both have momentum, which would move them without a gradient
+        each.step(turns_of(), ppo, "token", False)
+    before_one, before_two = snapshot(one), snapshot(two)
+    one.step(turns_of(seed=1), ppo, "token", False)
+    one.imitate(turns_of(seed=2))
+    assert same(snapshot(two), before_two)
+    assert not same(snapshot(one), before_one)
+    assert all(p.grad is None for p in two.model.parameters())
+    assert not {p.data_ptr() for p in one.model.parameters()} & {p.data_ptr() for p in two.model.parameters()}
+
+
+@pytest.mark.parametrize("kind", ["no turns", "no credit", "no advantage"])
+def test_promise_4_a_policy_without_anything_to_learn_takes_no_step(make_tiny: MakeTiny, kind: str) -> None:
+    """Not even by momentum or weight decay."""
+    ours = learner(make_tiny(0))
+    ours.step(turns_of(), ppo, "token", False)
+    before = snapshot(ours)
+    advantage = {"no turns": None, "no credit": None, "no advantage": 0.0}[kind]
+    turns = [] if kind == "no turns" else [replace(t, advantage=advantage) for t in turns_of()]
+    metrics = ours.step(turns, ppo, "token", False)
+    assert same(snapshot(ours), before)
+    assert "loss" not in metrics
+    assert metrics["turns"] == (8 if kind == "no advantage" else 0)
+
+
+def test_turns_without_advantage_count_in_the_mean_but_are_computed_only_where_they_matter(
+    make_tiny: MakeTiny,
+) -> None:
+    ours = learner(make_tiny(0), **STILL)
+    turns = [replace(t, advantage=0.0) if i % 2 else t for i, t in enumerate(turns_of())]
+    found = gradients(ours)
+    ours.step(turns, ppo, "token", False)
+    left_out = dict(found)
+    ours.step(turns, ppo, "token", True)
+    for name, gradient in left_out.items():
+        torch.testing.assert_close(gradient, found[name], atol=1e-7, rtol=1e-5, msg=name)
+    ours.step([t for t in turns if t.advantage], ppo, "token", False)
+    share = sum(len(t.action) for t in turns) / sum(len(t.action) for t in turns if t.advantage)
+    name = "model.norm.weight"
+    torch.testing.assert_close(found[name], left_out[name] * share, atol=1e-7, rtol=1e-4)
+
+
+# -- promise 2: the gate --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("cut", [{}, {"micro_batch_tokens": 20}, {"epochs": 2, "minibatches": 2, "lr": 1e-2}])
+def test_promise_2_the_gap_is_nothing_for_what_the_engine_sampled_and_tells_when_it_was_not(
+    make_tiny: MakeTiny, temperature: float, cut: dict[str, Any]
+) -> None:
+    loaded = make_tiny(0)
+    turns = sampled(loaded.model, temperature=temperature)
+    assert learner(loaded, **cut).step(turns, ppo, "token", False)["gap"] < 1e-4  # also after the first minibatch
+    fresh = sampled(loaded.model, temperature=temperature, seed=1)
+    wrong = fresh[3].logprobs
+    fresh[3] = replace(fresh[3], logprobs=(*wrong[:-1], wrong[-1] + 0.5))
+    assert learner(loaded, **cut).step(fresh, ppo, "token", False)["gap"] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_promise_2_a_log_prob_that_is_not_a_number_is_no_small_gap(make_tiny: MakeTiny) -> None:
+    loaded = make_tiny(0)
+    turns = sampled(loaded.model)
+    turns[2] = replace(turns[2], logprobs=(math.nan, *turns[2].logprobs[1:]))
+    assert learner(loaded).step(turns, ppo, "token", False)["gap"] == math.inf
+
+
+def test_turns_of_different_temperatures_are_refused(make_tiny: MakeTiny) -> None:
+    turns = turns_of()
+    turns[0].temperature = 0.5
+    with pytest.raises(GuardError, match=r"temperatures \[0.5, 1.0\]; expected one"):
+        learner(make_tiny(0)).step(turns, ppo, "token", False)
+
+
+def test_the_engine_samples_from_the_weights_as_they_are_after_a_step(make_tiny: MakeTiny) -> None:
+    """Publishing copies nothing: the step moves the very tensors, and stays where they lay."""
+    loaded = make_tiny(0)
+    engine = LocalEngine(loaded.model, 1024, 8)
+    places = [p.data_ptr() for p in engine.runner.model.parameters()]
+    ask = Request((0,), (7, 8, 9), 1, Sampling(1.0, 6))
+    before = asyncio.run(engine.generate(ask))
+    ours = learner(loaded, lr=1e-2)
+    ours.step(turns_of(), ppo, "token", False)
+    assert [p.data_ptr() for p in ours.model.parameters()] == places
+    engine.publish(1)
+    after = asyncio.run(engine.generate(ask))
+    assert after.logprobs != before.logprobs
+    again = replace(turn("again", ask.ids, after.tokens), logprobs=after.logprobs)
+    assert ours.logprobs([again])[0] == pytest.approx(after.logprobs, abs=1e-4)
+
+
+# -- promise 6: cutting, through the whole step ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("average", ["token", "turn"])
+def test_promise_6_loss_gradients_and_metrics_do_not_depend_on_the_size_of_micro_batches(
+    make_tiny: MakeTiny, average: str
+) -> None:
+    loaded = make_tiny(0)
+    turns = sampled(loaded.model, 9)
+    for t in turns:
+        t.ref_logprobs = tuple(x - 0.2 for x in t.logprobs)
+    results = []
+    for limit in (1, 25, 70, 10_000):
+        ours = learner(loaded, micro_batch_tokens=limit, **STILL)
+        found = gradients(ours)
+        results.append((len(ours._pieces(turns)), ours.step(turns, pulled, average, True), found))
+    assert len({pieces for pieces, _, _ in results}) == 4
+    _, metrics, expected = results[-1]
+    for _, other, found in results[:-1]:
+        for key in ("loss", "entropy", "kl_ref", "kl_old", "clip_share"):
+            assert other[key] == pytest.approx(metrics[key], abs=1e-5)
+        for name, gradient in found.items():
+            torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+# -- broken numbers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_reward_that_is_not_a_number_stops_the_step_before_the_weights_move(make_tiny: MakeTiny, bad: float) -> None:
+    ours = learner(make_tiny(0))
+    ours.step(turns_of(), ppo, "token", False)
+    before = snapshot(ours)
+    turns = turns_of()
+    turns[2].advantage = bad
+    with pytest.raises(GuardError, match=r"policy 'player' got a loss of .*the step was not taken"):
+        ours.step(turns, ppo, "token", False)
+    assert same(snapshot(ours), before)
+    assert all(p.grad is None for p in ours.model.parameters()), "nothing is left over for the next step"
+    assert math.isfinite(ours.step(turns_of(), ppo, "token", False)["grad_norm"])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_critic_is_not_moved_by_a_target_that_is_not_a_number(make_tiny: MakeTiny, bad: float) -> None:
+    critic = Critic(make_tiny(0).model, config(), lr=1e-3, clip=None)
+    turns = [replace(t, target=0.5) for t in turns_of()]
+    critic.step(turns)
+    before = [p.detach().clone() for p in critic.module.parameters()]
+    turns[1].target = bad
+    with pytest.raises(GuardError, match="critic"):
+        critic.step(turns)
+    assert all(torch.equal(a, b) for a, b in zip(before, critic.module.parameters(), strict=True))
+    assert all(p.grad is None for p in critic.module.parameters())
+
+
+# -- learning -------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_makes_good_replies_likelier_and_bad_ones_less_so(make_tiny: MakeTiny) -> None:
+    loaded = make_tiny(0)
+    turns = [turn("good", (7, 8, 9), (10, 11), 1.0), turn("bad", (7, 8, 9), (20, 21), -1.0)]
+    ours = learner(loaded)
+    before = [sum(lp) for lp in ours.logprobs(turns)]
+    ours.step(turns, ppo, "token", False)
+    after = [sum(lp) for lp in ours.logprobs(turns)]
+    assert after[0] > before[0] + 0.01
+    assert after[1] < before[1] - 0.01
+
+
+def test_imitation_lowers_the_mean_negative_log_likelihood(make_tiny: MakeTiny) -> None:
+    loaded = make_tiny(0)
+    ours = learner(loaded, lr=3e-3, micro_batch_tokens=30)
+    turns = turns_of()
+    tokens = [x for lp in logprobs(loaded.model, turns, 10_000) for x in lp]
+    losses = [ours.imitate(turns) for _ in range(8)]
+    assert losses[0] == pytest.approx(-sum(tokens) / len(tokens), abs=1e-4)
+    assert losses[-1] < 0.7 * losses[0]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_gradients_are_clipped_to_the_recipes_norm(make_tiny: MakeTiny) -> None:
+    ours = learner(make_tiny(0), grad_clip=0.01)
+    found = gradients(ours)
+    metrics = ours.step(turns_of(), ppo, "token", False)
+    assert metrics["grad_norm"] > 0.1  # as it was
+    assert math.sqrt(sum(g.pow(2).sum().item() for g in found.values())) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_critic_starts_at_zero_and_learns_a_constant(make_tiny: MakeTiny) -> None:
+    critic = Critic(make_tiny(0).model, config(weight_decay=0.0), lr=3e-3, clip=None)
+    turns = [replace(t, target=0.7) for t in turns_of()]
+    assert critic.values(turns) == [0.0] * len(turns)
+    losses = [critic.step(turns)["value_loss"] for _ in range(30)]
+    assert losses[0] == pytest.approx(0.5 * 0.49, abs=1e-6)
+    assert losses[-1] < 0.01
+    assert critic.values(turns) == pytest.approx([0.7] * len(turns), abs=0.2)
+
+
+def test_a_critic_reads_the_end_of_the_prompt_whatever_the_batch(make_tiny: MakeTiny) -> None:
+    loaded = make_tiny(0)
+    torch.manual_seed(0)
+    found = []
+    for limit in (1, 30, 10_000):
+        critic = Critic(loaded.model, config(micro_batch_tokens=limit), lr=1e-3, clip=None)
+        torch.nn.init.ones_(critic.head.weight)
+        found.append(critic.values(turns_of()))
+    with torch.no_grad():
+        alone = [
+            loaded.model.base_model(torch.tensor([t.prompt])).last_hidden_state[0, -1].sum().item() for t in turns_of()
+        ]
+    for values in found:
+        assert values == pytest.approx(alone, abs=1e-4)
+
+
+def test_critic_gradients_do_not_depend_on_cutting(make_tiny: MakeTiny) -> None:
+    """Promise 6 for the critic: one step from the same start arrives at the same place."""
+    after = []
+    for limit in (1, 10_000):
+        critic = Critic(make_tiny(0).model, config(micro_batch_tokens=limit, weight_decay=0.0), lr=1e-3, clip=0.2)
+        torch.nn.init.constant_(critic.head.weight, 0.1)
+        turns = [replace(t, target=0.1 * i, value=0.3) for i, t in enumerate(turns_of())]
+        loss = critic.step(turns)["value_loss"]
+        moments = critic.optimizer.state_dict()["state"]
+        after.append((loss, {k: v["exp_avg"] for k, v in moments.items()}))
+    assert after[0][0] == pytest.approx(after[1][0], abs=1e-5)
+    for key, momentum in after[0][1].items():
+        torch.testing.assert_close(momentum, after[1][1][key], atol=1e-5, rtol=1e-4)
+
+
+# -- schedules and minibatches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"schedule": "constant"}, {0: 1.0, 5: 1.0, 99: 1.0}),
+        ({"schedule": "constant", "warmup_steps": 4}, {0: 0.25, 1: 0.5, 2: 0.75, 3: 1.0, 4: 1.0}),
+        ({"schedule": "linear", "final_lr": 0.1}, {0: 1.0, 5: 0.55, 9: 0.19, 10: 0.1, 15: 0.1}),
+        ({"schedule": "linear", "final_lr": 0.0, "warmup_steps": 2}, {0: 0.5, 1: 1.0, 2: 1.0, 6: 0.5, 10: 0.0}),
+        ({"schedule": "cosine", "final_lr": 0.1}, {0: 1.0, 5: 0.55, 10: 0.1, 12: 0.1}),
+        (
+            {"schedule": "cosine", "final_lr": 0.2, "warmup_steps": 2},
+            {1: 1.0, 2: 1.0, 4: 0.2 + 0.8 * 0.5 * (1 + math.sqrt(0.5)), 6: 0.6, 10: 0.2},
+        ),
+        ({"schedule": "linear", "warmup_steps": 10}, {0: 0.1, 9: 1.0, 10: 1.0, 11: 0.1}),  # all of it is warm-up
+    ],
+)
+def test_learning_rate_schedules_by_hand(section: dict[str, Any], expected: dict[int, float]) -> None:
+    assert {s: _factor(config(**section), s) for s in expected} == pytest.approx(expected)
+
+
+def test_the_schedule_reaches_the_optimiser_and_counts_training_steps(make_tiny: MakeTiny) -> None:
+    section = {"schedule": "linear", "final_lr": 0.0, "steps": 4, "warmup_steps": 2, "minibatches": 3, "epochs": 2}
+    ours = learner(make_tiny(0), lr=0.008, **section)
+    seen = []
+    for _ in range(4):
+        ours.step(turns_of(), ppo, "token", False)
+        seen.append(ours.optimizer.param_groups[0]["lr"])
+    assert seen == pytest.approx([0.004, 0.008, 0.008, 0.004])
+    ours.reset_optimizer(0.001)
+    assert ours.optimizer.param_groups[0]["lr"] == pytest.approx(0.001)
+    assert ours.optimizer.state_dict()["state"] == {}, "momentum of imitation does not leak into what follows"
+
+
+@pytest.mark.parametrize(("count", "parts"), [(8, 1), (8, 4), (10, 4), (3, 5), (1, 1)])
+def test_minibatches_cover_every_turn_once_per_epoch(count: int, parts: int) -> None:
+    turns = turns_of(count)
+    section = config(epochs=3, minibatches=parts)
+    found = minibatches(turns, section, seed=1)
+    assert len(found) % 3 == 0
+    per_epoch = len(found) // 3
+    assert per_epoch <= parts
+    assert all(found), "no minibatch is empty"
+    for epoch in range(3):
+        ids = [t.id for part in found[epoch * per_epoch : (epoch + 1) * per_epoch] for t in part]
+        assert sorted(ids) == sorted(t.id for t in turns)
+    assert [[t.id for t in p] for p in found] == [[t.id for t in p] for p in minibatches(turns, section, seed=1)]
+    assert minibatches([], section, seed=1) == []
+
+
+def test_minibatches_are_shuffled_by_seed_and_epoch() -> None:
+    turns = turns_of(30)
+    cut = lambda seed: [[t.id for t in p] for p in minibatches(turns, config(epochs=2, minibatches=3), seed)]  # noqa: E731
+    assert cut(1)[:3] != cut(1)[3:]
+    assert cut(1) != cut(2)
+
+
+def test_later_minibatches_are_clipped_against_the_policy_before_the_first(make_tiny: MakeTiny) -> None:
+    loaded = make_tiny(0)
+    turns = turns_of()
+    before = {t.id: lp for t, lp in zip(turns, logprobs(loaded.model, turns, 10_000), strict=True)}
+    seen: list[float] = []
+
+    def watch(targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
+        seen.extend(targets.old_logprobs_N.tolist())
+        return ppo(targets, outputs)
+
+    ours = learner(loaded, lr=1e-2, epochs=2, minibatches=2)
+    metrics = ours.step(turns, watch, "token", False)
+    assert sorted(seen) == pytest.approx(sorted(x for lp in before.values() for x in lp * 2), abs=1e-5)
+    assert metrics["kl_old"] > 1e-4
+
+
+@pytest.mark.parametrize("average", ["token", "turn"])
+def test_token_weights_add_up_to_one(average: str) -> None:
+    turns = turns_of()
+    weights = token_weights(turns, average)
+    assert sum(weights[t.id] * len(t.action) for t in turns) == pytest.approx(1.0)
+    each = {round(weights[t.id] * (len(t.action) if average == "turn" else 1), 12) for t in turns}
+    assert len(each) == 1, "every turn weighs the same, or every token does"
+
+
+# -- state ----------------------------------------------------------------------------------------------------------
+
+
+def through_a_file(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def test_promise_9_a_learner_restored_from_its_state_goes_on_bit_identically(make_tiny: MakeTiny) -> None:
+    section: dict[str, Any] = {"schedule": "cosine", "warmup_steps": 1, "epochs": 2, "minibatches": 2}
+    ours = learner(make_tiny(0), **section)
+    for seed in range(2):
+        ours.step(turns_of(seed=seed), ppo, "token", False)
+    weights, state = through_a_file((ours.model.state_dict(), ours.state_dict()))
+    twin = learner(make_tiny(1), **section)
+    twin.model.load_state_dict(weights)
+    twin.load_state_dict(state)
+    assert same(snapshot(ours), snapshot(twin))
+    for seed in (2, 3):
+        assert ours.step(turns_of(seed=seed), ppo, "token", False) == twin.step(
+            turns_of(seed=seed), ppo, "token", False
+        )
+    assert same(snapshot(ours), snapshot(twin))
+    forgetful = learner(make_tiny(1), **section)  # guards this test: the optimiser's state matters
+    forgetful.model.load_state_dict(weights)
+    for seed in (2, 3):
+        forgetful.step(turns_of(seed=seed), ppo, "token", False)
+    assert not same(snapshot(ours), snapshot(forgetful))
+
+
+def test_promise_9_a_critic_restored_from_its_state_goes_on_bit_identically(make_tiny: MakeTiny) -> None:
+    section = config(epochs=2, minibatches=2)
+    turns = [replace(t, target=0.1 * i, value=0.0) for i, t in enumerate(turns_of())]
+    ours = Critic(make_tiny(0).model, section, lr=1e-3, clip=0.5)
+    ours.step(turns)
+    twin = Critic(make_tiny(1).model, section, lr=1e-3, clip=0.5)
+    twin.load_state_dict(through_a_file(ours.state_dict()))
+    assert ours.values(turns) == twin.values(turns)
+    assert ours.step(turns) == twin.step(turns)
+    assert ours.values(turns) == twin.values(turns)

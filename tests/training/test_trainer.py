@@ -1,0 +1,577 @@
+"""The loop: a killed run resumes as if it never was, gates stop wrong numbers, and reward goes up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers.utils import logging as transformers_logging
+
+from interplay.config import parse
+from interplay.engines.local import LocalEngine
+from interplay.envs import Env
+from interplay.envs import env as registry
+from interplay.envs.games.tictactoe import TicTacToe
+from interplay.errors import CheckpointError, EngineError, GuardError
+from interplay.evaluation.benchmark import evaluate
+from interplay.rollout import records
+from interplay.rollout.resolve import resolve
+from interplay.rollout.team import Team
+from interplay.training import checkpoint
+from interplay.training.trainer import Observer, Trainer
+from interplay.types import Completion, Rewards, Role
+
+# A 2×2 board where two in a row win, a model of a few thousand parameters, and a short imitation of random play, so
+# that some replies are legal and some are not: a whole run takes about a second.
+BASE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "tictactoe", "size": 2, "line": 2},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "algorithm": {"name": "grpo", "group": 4},
+    "warmstart": {"bot": "bot:random", "episodes": 120, "epochs": 2, "lr": 3e-2, "batch": 32},
+    "sampling": {"max_tokens": 2},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 2, "lr": 1e-2},
+    "checkpoint": {"keep": 9},
+    "records": {"tensorboard": "off"},
+}
+# Half of the games against the start, a pull towards it, and several optimiser steps per training step.
+CROWDED: dict[str, Any] = {
+    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
+    "train": {"steps": 2, "lr": 1e-2, "minibatches": 2, "epochs": 2, "weight_decay": 0.1},
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    """No progress bars of other libraries in the output of a failed test."""
+    transformers_logging.disable_progress_bar()
+
+
+def make(folder: Path, data: Mapping[str, Any], *overrides: str) -> Trainer:
+    return Trainer(resolve(parse(data, overrides)), folder)
+
+
+def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
+    """Run to the end (or to an exception) and close."""
+    trainer = make(folder, data, *overrides)
+    trainer.observer = observer or Observer()
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    return trainer
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The metrics, less what a clock measured."""
+    timed = ("time", "tokens_per_second")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in timed and not k.startswith("seconds/")} for row in lines]
+
+
+def played(folder: Path) -> list[dict[str, Any]]:
+    """The episodes with their steps, less what a clock measured."""
+    out = []
+    for line in (folder / "episodes.jsonl").read_text().splitlines():
+        data = json.loads(line)
+        for part in [data["episode"], *data["episode"]["turns"]]:
+            del part["seconds"]
+        out.append(data)
+    return out
+
+
+def flat(tree: Any, path: str = "") -> dict[str, Any]:
+    """A nested state as one level, for comparison leaf by leaf."""
+    if isinstance(tree, dict):
+        return {k: v for key, value in tree.items() for k, v in flat(value, f"{path}/{key}").items()}
+    if isinstance(tree, (list, tuple)):
+        return {k: v for i, value in enumerate(tree) for k, v in flat(value, f"{path}/{i}").items()}
+    return {path: tree}
+
+
+def assert_same_state(one: Path, two: Path, step: int) -> None:
+    """Weights, optimisers, critics, versions and the algorithm's state, bit for bit."""
+    a, b = (checkpoint.read(folder / "checkpoints" / f"step-{step:06d}") for folder in (one, two))
+    for key in ("versions", "algorithm", "step"):
+        assert a.trainer[key] == b.trainer[key], key
+    states = [flat(c.state()) for c in (a, b)]
+    assert states[0].keys() == states[1].keys()
+    for key, value in states[0].items():
+        other = states[1][key]
+        assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other, key
+    for name in a.state()["learners"]:
+        weights = [load_file(c.policy(name) / "model.safetensors") for c in (a, b)]
+        assert weights[0].keys() == weights[1].keys()
+        for key in weights[0]:
+            assert torch.equal(weights[0][key], weights[1][key]), key
+
+
+def assert_same_run(one: Path, two: Path, step: int) -> None:
+    assert rows(one) == rows(two)
+    assert played(one) == played(two)
+    assert_same_state(one, two, step)
+
+
+# -- promise 9 --------------------------------------------------------------------------------------------------------
+
+AT_GRPO = {"name": "at_grpo", "candidates": 2, "scale": False}
+RUNS: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "grpo, matchups, kl": {**CROWDED, "algorithm": {"name": "grpo", "group": 4, "kl": 0.1}},
+    "at_grpo, playout": {"algorithm": {**AT_GRPO, "continuation": "playout", "keep": "softmax"}},
+    "at_grpo, critic": {"algorithm": {**AT_GRPO, "continuation": "critic", "critic": {"lr": 1e-2}}},
+    "at_grpo, critic, matchups, kl": {
+        **CROWDED,
+        "algorithm": {**AT_GRPO, "continuation": "critic", "keep": "uniform", "critic": {"lr": 1e-2}, "kl": 0.1},
+    },
+    "rae": {"algorithm": {"name": "rae", "replicas": 4, "entropy": 0.01}},
+    "rae, matchups": {**CROWDED, "algorithm": {"name": "rae", "replicas": 4}},
+    "ppo": {"algorithm": {"name": "ppo", "replicas": 4, "critic": {"lr": 1e-2, "warmup": 1}}},
+    "ppo, matchups, kl": {
+        **CROWDED,
+        "algorithm": {"name": "ppo", "replicas": 4, "critic": {"lr": 1e-2, "clip": 0.2}, "kl": 0.1},
+    },
+    "linear schedule": {"train": {"steps": 4, "lr": 1e-2, "schedule": "linear", "warmup_steps": 2}},
+    "conversation": {"env": {"name": "tictactoe", "size": 2, "line": 2, "memory": True}},
+}
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of the trainer runs after it."""
+
+
+def killed_at(step: int) -> Observer:
+    def stepped(now: int, metrics: Mapping[str, float]) -> None:
+        if now == step:
+            raise Killed
+
+    return Observer(stepped=stepped)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_killed_run_resumes_bit_identically(tmp_path: Path, name: str) -> None:
+    """Promise 9. Killed in step 4, one step past the checkpoint at 2: everything ends as if it never was."""
+    data = {**BASE, **RUNS[name]}
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    overrides = ("train.steps=4", "checkpoint.every=2")
+    trainer = train(whole, data, *overrides)
+    assert trainer.step_index == 4
+    with pytest.raises(Killed):
+        train(cut, data, *overrides, observer=killed_at(3))
+    assert len(rows(cut)) == 3
+    resumed = make(cut, data, *overrides)
+    assert resumed.step_index == 2 and len(rows(cut)) == 2, "what came after the checkpoint is rewound"
+    resumed.train()
+    resumed.close()
+    assert_same_run(whole, cut, 4)
+    trained = load_file(whole / "checkpoints/step-000004/policies/player/model.safetensors")
+    start = load_file(whole / "checkpoints/step-000000/policies/player/model.safetensors")
+    assert not all(torch.equal(trained[k], start[k]) for k in start), "a run in which nothing moved proves nothing"
+
+
+def test_a_finished_run_can_be_trained_on(tmp_path: Path) -> None:
+    """With a constant schedule, two steps and then two more are four."""
+    train(tmp_path / "whole", BASE, "train.steps=4")
+    train(tmp_path / "cut", BASE, "train.steps=2")
+    train(tmp_path / "cut", BASE, "train.steps=4")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut", 4)
+
+
+@pytest.mark.parametrize("extra", [{}, {**CROWDED, "algorithm": {"name": "grpo", "group": 4, "kl": 0.1}}])
+def test_a_run_killed_before_its_first_checkpoint_step_resumes_too(tmp_path: Path, extra: dict[str, Any]) -> None:
+    """The warm start is in the checkpoint of step 0; it is not done a second time on top of itself."""
+    data = {**BASE, **extra}
+    train(tmp_path / "whole", data, "checkpoint.every=2")
+    with pytest.raises(Killed):
+        train(tmp_path / "cut", data, "checkpoint.every=2", observer=killed_at(1))
+    warmed: list[int] = []
+    observer = Observer(warmstarted=lambda name, done, of, loss: warmed.append(done))
+    train(tmp_path / "cut", data, "checkpoint.every=2", observer=observer)
+    assert warmed == []
+    assert_same_run(tmp_path / "whole", tmp_path / "cut", 2)
+
+
+def test_measuring_in_between_changes_nothing(tmp_path: Path) -> None:
+    """Evaluations play through the same engines; what they leave in the cache must not reach the samples.
+
+    A prompt that is found in the cache changes the shape of a batch, and on larger models with it the last bits: so
+    the batches themselves are compared, not only what came of them.
+    """
+
+    def run(folder: Path, measured: bool) -> list[Any]:
+        trainer = make(folder, BASE, "eval.every=1", "train.steps=3")
+        engine = trainer.team.members["player"].engine
+        assert isinstance(engine, LocalEngine)
+        batches: list[Any] = []
+        measuring = False
+        prefill = engine.runner.prefill
+
+        def watched(prompts: Any, limit: int) -> None:
+            if not measuring:
+                batches.append([(p.ids, p.cached) for p in prompts])
+            prefill(prompts, limit)
+
+        async def measure(team: Team, step: int) -> Mapping[str, float]:
+            nonlocal measuring
+            measuring = True
+            found = await evaluate(trainer.plan, team, ["player"], ["bot:random"], 5, "validation", 1.0)
+            measuring = False
+            return {"eval/wins": float(sum(r.wins for r in found))}
+
+        engine.runner.prefill = watched  # type: ignore[method-assign]
+        trainer.observer = Observer(evaluate=measure if measured else None)
+        trainer.train()
+        trainer.close()
+        return batches
+
+    one, two = tmp_path / "with", tmp_path / "without"
+    assert run(one, measured=True) == run(two, measured=False)
+    assert all("eval/wins" in row for row in rows(one))
+    assert [{k: v for k, v in row.items() if k != "eval/wins"} for row in rows(one)] == rows(two)
+    assert played(one) == played(two)
+    assert_same_state(one, two, 3)
+
+
+def test_another_seed_is_another_run(tmp_path: Path) -> None:
+    """The comparisons above can fail."""
+    train(tmp_path / "one", BASE, "train.steps=1")
+    train(tmp_path / "two", BASE, "train.steps=1", "seed=1")
+    assert played(tmp_path / "one") != played(tmp_path / "two")
+    with pytest.raises(AssertionError):
+        assert_same_state(tmp_path / "one", tmp_path / "two", 1)
+
+
+def test_a_checkpoint_of_other_policies_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, BASE, "train.steps=0")
+    data = {**BASE, "policies": {"other": {"base": "tiny-16x1"}}, "seats": "other"}
+    with pytest.raises(CheckpointError, match=r"\['player'\].*\['other'\]"):
+        make(tmp_path, data)
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from transformers.utils import logging
+logging.disable_progress_bar()
+from interplay.config import parse
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Observer, Trainer
+data, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
+trainer = Trainer(resolve(parse(data)), folder)
+trainer.observer = Observer(stepped=lambda step, metrics: print("step", step, flush=True))
+trainer.train()
+trainer.close()
+"""
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_in_the_middle_of_a_step(tmp_path: Path) -> None:
+    """Promise 9 with a real SIGKILL, at a moment nobody chose."""
+    data = {**BASE, "train": {"steps": 30, "lr": 1e-3}, "rollout": {"tasks": 24}, "checkpoint": {"every": 4}}
+    command = [sys.executable, "-c", SCRIPT, json.dumps(data), str(tmp_path / "cut")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == "step 6\n":
+                break
+        time.sleep(0.03)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert 6 <= len((tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()) < 30
+    resumed = make(tmp_path / "cut", data)
+    assert 4 <= resumed.step_index < 30
+    resumed.train()
+    resumed.close()
+    train(tmp_path / "whole", data)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut", 30)
+
+
+# -- gates ------------------------------------------------------------------------------------------------------------
+
+
+def shifted(trainer: Trainer, by: float) -> None:
+    """The engine reports log-probs that are off by so much."""
+    engine = trainer.team.members["player"].engine
+    honest = engine.generate
+
+    async def generate(request: Any) -> Completion:
+        completion = await honest(request)
+        return replace(completion, logprobs=tuple(lp + by for lp in completion.logprobs))
+
+    engine.generate = generate  # type: ignore[method-assign]
+
+
+def test_a_wide_gap_between_engine_and_learner_stops_the_run(tmp_path: Path) -> None:
+    """Promise 2: samples that were not drawn from these weights are not trained on, and nothing is saved."""
+    trainer = make(tmp_path, BASE)
+    shifted(trainer, 0.1)
+    with pytest.raises(GuardError, match=r"policy 'player': engine and learner disagree by 1\.00e-01.*train\.gap_stop"):
+        trainer.train()
+    trainer.close()
+    assert [p.name for p in sorted((tmp_path / "checkpoints").iterdir())] == ["step-000000"]
+
+
+@pytest.mark.parametrize(("gap", "warns"), [(0.001, True), (0.0, False)])
+def test_a_narrow_gap_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture, gap: float, warns: bool) -> None:
+    trainer = make(tmp_path, BASE, "train.steps=1")
+    shifted(trainer, gap)
+    with caplog.at_level(logging.WARNING, logger="interplay"):
+        trainer.train()
+    trainer.close()
+    warnings = [r.getMessage() for r in caplog.records if "train.gap_warn" in r.getMessage()]
+    assert bool(warnings) == warns
+    assert rows(tmp_path)[0]["player/gap"] == pytest.approx(gap, abs=1e-5)
+
+
+def failing(trainer: Trainer, when: Callable[[tuple[object, ...]], bool]) -> None:
+    engine = trainer.team.members["player"].engine
+    honest = engine.generate
+
+    async def generate(request: Any) -> Completion:
+        if when(request.key):
+            raise EngineError("the server is gone.")
+        return await honest(request)
+
+    engine.generate = generate  # type: ignore[method-assign]
+
+
+def test_failed_episodes_are_dropped_and_counted(tmp_path: Path) -> None:
+    """Promise 7: replica 1 of every task is lost; groups go on with three, and the numbers say so."""
+    trainer = make(tmp_path, BASE, "train.steps=1")
+    failing(trainer, lambda key: key[2] == 1)
+    trainer.train()
+    trainer.close()
+    (row,) = rows(tmp_path)
+    assert (row["episodes"], row["episodes_failed"]) == (12, 4)
+    assert row["player/turns"] == row["turns_per_episode"] * 12
+    assert {e.replica for e in records.read(tmp_path / "episodes.jsonl")} == {0, 2, 3}
+
+
+def test_a_step_in_which_every_episode_failed_stops_the_run(tmp_path: Path) -> None:
+    trainer = make(tmp_path, BASE)
+    failing(trainer, lambda key: True)
+    with pytest.raises(GuardError, match=r"all 16 episodes of step 0 failed; the first: EngineError: the server is"):
+        trainer.train()
+    trainer.close()
+
+
+def test_an_episode_past_its_time_does_not_end_the_run(tmp_path: Path) -> None:
+    """It is cut off in the middle of a reply: counted, dropped, and the weights can be published all the same."""
+    trainer = make(tmp_path, {**BASE, "warmstart": None}, "rollout.max_episode_seconds=0.1", "rollout.tasks=1")
+    engine = trainer.team.members["player"].engine
+    honest = engine.generate
+
+    async def generate(request: Any) -> Completion:
+        if request.key[2] == 1:  # replica 1 talks without end
+            request = replace(request, sampling=replace(request.sampling, max_tokens=4000, stop=()))
+        return await honest(request)
+
+    engine.generate = generate  # type: ignore[method-assign]
+    trainer.train()
+    trainer.close()
+    assert [(row["episodes"], row["episodes_failed"]) for row in rows(tmp_path)] == [(3, 1), (3, 1)]
+
+
+class Moody(TicTacToe):
+    """Raises in one task out of four, in the middle of a game."""
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        if self.task.seed // 4 % 4 == 0 and self.moves == 1:
+            raise RuntimeError("boom")
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "grpo", "group": 4}, {"name": "at_grpo", "candidates": 3}])
+def test_an_environment_that_breaks_now_and_then_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]
+) -> None:
+    """Nor does it leave requests behind in the engine, which could then not publish new weights."""
+    cls: type[Env] = Moody
+    monkeypatch.setitem(registry._REGISTRY, "moody", cls)
+    monkeypatch.setattr(Moody, "Options", TicTacToe.Options)
+    data = {**BASE, "env": {**BASE["env"], "name": "moody"}, "algorithm": algorithm, "rollout": {"tasks": 8}}
+    data["warmstart"] = None
+    train(tmp_path, data, "policies.player.base=tiny-16x1", "train.steps=2", "sampling.max_tokens=8")
+    assert len(rows(tmp_path)) == 2
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_policy_trains_on_its_own_turns(tmp_path: Path) -> None:
+    """L3: X and O are two policies. Both move, each under its own name and with its own turns."""
+    data = {**BASE, "policies": {"a": {"base": "tiny-16x1"}, "b": {"base": "tiny-16x1"}}, "seats": {"X": "a", "O": "b"}}
+    trainer = train(tmp_path, data)
+    for name in ("a", "b"):
+        start, end = (
+            load_file(tmp_path / f"checkpoints/step-{s:06d}/policies/{name}/model.safetensors") for s in (0, 2)
+        )
+        assert any(not torch.equal(start[k], end[k]) for k in start), name
+        assert trainer.team.members[name].engine.version == 3  # the warm start and two steps
+    last = rows(tmp_path)[-1]
+    assert {"a/loss", "b/loss", "a/gap", "b/gap"} <= last.keys()
+    assert {(t.role, t.policy) for e in records.read(tmp_path / "episodes.jsonl") for t in e.turns} == {
+        ("X", "a"),
+        ("O", "b"),
+    }
+    assert last["a/turns"] + last["b/turns"] == last["turns_per_episode"] * last["episodes"]
+
+
+def test_a_frozen_policy_stays_bit_identical(tmp_path: Path) -> None:
+    """It plays O, weight decay and momentum of X's learner notwithstanding; it has no learner and no checkpoint."""
+    data = {
+        **BASE,
+        "policies": {"a": {"base": "tiny-16x1"}, "fixed": {"base": "tiny-16x1", "trainable": False}},
+        "seats": {"X": "a", "O": "fixed"},
+    }
+    trainer = make(tmp_path, data, "train.weight_decay=0.1")
+    before = {
+        n: {k: v.clone() for k, v in m.loaded.model.state_dict().items()} for n, m in trainer.team.members.items()
+    }
+    trainer.train()
+    trainer.close()
+    after = {n: m.loaded.model.state_dict() for n, m in trainer.team.members.items()}
+    assert all(torch.equal(after["fixed"][k], v) for k, v in before["fixed"].items())
+    assert not all(torch.equal(after["a"][k], v) for k, v in before["a"].items())
+    assert list(trainer.learners) == ["a"]
+    assert not (tmp_path / "checkpoints/step-000002/policies/fixed").exists()
+
+
+def test_the_snapshot_plays_as_it_was_and_is_not_trained(tmp_path: Path) -> None:
+    """`player@start` is the policy after the warm start, whatever becomes of the player."""
+    data = {**BASE, "matchups": [{"share": 1.0, "seats": {"O": "player@start"}}]}
+    trainer = train(tmp_path, data)
+    start = load_file(tmp_path / "checkpoints/step-000000/policies/player/model.safetensors")
+    snapshot = trainer.team.members["player@start"].loaded.model.state_dict()
+    assert all(torch.equal(snapshot[k], v) for k, v in start.items())
+    for episode in records.read(tmp_path / "episodes.jsonl"):
+        assert {(t.role, t.policy) for t in episode.turns} <= {("X", "player"), ("O", "player@start")}
+    row = rows(tmp_path)[0]
+    assert row["player/turns"] < row["turns_per_episode"] * row["episodes"]
+    assert not any(key.startswith("player@start") for key in row)
+
+
+def test_the_reward_that_is_reported_is_the_learners(tmp_path: Path) -> None:
+    """In a zero-sum game the opponent's reward would cancel it: only seats that a trained policy holds count."""
+    data = {**BASE, "matchups": [{"share": 1.0, "seats": {"O": "bot:first"}}]}
+    train(tmp_path, data, "train.steps=3", "reward.process=0")
+    found = rows(tmp_path)
+    assert [row["reward"] for row in found] == pytest.approx([row["reward/win/X"] for row in found])
+    assert any(row["reward"] for row in found)
+
+
+# -- what it is for ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payoff", [[[0], [1]], [[1], [0]]], ids=["tails pays", "heads pays"])
+def test_training_raises_the_reward(tmp_path: Path, payoff: list[list[int]]) -> None:
+    """Two words, one pays 1 and the other 0: from about a coin's 0.5 to nearly always the right one."""
+    data = {
+        **BASE,
+        "env": {"name": "matrix", "actions": [["heads", "tails"]], "payoff": payoff},
+        "algorithm": {"name": "grpo", "group": 8},
+        "warmstart": {"bot": "bot:random", "episodes": 128, "epochs": 40, "lr": 2e-2, "batch": 128},
+        "train": {"steps": 20, "lr": 5e-3},
+    }
+    train(tmp_path, data)
+    found = [row["reward/payoff/p0"] for row in rows(tmp_path)]
+    first, last = sum(found[:2]) / 2, sum(found[-4:]) / 4
+    assert 0.2 < first < 0.8 and last > 0.9 and last > first + 0.2, found
+    assert rows(tmp_path)[-1]["turns_illegal"] < 0.05
+
+
+def test_the_records_of_a_run(tmp_path: Path) -> None:
+    """run.json says what ran, with versions; episodes are those of the step, as many as asked for."""
+    train(tmp_path, BASE, "records.episodes_per_step=3")
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert parse(about["recipe"]) == parse(BASE, ["records.episodes_per_step=3"])
+    assert about["seed"] == 0 and about["versions"]["torch"] == torch.__version__
+    assert [(line["step"], line["episode"]["replica"]) for line in played(tmp_path)] == [
+        (s, r) for s in (1, 2) for r in range(3)
+    ]
+    for row in rows(tmp_path):
+        assert {
+            "reward",
+            "reward/win/X",
+            "turns_illegal",
+            "turns_cut",
+            "episodes_truncated",
+            "player/gap",
+        } <= row.keys()
+    for pattern in ("game_results_*.log", "llm_conversation_*.log", "game_summary_tiny-16x1.txt"):
+        assert len(list((tmp_path / "logs").glob(pattern))) == 1
+
+
+# -- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("every", "saved"), [(1, [0, 1, 2]), (10, [0, 2])])
+def test_stopping_saves_what_is_not_saved_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int, saved: list[int]
+) -> None:
+    """A checkpoint that is already there is not taken apart to be written again."""
+    steps: list[int] = []
+    save = checkpoint.save
+
+    def counting(root: Path, step: int, *args: Any) -> Path:
+        steps.append(step)
+        return save(root, step, *args)
+
+    monkeypatch.setattr(checkpoint, "save", counting)
+    trainer = make(tmp_path, BASE, "train.steps=9", f"checkpoint.every={every}")
+
+    def stepped(step: int, metrics: Mapping[str, float]) -> None:
+        trainer.stopping = step == 2  # what the first Ctrl-C does
+
+    trainer.observer = Observer(stepped=stepped)
+    trainer.train()
+    trainer.close()
+    assert steps == saved and trainer.step_index == 2
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_with_a_checkpoint_and_a_hint(tmp_path: Path) -> None:
+    """Exit code 0, the newest checkpoint holds everything, and the way to go on is printed; going on is exact."""
+    data = {**BASE, "train": {"steps": 10_000, "lr": 1e-3}, "checkpoint": {"every": 1000}, "eval": {"games": 2}}
+    recipe = tmp_path / "run.json"
+    recipe.write_text(json.dumps({"recipe": data}))
+    run = tmp_path / "run"
+    command = textwrap.dedent("""
+        from interplay.cli.main import main
+        main()
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "train", str(tmp_path), "--run", str(run)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_text().splitlines()) < 3:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert f"interplay train {run} --resume" in out and "Traceback" not in err
+    done = len(rows(run))
+    assert f"stopped at step {done}" in out
+    latest = checkpoint.latest(run / "checkpoints")
+    assert latest is not None and latest.step == done >= 3
+    train(run, data, f"train.steps={done + 1}")
+    train(tmp_path / "whole", data, f"train.steps={done + 1}")
+    assert_same_run(tmp_path / "whole", run, done + 1)
