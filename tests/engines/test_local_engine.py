@@ -423,7 +423,7 @@ def test_a_request_that_arrives_in_the_middle_of_admission_is_neither_lost_nor_h
         await asyncio.to_thread(sorting.wait, 20)
         tasks += [asyncio.create_task(engine.generate(r)) for r in requests[2:]]
         await asyncio.sleep(0)
-        assert engine.scheduler.queued == 4
+        assert engine.queued == 4
         arrived.set()
         return await asyncio.gather(*tasks)
 

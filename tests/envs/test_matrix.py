@@ -84,7 +84,7 @@ def test_an_illegal_reply_ends_the_game_for_all() -> None:
     env = new(rounds=5, game="matching_pennies")
     rewards = env.step({"p0": "heads or tails", "p1": "heads"})
     assert [(r.role, r.value) for r in rewards if r.name == "illegal"] == [("p0", -1.0)]
-    assert payoffs(rewards) == {"p0": -1.0, "p1": 0.0}
+    assert payoffs(rewards) == {"p0": -5.0, "p1": 0.0}, "the lowest payoff for each of the five rounds left"
     assert not env.observe()
     both = new().step({"p0": "", "p1": "x"})
     assert [r.role for r in both if r.name == "illegal"] == ["p0", "p1"]

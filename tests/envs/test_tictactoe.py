@@ -101,7 +101,7 @@ def test_a_whole_game_agrees_with_openspiel() -> None:
         picture = "".join(re.findall(r"^# ([.xo]{3})$", state, re.M))
         if picture:  # OpenSpiel leaves some states out
             cells = env.state().rsplit("\n", 1)[0].split()
-            assert "".join(cell.lower() if cell in "XO" else "." for cell in cells) == picture
+            assert "".join(cell[0].lower() if cell[0] in "XO" else "." for cell in cells) == picture
             boards += 1
         if legal := re.search(r"^LegalActions\(\) = (\[.*\])$", state, re.M):
             ((_, o),) = env.observe().items()

@@ -19,9 +19,10 @@ TEMPLATE = (
 )
 SPECIAL = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 _WORDS = """
-Play tic-tac-toe three four five in a row wins Reply with the number of an empty cell free You are yours theirs your Your move
-All players at once one word or and not no yes Payoffs Last round cooperate defect stag hare heads tails rock
-paper scissors p0 p1 p2 p3 is it to for you I can see card cards hand hint play discard turn player last first
+Play tic-tac-toe three four five in a row wins Reply with the number of an empty cell free You are yours theirs
+your Your move All players at once one word or and not no yes Payoffs Last round cooperate defect stag hare heads
+tails rock paper scissors p0 p1 p2 p3 is it to for you I can see card cards hand hint play discard turn player
+last first
 """
 VOCABULARY = 640
 

@@ -7,24 +7,28 @@ of the turn less what the step itself earned. Requests from many episodes are an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 
 from interplay.agents.render import Renderer
 from interplay.algorithms import credit
 from interplay.config import RewardSection
+from interplay.engines.rounds import rounds
 from interplay.envs import Env
+from interplay.errors import EngineError
 from interplay.training.learner import Critic
 from interplay.types import Message, Rewards, Role, Turn
 
-_QUIET_CYCLES = 4
-
 
 class StateCritic:
+    thread: Executor | None = None
+
     def __init__(self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer]) -> None:
         self.critics, self.renderers = critics, renderers
         self._waiting: list[tuple[Turn, asyncio.Future[float]]] = []
-        self._flush: asyncio.Task[None] | None = None
+        self._taken: list[tuple[Turn, asyncio.Future[float]]] = []
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         renderer = self.renderers[turn.policy]
@@ -32,24 +36,34 @@ class StateCritic:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[float] = loop.create_future()
         self._waiting.append((turn, future))
-        if self._flush is None or self._flush.done():
-            self._flush = loop.create_task(self._answer())
+        rounds().serve(self)
         return await future
 
-    async def _answer(self) -> None:
-        quiet, before = 0, -1
-        while quiet < _QUIET_CYCLES:
-            quiet, before = (quiet + 1 if len(self._waiting) == before else 0), len(self._waiting)
-            await asyncio.sleep(0)
-        batch, self._waiting = self._waiting, []
-        for name, critic in self.critics.items():
-            mine = [(turn, future) for turn, future in batch if turn.policy == name]
-            values = critic.values([replace(turn, prompt=turn.after) for turn, _ in mine])
-            for (_, future), value in zip(mine, values, strict=True):
-                if not future.done():
-                    future.set_result(value)
+    @property
+    def queued(self) -> int:
+        return len(self._waiting)
 
-    def step(self, lines: Sequence[Sequence[Turn]], weights: RewardSection) -> dict[str, float]:
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self) -> None:
+        self._taken, self._waiting = self._waiting, []
+
+    def step(self) -> list[Callable[[], None]]:
+        out: list[Callable[[], None]] = []
+        for name, critic in self.critics.items():
+            mine = [(turn, future) for turn, future in self._taken if turn.policy == name]
+            values = critic.values([replace(turn, prompt=turn.after) for turn, _ in mine])
+            out += [partial(_answer, future, value) for (_, future), value in zip(mine, values, strict=True)]
+        return out
+
+    def fail(self, error: Exception) -> None:
+        for _, future in self._taken:
+            if not future.done():
+                future.set_exception(EngineError(f"the critic failed: {type(error).__name__}: {error}"))
+
+    def learn(self, lines: Sequence[Sequence[Turn]], weights: RewardSection) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
         examples: dict[str, list[Turn]] = {name: [] for name in self.critics}
         for line in lines:
@@ -59,3 +73,8 @@ class StateCritic:
                     target = ahead - credit.mix(step, turn.role, weights)
                     examples[turn.policy].append(replace(turn, prompt=turn.after, target=target))
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}
+
+
+def _answer(future: asyncio.Future[float], value: float) -> None:
+    if not future.done():
+        future.set_result(value)

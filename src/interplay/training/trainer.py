@@ -242,7 +242,7 @@ class Trainer:
                 found |= self.critics[name].step(turns)
             metrics |= {f"{name}/{key}": value for key, value in found.items()}
         if self.state_critic is not None:
-            metrics |= self.state_critic.step(credit.lines(episodes), self.plan.recipe.reward)
+            metrics |= self.state_critic.learn(credit.lines(episodes), self.plan.recipe.reward)
         return metrics
 
     def _gate(self, name: str, gap: float) -> None:

@@ -1,8 +1,8 @@
 """The in-process engine behind the `Engine` protocol.
 
 It shares its parameters with the learner, so publishing new weights is a version number and a cache flush.
-A step runs on one worker thread, so that the event loop stays free; before each step the loop is allowed to
-settle, so that a batch holds every request that is ready, whatever the timing.
+A step runs on one worker thread, so that the event loop stays free; steps are taken in rounds (`rounds.py`), so that
+a batch holds every request that is ready, whatever the timing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.runner import ModelRunner
 from interplay.engines.local.sampler import sample, uniforms
 from interplay.engines.local.scheduler import Scheduler, Sequence
+from interplay.engines.rounds import rounds
 from interplay.errors import EngineError
 from interplay.types import Completion, Stop
-
-_QUIET_CYCLES = 4  # a finished child task reaches its grandparent's next request within four loop cycles
 
 
 class LocalEngine:
@@ -40,28 +39,28 @@ class LocalEngine:
         blocks = cache_tokens // block_size + 1
         self.scheduler = Scheduler(BlockCache(blocks, block_size))
         self.runner = ModelRunner(model, blocks, block_size)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
-        self._pump: asyncio.Task[None] | None = None
+        self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
 
     async def generate(self, request: Request) -> Completion:
         self._refuse_impossible(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
-        self.scheduler.add(request, future)
-        if self._pump is None or self._pump.done():
-            self._pump = loop.create_task(self._run())
+        self._arrived.append((request, future))
+        rounds().serve(self)
         return await future
 
     def publish(self, version: int) -> None:
-        self._thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
+        self.thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
+        self.take()
         self._drop_cancelled()
-        if self.scheduler.running or self.scheduler.queued:
+        if self.busy:
             raise EngineError("publish was called while requests are in flight; wait for them or cancel them first.")
         self.version = version
         self.scheduler.flush()
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self.thread.shutdown(wait=True, cancel_futures=True)
 
     def _refuse_impossible(self, request: Request) -> None:
         total = len(request.ids) + request.sampling.max_tokens
@@ -84,28 +83,26 @@ class LocalEngine:
                 "tokens: raise its cache size or lower sampling.max_tokens."
             )
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        scheduler = self.scheduler
-        while scheduler.queued or scheduler.running:
-            await self._settle()
-            try:
-                done = await loop.run_in_executor(self._thread, self._step)
-            except Exception as error:  # the boundary: whatever broke becomes a typed error of every waiting request
-                self._fail_all(EngineError(f"the local engine failed: {type(error).__name__}: {error}"))
-                return
-            for deliver in done:
-                deliver()
+    @property
+    def queued(self) -> int:
+        return len(self._arrived) + self.scheduler.queued
 
-    async def _settle(self) -> None:
-        quiet, before = 0, -1
-        while quiet < _QUIET_CYCLES:
-            now = self.scheduler.queued
-            quiet, before = (quiet + 1 if now == before else 0), now
-            await asyncio.sleep(0)
+    @property
+    def busy(self) -> bool:
+        return bool(self.queued or self.scheduler.running)
+
+    def take(self) -> None:
+        for request, future in self._arrived:
+            self.scheduler.add(request, future)
+        self._arrived.clear()
+
+    def fail(self, error: Exception) -> None:
+        """The boundary: whatever broke becomes a typed error of every waiting request."""
+        self._fail_all(EngineError(f"the local engine failed: {type(error).__name__}: {error}"))
 
     def _fail_all(self, error: EngineError) -> None:
         scheduler = self.scheduler
+        self.take()
         scheduler.collect()
         futures = [s.future for s in scheduler.running] + [f for _, f in scheduler.waiting]
         for sequence in scheduler.running:
@@ -125,7 +122,7 @@ class LocalEngine:
             scheduler.finish(sequence)
         scheduler.waiting = [w for w in scheduler.waiting if not w[1].done()]
 
-    def _step(self) -> list[Callable[[], None]]:
+    def step(self) -> list[Callable[[], None]]:
         """Admit, run, sample once. Returns what to do on the event loop: deliver the finished completions."""
         scheduler = self.scheduler
         self._drop_cancelled()

@@ -1,0 +1,89 @@
+"""Whatever answers in batches takes its steps in rounds, so that no batch depends on which thread was faster.
+
+A round: the event loop settles until nobody asks for more; every service with work takes one step, each on its own
+thread; then all answers are handed out together, in a fixed order. Requests that come meanwhile wait for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+_QUIET_CYCLES = 4  # a finished child task reaches its grandparent's next request within four loop cycles
+
+
+class Service(Protocol):
+    @property
+    def thread(self) -> Executor | None:
+        """Where its steps run; None is the event loop's own pool."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """Requests that have not been taken yet."""
+        ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def take(self) -> None:
+        """On the event loop: what is queued now belongs to the next step."""
+        ...
+
+    def step(self) -> list[Callable[[], None]]:
+        """On its thread: one batch. What it returns hands out the answers, on the event loop."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """The step raised: tell everybody who waits."""
+        ...
+
+
+class Rounds:
+    def __init__(self) -> None:
+        self._services: list[Service] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def serve(self, service: Service) -> None:
+        """`service` has a request: rounds go on until nobody has."""
+        if service not in self._services:
+            self._services.append(service)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._settle()
+            busy = [s for s in self._services if s.busy]
+            if not busy:
+                return
+            for service in busy:
+                service.take()
+            steps = [loop.run_in_executor(s.thread, s.step) for s in busy]
+            for service, result in zip(busy, await asyncio.gather(*steps, return_exceptions=True), strict=True):
+                if isinstance(result, Exception):
+                    service.fail(result)
+                elif isinstance(result, BaseException):
+                    raise result
+                else:
+                    for answer in result:
+                        answer()
+
+    async def _settle(self) -> None:
+        quiet, before = 0, -1
+        while quiet < _QUIET_CYCLES:
+            now = sum(s.queued for s in self._services)
+            quiet, before = (quiet + 1 if now == before else 0), now
+            await asyncio.sleep(0)
+
+
+_HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary()
+
+
+def rounds() -> Rounds:
+    """Those of the running event loop."""
+    return _HERE.setdefault(asyncio.get_running_loop(), Rounds())
