@@ -107,7 +107,9 @@ class Learner:
         for batch in self._pieces(turns):
             members = [turns[i] for i in batch.turns]
             logp_M, _ = predict(self.model, batch, 1.0)
-            loss = sft_loss(logp_M.index_select(0, batch.prediction_N), self._flat([weight[t.id]] * len(t.action) for t in members))
+            loss = sft_loss(
+                logp_M.index_select(0, batch.prediction_N), self._flat([weight[t.id]] * len(t.action) for t in members)
+            )
             loss.backward()
             total += loss.item()
         self._apply(total)
@@ -162,7 +164,12 @@ class Critic:
         return list(micro_batches(lay(turns, row_limit=limit, actions=False), turns, limit, self.device, actions=False))
 
     def _predict(self, batch: MicroBatch) -> Tensor:
-        return self.head(hidden_states(self.model.base_model, batch)).float().squeeze(-1).index_select(0, batch.prediction_N)
+        return (
+            self.head(hidden_states(self.model.base_model, batch))
+            .float()
+            .squeeze(-1)
+            .index_select(0, batch.prediction_N)
+        )
 
     @torch.no_grad()
     def values(self, turns: Sequence[Turn]) -> list[float]:
