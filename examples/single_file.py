@@ -28,7 +28,7 @@ LINES = [set(line) for line in ("ABC", "DEF", "GHI", "ADG", "BEH", "CFI", "AEI",
 CANDIDATES = 8  # replies to each prompt
 MINIBATCHES = 8  # optimiser steps per batch of games
 CLIP = 0.2  # how far one batch may move a probability
-PULL = 0.03  # how strongly the start holds the policy: at 0 it soon has one favourite move, and never learns to block
+PULL = 0.03  # how strongly its start holds the policy: at 0 it soon has only favourites, and nothing left to compare
 Ids = tuple[int, ...]
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_rules_and_forks(script: ModuleType) -> None:
 
 
 def test_credit_compares_within_a_decision_and_pools_equal_moves(script: ModuleType) -> None:
-    def turn(action: int, outlook: float) -> object:
+    def turn(action: int, outlook: float) -> Any:
         game = script.Game(script.TicTacToe(), {})
         return script.Turn("X", (0,), action, 0.0, game, outlook)
 
@@ -139,7 +140,8 @@ def test_a_stale_sampler_is_caught(script: ModuleType) -> None:
 def test_it_learns_to_win() -> None:
     steps, scores = play("--steps", "60", "--games", "64", "--seed", "0")
     assert len(steps) == 60 and all(float(match[5]) < 1e-4 for match in steps)
-    # 500 games per seat: one standard error is about 0.02. Measured: X 0.44 to 0.92, O 0.23 to 0.65.
-    assert scores["after"]["X"][0] > max(0.75, scores["before"]["X"][0] + 0.2)
-    assert scores["after"]["O"][0] > max(0.5, scores["before"]["O"][0] + 0.2)
+    # Measured over three seeds: X from 0.44-0.46 to 0.86-0.92, O from 0.22-0.24 to 0.56-0.69. 500 games per seat: one
+    # standard error is 0.02, so these margins are ten of them, and half of what is learned.
+    assert scores["after"]["X"][0] > scores["before"]["X"][0] + 0.2
+    assert scores["after"]["O"][0] > scores["before"]["O"][0] + 0.2
     assert all(scores["after"][role][1] < 0.05 for role in "XO")
