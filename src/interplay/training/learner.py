@@ -240,7 +240,6 @@ def hidden_states(decoder: nn.Module, batch: MicroBatch) -> Tensor:
     with using(layout):
         out = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False)
     flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
-    # index_select, not fancy indexing: its backward adds rows up directly, several times faster on a CPU.
     return out.last_hidden_state.flatten(0, 1).index_select(0, flat)
 
 
