@@ -44,7 +44,7 @@ def test_blocks_are_counted_matched_by_content_and_all_come_back(operations: lis
     stale: set[int] = set()  # filled before the weights changed
     for operation, argument in operations:
         if operation == "start":
-            found = cache.match(argument)
+            found = cache.match(cache.hashes(argument))
             assert len(found) * 2 <= len(argument)
             for i, block in enumerate(found):
                 assert content[block] == argument[: 2 * (i + 1)]
@@ -62,7 +62,7 @@ def test_blocks_are_counted_matched_by_content_and_all_come_back(operations: lis
                 content[block] = argument[: 2 * (i + 1)]
                 stale.discard(block)
             holders.append(found + new)
-            cache.remember(argument, found + new)
+            cache.remember(cache.hashes(argument), found + new)
         elif operation == "finish" and holders:
             cache.release(holders.pop(argument % len(holders)))
         elif operation == "flush":
@@ -77,14 +77,17 @@ def test_blocks_are_counted_matched_by_content_and_all_come_back(operations: lis
 def test_a_released_block_is_found_until_its_space_is_needed_tails_first() -> None:
     cache = BlockCache(blocks=4, block_size=2)
     blocks = cache.allocate(3)
-    cache.remember((1, 2, 3, 4, 5, 6), blocks)
+    cache.remember(cache.hashes((1, 2, 3, 4, 5, 6)), blocks)
     cache.release(blocks)
     assert cache.free == 3
-    assert cache.match((1, 2, 3, 4, 9, 9)) == blocks[:2]
+    assert cache.match(cache.hashes((1, 2, 3, 4, 9, 9))) == blocks[:2]
     cache.allocate(1)
-    assert cache.match((1, 2, 3, 4, 5, 6)) == blocks[:2], "the tail goes before the beginning"
+    assert cache.match(cache.hashes((1, 2, 3, 4, 5, 6))) == blocks[:2], "the tail goes before the beginning"
     cache.flush()
-    assert cache.match((1, 2, 3, 4)) == []
+    assert cache.match(cache.hashes((1, 2, 3, 4))) == []
+
+
+DONE: Any = "a hidden state"
 
 
 class Waiter:
@@ -109,27 +112,38 @@ class Simulation:
         return blocks[position // size] * size + position % size
 
     def admit(self) -> None:
-        admission = self.scheduler.admit()
         size = self.scheduler.cache.block_size
-        for prompt in admission.prefill:
-            assert prompt.cached < len(prompt.ids), "the last token must be computed, for its hidden state"
-            for i, token in enumerate(prompt.ids):
-                if i >= prompt.cached:
-                    self.memory[self.slot(prompt.blocks, i)] = token
-            self.scheduler.cache.remember(prompt.ids, prompt.blocks)
-        for source, target in admission.copies:
-            for i in range(size):
-                self.memory[target * size + i] = self.memory.get(source * size + i)
-        self.started += len(admission.started)
-        for sequence in admission.started:
+        for sequence in self.scheduler.admit():
+            self.started += 1
             room = len(sequence.request.ids) + sequence.request.sampling.max_tokens
             assert len(sequence.blocks) * size >= room, "a request that is admitted fits whole"
             assert [int(s) for s in sequence.slots] == [
                 self.slot(sequence.blocks, i) for i in range(len(sequence.blocks) * size)
             ]
+        self.compute(3)
+
+    def compute(self, budget: int) -> None:
+        """A piece of the unfinished prompts, as an engine's step would."""
+        size = self.scheduler.cache.block_size
+        pieces = self.scheduler.pieces(budget)
+        assert sum(p.end - p.start for p in pieces) <= budget
+        for piece in pieces:
+            assert piece.start < piece.end, "the last token must be computed, for its hidden state"
+            for i in range(piece.start, piece.end):
+                self.memory[self.slot(piece.prompt.blocks, i)] = piece.prompt.ids[i]
+            if piece.end == len(piece.prompt.ids):
+                piece.prompt.hidden = DONE
+        for sequence in self.scheduler.computed(pieces):
+            if sequence.copy is not None:
+                source, target = sequence.copy
+                for i in range(size):
+                    self.memory[target * size + i] = self.memory.get(source * size + i)
             sequence.tokens.append(7)
 
     def decode(self, sequence: Sequence, token: int) -> None:
+        if not sequence.ready:
+            self.compute(2)
+            return
         if len(sequence.tokens) >= sequence.request.sampling.max_tokens:
             self.finish(sequence)
             return
@@ -137,7 +151,7 @@ class Simulation:
         sequence.tokens.append(token)
 
     def finish(self, sequence: Sequence) -> None:
-        computed = sequence.prompt.ids + tuple(sequence.tokens[:-1])
+        computed = sequence.prompt.ids + tuple(sequence.tokens[:-1]) if sequence.ready else ()
         assert tuple(self.memory[int(s)] for s in sequence.slots[: len(computed)]) == computed
         self.scheduler.running.remove(sequence)
         self.scheduler.finish(sequence)
@@ -148,7 +162,10 @@ class Simulation:
         check_counts(scheduler.cache, [p.blocks for p in prompts] + [s.blocks for s in scheduler.running])
         for sequence in scheduler.running:  # what a sequence writes to is nobody else's
             others = [p.blocks for p in prompts] + [s.blocks for s in scheduler.running if s is not sequence]
-            assert not {b for blocks in others for b in blocks} & set(sequence.owned)
+            owned = sequence.blocks[len(sequence.prompt.ids) // scheduler.cache.block_size :]
+            assert not {b for blocks in others for b in blocks} & set(owned)
+            if not sequence.ready:
+                continue
             assert tuple(self.memory[int(s)] for s in sequence.slots[: len(sequence.prompt.ids)]) == sequence.prompt.ids
         for prompt in prompts:
             assert prompt.users == sum(s.prompt is prompt for s in scheduler.running)
@@ -211,8 +228,7 @@ def test_requests_are_admitted_in_the_order_of_their_keys() -> None:
     for key in (3, 1, 2):
         request = Request((key,), (key,) * 4, seed=0, sampling=Sampling(max_tokens=2))
         scheduler.add(request, Waiter())  # type: ignore[arg-type]
-    admission = scheduler.admit()
-    assert [s.request.key for s in admission.started] == [(1,), (2,)]
+    assert [s.request.key for s in scheduler.admit()] == [(1,), (2,)]
     assert [w[0].key for w in scheduler.waiting] == [(3,)]
 
 
@@ -221,7 +237,7 @@ def test_a_cancelled_request_that_waits_is_dropped() -> None:
     waiter = Waiter()
     scheduler.add(Request((0,), (1, 2), seed=0, sampling=Sampling(max_tokens=2)), waiter)  # type: ignore[arg-type]
     waiter.cancelled = True
-    assert scheduler.admit().started == []
+    assert scheduler.admit() == []
     assert scheduler.queued == 0
     assert scheduler.cache.free == scheduler.cache.total
 
@@ -229,3 +245,10 @@ def test_a_cancelled_request_that_waits_is_dropped() -> None:
 @pytest.mark.parametrize(("tokens", "blocks"), [(1, 1), (16, 1), (17, 2), (32, 2)])
 def test_blocks_for_rounds_up(tokens: int, blocks: int) -> None:
     assert BlockCache(4, 16).blocks_for(tokens) == blocks
+
+
+def test_names_of_blocks_go_on_from_those_known_and_never_meet_across_salts() -> None:
+    cache = BlockCache(blocks=4, block_size=2)
+    ids = (1, 2, 3, 4, 5)
+    assert cache.hashes(ids, cache.hashes(ids[:3], salt=7), salt=7) == cache.hashes(ids, salt=7)
+    assert not set(cache.hashes(ids, salt=7)) & set(cache.hashes(ids, salt=8))

@@ -360,7 +360,7 @@ def test_a_rollout_cancelled_whole_leaves_an_engine_that_works(small: Pair) -> N
     assert empty(engine)
 
 
-@pytest.mark.parametrize("part", ["prefill", "decode", "copy_blocks", "logits"])
+@pytest.mark.parametrize("part", ["prefill", "decode", "copy_blocks", "_draw"])
 def test_promise_7_a_failure_of_the_model_becomes_an_engine_error_and_the_engine_goes_on(
     small: Pair, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

@@ -104,7 +104,7 @@ def test_several_playouts_are_averaged(table: Any) -> None:
 
     def script(call: Any) -> str:
         if not call.path:
-            return call.free[0]
+            return call.free[call.candidate % len(call.free)]
         forfeits = (call.path[-1] == 0 and call.role == "O") or (call.path[-1] == 1 and call.role == "X")
         return "99" if forfeits else call.free[0]
 
@@ -126,7 +126,7 @@ def test_playouts_are_recorded_on_demand_and_never_part_of_the_line(table: Any) 
     (full,) = table(free_cell, plan=playouts(3, 2), record_playouts=True).play()
     assert all(t.playout is None for t in plain.turns)
     extra = [t for t in full.turns if t.playout is not None]
-    assert {t.playout for t in extra} == {0, 1}
+    assert {t.playout for t in extra} >= {0, 1}
     assert all(t.outlook is None and t not in full.line() for t in extra)
     assert [t.id for t in full.line()] == [t.id for t in plain.line()], "recording changes nothing"
     assert len({t.id for t in full.turns}) == len(full.turns)
@@ -153,6 +153,20 @@ def test_candidates_that_said_the_same_share_one_outlook(table: Any) -> None:
     for episode in table(script, plan=playouts(5, 3), seats={"O": "bot:random"}).play(6):
         found = outlooks(at(episode, 0, "X"))
         assert found[0] == found[2] == found[4] and found[1] == found[3]
+
+
+def test_candidates_that_said_the_same_pool_their_playouts(table: Any) -> None:
+    """Four of five open alike and share their playouts; the fifth has its own. Playout 3 alone is lost: a quarter."""
+
+    def script(call: Any) -> str:
+        if not call.path:
+            return "2" if call.candidate == 4 else "1"
+        return "99" if call.path[-1] == 3 and call.role == "X" else call.free[0]
+
+    (episode,) = table(script, plan=playouts(5), record_playouts=True).play()
+    from_opening = {t.id.split("/")[0].rpartition("#0")[2] for t in episode.turns if "#0.0." in t.id}
+    assert from_opening == {".0.0.0", ".0.0.1", ".0.0.2", ".0.0.3", ".0.4.0"}
+    assert outlooks(at(episode, 0, "X"))[:4] == [(3 - 2) / 4] * 4
 
 
 def test_an_outcome_that_only_the_kept_line_reached_never_enters(table: Any) -> None:

@@ -222,10 +222,10 @@ def test_measuring_in_between_changes_nothing(tmp_path: Path) -> None:
         measuring = False
         prefill = engine.runner.prefill
 
-        def watched(prompts: Any, limit: int) -> None:
+        def watched(pieces: Any) -> None:
             if not measuring:
-                batches.append([(p.ids, p.cached) for p in prompts])
-            prefill(prompts, limit)
+                batches.append([(p.prompt.ids, p.start, p.end) for p in pieces])
+            prefill(pieces)
 
         async def measure(team: Team, step: int) -> Mapping[str, float]:
             nonlocal measuring
@@ -277,7 +277,7 @@ def test_no_batch_depends_on_which_thread_was_faster(tmp_path: Path) -> None:
             for name, member in trainer.team.members.items():
                 wait = 0.004 * (name == slow)
                 assert isinstance(member.engine, LocalEngine)
-                slowed(member.engine.runner, "prefill", wait, log[name], lambda prompts, _: [p.ids for p in prompts])
+                slowed(member.engine.runner, "prefill", wait, log[name], lambda pieces: [p.prompt.ids for p in pieces])
                 slowed(member.engine.runner, "decode", wait, log[name], len)
             slowed(trainer.critics["player"], "values", 0.004 * (slow == "critic"), log["critic"], len)
 

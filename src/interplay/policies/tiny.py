@@ -64,7 +64,7 @@ def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int
         num_attention_heads=heads,
         num_key_value_heads=heads,
         max_position_embeddings=4096,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -56,12 +57,16 @@ async def decide(
     first = {role: turns[0] for role, turns in drawn.items()}
     playouts: list[Turn] = []
     if not ledger.spent:
-        # Candidates that said the same led to the same state: one of them is scored for all.
+        # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
         distinct = {(role, t.text): t for role, ts in drawn.items() if agents[role].trainable for t in reversed(ts)}
+        said = Counter((role, t.text) for role, ts in drawn.items() for t in ts)
         jobs = [
-            _score(runner, env, agents, views, {**first, role: turn}, role, stamp, plan, ledger)
-            for (role, _), turn in distinct.items()
-        ]
+            _score(
+                runner, env, agents, views, {**first, role: turn}, role, stamp,
+                replace(plan, playouts=plan.playouts * said[role, text]), ledger,
+            )
+            for (role, text), turn in distinct.items()
+        ]  # fmt: skip
         for result in await all_of(jobs):
             playouts += result
         for turns in drawn.values():

@@ -236,7 +236,7 @@ def logprobs(model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int) -> 
 
 def hidden_states(decoder: nn.Module, batch: MicroBatch) -> Tensor:
     """The hidden states [M, C] at the columns that predict."""
-    layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL)
+    layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL, batch.positions_BL)
     with using(layout):
         out = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False)
     flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M

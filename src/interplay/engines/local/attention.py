@@ -1,13 +1,14 @@
 """Our attention function, registered with transformers, so that Hugging Face models run as they are.
 
 What a row of the batch attends to is decided by the `Layout` in force, set with `using(layout)` around the
-model's forward pass: `Causal` rows and `Masked` rows for the learner, `Paged` rows for the engine.
+model's forward pass: `Causal` rows and `Masked` rows for the learner, `Paged` rows and `Packed` tokens for the engine.
+A layer with a sliding window sees that many tokens back, itself included.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,17 +26,29 @@ NAME = "interplay"
 
 
 class Layout(Protocol):
-    def attend(self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float) -> Tensor: ...
+    def attend(
+        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
+    ) -> Tensor: ...
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    gqa = q.shape[1] != k.shape[1]
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=gqa)
 
 
 @dataclass(frozen=True)
 class Causal:
     """Each row is one right-padded sequence: padding comes last, so causality alone hides it."""
 
-    def attend(self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float) -> Tensor:
-        return scaled_dot_product_attention(
-            q_BHQD, k_BGQD, v_BGQD, is_causal=True, scale=scale, enable_gqa=q_BHQD.shape[1] != k_BGQD.shape[1]
-        )
+    def attend(
+        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        mask = None
+        if window is not None and window < q_BHQD.shape[2]:
+            at = torch.arange(q_BHQD.shape[2], device=q_BHQD.device)
+            apart = at.unsqueeze(1) - at
+            mask = (apart >= 0) & (apart < window)
+        return _sdpa(q_BHQD, k_BGQD, v_BGQD, mask, scale)
 
 
 @dataclass(frozen=True)
@@ -43,12 +56,16 @@ class Masked:
     """Rows that hold one prompt and several continuations of it; `mask[b, 0, q, l]` says who sees whom."""
 
     mask_B1QL: Tensor
+    positions_BQ: Tensor
 
-    def attend(self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float) -> Tensor:
-        gqa = q_BHQD.shape[1] != k_BGQD.shape[1]
-        return scaled_dot_product_attention(
-            q_BHQD, k_BGQD, v_BGQD, attn_mask=self.mask_B1QL, scale=scale, enable_gqa=gqa
-        )
+    def attend(
+        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        mask = self.mask_B1QL
+        if window is not None:
+            at = self.positions_BQ
+            mask = mask & (at.unsqueeze(2) - at.unsqueeze(1) < window).unsqueeze(1)
+        return _sdpa(q_BHQD, k_BGQD, v_BGQD, mask, scale)
 
 
 @dataclass(frozen=True)
@@ -59,16 +76,39 @@ class Paged:
     values: list[Tensor]
     slots_BQ: Tensor  # where each new token's key and value are written; padding goes to slot 0
     context_BL: Tensor  # the slots of each row's sequence, in order
-    mask_B1QL: Tensor
+    apart_BQL: Tensor  # how far back each context token stands; what comes later is negative
 
-    def attend(self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
+    ) -> Tensor:
         keys, values = self.keys[layer], self.values[layer]
         keys[self.slots_BQ] = k_BGQD.transpose(1, 2)
         values[self.slots_BQ] = v_BGQD.transpose(1, 2)
         k = keys[self.context_BL].transpose(1, 2)
         v = values[self.context_BL].transpose(1, 2)
-        gqa = q_BHQD.shape[1] != k.shape[1]
-        return scaled_dot_product_attention(q_BHQD, k, v, attn_mask=self.mask_B1QL, scale=scale, enable_gqa=gqa)
+        mask = self.apart_BQL >= 0
+        if window is not None:
+            mask &= self.apart_BQL < window
+        return _sdpa(q_BHQD, k, v, mask.unsqueeze(1), scale)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One row of tokens of many sequences, on a GPU: `attend_to(layer, queries [T, H, D], scale, window)` reads the
+    paged cache, which holds the new keys by then."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    slots_T: Tensor
+    attend_to: Callable[[int, Tensor, float, int], Tensor]
+
+    def attend(
+        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        self.keys[layer][self.slots_T] = k_BGQD[0].transpose(0, 1)
+        self.values[layer][self.slots_T] = v_BGQD[0].transpose(0, 1)
+        out = self.attend_to(layer, q_BHQD[0].transpose(0, 1).contiguous(), scale, window or 1 << 30)
+        return out.transpose(0, 1).unsqueeze(0)
 
 
 _current = threading.local()
@@ -88,7 +128,7 @@ def using(layout: Layout) -> Iterator[None]:
 def _attention(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    for feature in ("softcap", "s_aux", "sliding_window"):
+    for feature in ("softcap", "s_aux"):
         if kwargs.get(feature) is not None:
             raise ModelError(
                 f"{type(module).__name__} uses '{feature}' in attention, which Interplay does not support yet."
@@ -97,7 +137,7 @@ def _attention(
     if layout is None:
         layout = Causal()
     scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
-    out = layout.attend(int(module.layer_idx), query, key, value, scale)  # type: ignore[arg-type]
+    out = layout.attend(int(module.layer_idx), query, key, value, scale, kwargs.get("sliding_window"))  # type: ignore[arg-type]
     return out.transpose(1, 2), None
 
 

@@ -48,19 +48,29 @@ class BlockCache:
             if self._refs[b] == 0:
                 self._free[b] = None
 
-    def match(self, ids: Sequence[int]) -> list[int]:
-        """The longest run of cached full blocks that `ids` begins with (no reference is taken)."""
+    def hashes(self, ids: Sequence[int], before: Sequence[int] = (), salt: int = 0) -> list[int]:
+        """A name for each full block of `ids`: of its content and everything before it. `before` are those that are
+        known already. Names of different salts never meet: weights that differ share nothing."""
+        size, out = self.block_size, list(before)
+        chain = out[-1] if out else hash((salt, "start"))
+        for end in range(size * (len(out) + 1), len(ids) + 1, size):
+            chain = hash((chain, tuple(ids[end - size : end])))
+            out.append(chain)
+        return out
+
+    def match(self, hashes: Sequence[int]) -> list[int]:
+        """The longest run of cached blocks with these names (no reference is taken)."""
         found: list[int] = []
-        for h in self._hashes(ids):
+        for h in hashes:
             block = self._by_hash.get(h)
             if block is None:
                 break
             found.append(block)
         return found
 
-    def remember(self, ids: Sequence[int], blocks: Sequence[int]) -> None:
-        """Make the full blocks of a sequence findable; the first block known for a content stays."""
-        for h, block in zip(self._hashes(ids), blocks, strict=False):
+    def remember(self, hashes: Sequence[int], blocks: Sequence[int]) -> None:
+        """Make full blocks findable by their names; the first block known for a content stays."""
+        for h, block in zip(hashes, blocks, strict=False):
             if h not in self._by_hash and block not in self._hash_of:
                 self._by_hash[h] = block
                 self._hash_of[block] = h
@@ -74,10 +84,3 @@ class BlockCache:
         h = self._hash_of.pop(block, None)
         if h is not None:
             del self._by_hash[h]
-
-    def _hashes(self, ids: Sequence[int]) -> list[int]:
-        size, chain, out = self.block_size, 0, []
-        for end in range(size, len(ids) + 1, size):
-            chain = hash((chain, tuple(ids[end - size : end])))
-            out.append(chain)
-        return out

@@ -9,36 +9,61 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from interplay.engines.engine import Capabilities, Request
+from interplay.engines.engine import Adapter, Capabilities, Request, Sampling
 from interplay.engines.local.cache import BlockCache
-from interplay.engines.local.runner import ModelRunner
-from interplay.engines.local.sampler import sample, uniforms
+from interplay.engines.local.runner import ModelRunner, Runner, cache_shape
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.rounds import rounds
-from interplay.errors import EngineError
+from interplay.errors import EngineError, did_you_mean
 from interplay.types import Completion, Stop
+
+_CPU_CACHE = 131_072  # tokens
+_GPU_SHARE = 0.25  # of the memory that is free when the engine starts
 
 
 class LocalEngine:
-    capabilities = Capabilities(token_ids=True, logprobs=True)
+    """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, a quarter of a GPU's free memory);
+    `prefill_tokens` the most prompt tokens of one step; `chunk` how many tokens a GPU decodes between two looks of
+    the host. Stop strings need the tokenizer."""
+
+    capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
 
     def __init__(
-        self, model: PreTrainedModel, cache_tokens: int = 131_072, block_size: int = 16, prefill_tokens: int = 16_384
+        self,
+        model: PreTrainedModel,
+        cache_tokens: int | None = None,
+        block_size: int = 16,
+        prefill_tokens: int = 16_384,
+        max_running: int = 1024,
+        chunk: int = 16,
+        tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         self.version = 0
         self.generated_tokens = 0
+        self._versions: dict[str, int] = {}
+        self._salts = 0
+        self._tokenizer = tokenizer
         self.max_context = int(model.config.get_text_config().max_position_embeddings)
         self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self._prefill_tokens = prefill_tokens
-        blocks = cache_tokens // block_size + 1
-        self.scheduler = Scheduler(BlockCache(blocks, block_size))
-        self.runner = ModelRunner(model, blocks, block_size)
+        self.runner: Runner
+        if next(model.parameters()).device.type == "cuda":
+            from interplay.engines.local.cuda import CudaRunner  # needs Triton
+            from interplay.engines.local.kernels import PAGE
+
+            block_size = PAGE
+            blocks = (cache_tokens or _gpu_cache_tokens(model)) // block_size + 1
+            self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
+        else:
+            blocks = (cache_tokens or _CPU_CACHE) // block_size + 1
+            self.runner = ModelRunner(model, blocks, block_size, prefill_tokens)
+        self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
 
@@ -50,30 +75,76 @@ class LocalEngine:
         rounds().serve(self)
         return await future
 
+    async def score(
+        self, ids: tuple[int, ...], replies: Seq[tuple[int, ...]], adapter: str | None = None
+    ) -> list[tuple[float, ...]]:
+        sampling = Sampling()
+        jobs = [
+            self.generate(Request(("score", ids, i), ids, 0, sampling, adapter, forced=reply))
+            for i, reply in enumerate(replies)
+        ]
+        return [completion.logprobs for completion in await asyncio.gather(*jobs)]
+
     def publish(self, version: int) -> None:
+        self._quiet("publish")
+        self.version = version
+        self.scheduler.flush()
+
+    def load(self, name: str, adapter: Adapter, version: int) -> None:
+        self._quiet("load")
+        self.runner.load(name, adapter)
+        self._versions[name] = version
+        self._salts += 1
+        self.scheduler.salts[name] = self._salts  # what its earlier weights computed is not found any more
+
+    def unload(self, name: str) -> None:
+        self._quiet("unload")
+        if name not in self._versions:
+            raise EngineError(f"no adapter '{name}' is loaded; {did_you_mean(name, self._versions)}")
+        self.runner.unload(name)
+        del self._versions[name], self.scheduler.salts[name]
+
+    def _quiet(self, doing: str) -> None:
         self.thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
         self.take()
         self._drop_cancelled()
         if self.busy:
-            raise EngineError("publish was called while requests are in flight; wait for them or cancel them first.")
-        self.version = version
-        self.scheduler.flush()
+            raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
 
     def close(self) -> None:
         self.thread.shutdown(wait=True, cancel_futures=True)
 
     def _refuse_impossible(self, request: Request) -> None:
-        total = len(request.ids) + request.sampling.max_tokens
-        cache = self.scheduler.cache
+        total = len(request.ids) + request.room
+        cache, sampling = self.scheduler.cache, request.sampling
+        everything = (*request.ids, *request.forced, *(t for reply in request.legal for t in reply))
         if not request.ids:
             raise EngineError("the prompt has no tokens; expected at least one.")
-        if request.sampling.max_tokens < 1:
-            raise EngineError(f"max_tokens is {request.sampling.max_tokens}; expected at least 1.")
-        if min(request.ids) < 0 or max(request.ids) >= self._vocabulary:
+        if request.room < 1:
+            raise EngineError(f"max_tokens is {sampling.max_tokens}; expected at least 1.")
+        if min(everything) < 0 or max(everything) >= self._vocabulary:
             raise EngineError(f"the prompt holds a token id outside the model's vocabulary of {self._vocabulary}.")
+        if request.adapter is not None and request.adapter not in self._versions:
+            raise EngineError(
+                f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, self._versions)}"
+            )
+        if not all(request.legal):
+            raise EngineError("a legal reply has no tokens; expected at least the token that ends it.")
+        longest = max(map(len, request.legal), default=0)
+        if longest > sampling.max_tokens:
+            raise EngineError(
+                f"a legal reply has {longest} tokens; sampling.max_tokens ({sampling.max_tokens}) must allow it."
+            )
+        if sampling.stop_strings and self._tokenizer is None:
+            raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")
+        if sampling.top_k < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p <= 1:
+            raise EngineError(
+                f"top_k {sampling.top_k}, top_p {sampling.top_p}, min_p {sampling.min_p}: "
+                "expected top_k ≥ 0, 0 < top_p ≤ 1 and 0 ≤ min_p ≤ 1."
+            )
         if total > self.max_context:
             raise EngineError(
-                f"prompt ({len(request.ids)}) plus max_tokens ({request.sampling.max_tokens}) is {total} tokens; "
+                f"prompt ({len(request.ids)}) plus max_tokens ({request.room}) is {total} tokens; "
                 f"the model takes at most {self.max_context}: shorten the prompt or lower sampling.max_tokens."
             )
         shared = len(request.ids) // cache.block_size  # the prompt's full blocks serve the reply too
@@ -123,55 +194,82 @@ class LocalEngine:
         scheduler.waiting = [w for w in scheduler.waiting if not w[1].done()]
 
     def step(self) -> list[Callable[[], None]]:
-        """Admit, run, sample once. Returns what to do on the event loop: deliver the finished completions."""
+        """Admit, compute prompts, sample. Returns what to do on the event loop: deliver the finished completions."""
         scheduler = self.scheduler
         self._drop_cancelled()
-        ongoing = list(scheduler.running)
-        admission = scheduler.admit()
-        if admission.prefill:
-            self.runner.prefill(admission.prefill, self._prefill_tokens)
-            for prompt in admission.prefill:
-                scheduler.cache.remember(prompt.ids, prompt.blocks)
-        if admission.copies:
-            self.runner.copy_blocks(admission.copies)
-        if not scheduler.running:
-            return []
-        hidden = [s.prompt.hidden for s in admission.started]
-        rows = [self.runner.decode(ongoing)] if ongoing else []
-        rows += [torch.stack([h for h in hidden if h is not None])] if hidden else []
-        return self._sample(ongoing + admission.started, torch.cat(rows))
+        ongoing = [s for s in scheduler.running if s.ready]
+        scheduler.admit()
+        pieces = scheduler.pieces(self._prefill_tokens)
+        if pieces:
+            self.runner.prefill(pieces)
+        fresh = scheduler.computed(pieces)
+        copies = [s.copy for s in fresh if s.copy is not None]
+        if copies:
+            self.runner.copy_blocks(copies)
+        ended: list[tuple[Sequence, Stop]] = []
+        scored = [s for s in fresh if s.request.forced]
+        if scored:
+            for sequence, logprobs in zip(scored, self.runner.score(scored), strict=True):
+                sequence.tokens, sequence.logprobs = list(sequence.request.forced), logprobs
+                ended.append((sequence, Stop.END))
+            fresh = [s for s in fresh if not s.request.forced]
+        if ongoing or fresh:
+            for sequence, tokens, logprobs in self.runner.advance(ongoing, fresh, hurry=scheduler.computing):
+                stop = self._absorb(sequence, tokens, logprobs)
+                if stop is not None:
+                    ended.append((sequence, stop))
+        over = {sequence for sequence, _ in ended}
+        scheduler.running = [s for s in scheduler.running if s not in over]
+        return [self._delivery(*end) for end in ended]
 
-    @torch.inference_mode()
-    def _sample(self, sequences: list[Sequence], hidden_NC: torch.Tensor) -> list[Callable[[], None]]:
-        seeds = np.array([s.request.seed for s in sequences], np.uint64)
-        positions = np.array([len(s.tokens) for s in sequences], np.uint64)
-        device = hidden_NC.device
-        temperature = torch.tensor([s.request.sampling.temperature for s in sequences], device=device)
-        draw = torch.from_numpy(uniforms(seeds, positions)).to(device)
-        tokens, logprobs = sample(self.runner.logits(hidden_NC), temperature, draw)
-        self.generated_tokens += len(sequences)
-        finished: list[Callable[[], None]] = []
-        still: list[Sequence] = []
-        for sequence, token, logprob in zip(sequences, tokens.tolist(), logprobs.tolist(), strict=True):
-            sequence.tokens.append(token)
-            sequence.logprobs.append(logprob)
-            sampling = sequence.request.sampling
-            stop = Stop.END if token in sampling.stop else None
-            if stop is None and len(sequence.tokens) >= sampling.max_tokens:
-                stop = Stop.LENGTH
-            if stop is None:
-                still.append(sequence)
-            else:
-                self.scheduler.finish(sequence)
-                finished.append(self._delivery(sequence, stop))
-        self.scheduler.running = still
-        return finished
+    def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float]) -> Stop | None:
+        """Take new tokens; why the sequence is over, if it is."""
+        sampling = sequence.request.sampling
+        self.generated_tokens += len(tokens)
+        if sampling.stop_strings:
+            tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
+        sequence.tokens += tokens
+        sequence.logprobs += logprobs
+        if tokens[-1] in sampling.stop:
+            return Stop.END
+        if sampling.stop_strings and self._ends(sequence.tokens, sampling.stop_strings):
+            return Stop.END
+        if sequence.legal is not None and tuple(sequence.tokens) in sequence.request.legal:
+            return Stop.END
+        return Stop.LENGTH if len(sequence.tokens) >= sampling.max_tokens else None
+
+    def _up_to_stop(
+        self, sequence: Sequence, tokens: list[int], logprobs: list[float]
+    ) -> tuple[list[int], list[float]]:
+        """What was sampled past a stop string, before the host looked, never was."""
+        said = list(sequence.tokens)
+        for n, token in enumerate(tokens, 1):
+            said.append(token)
+            if self._ends(said, sequence.request.sampling.stop_strings):
+                return tokens[:n], logprobs[:n]
+        return tokens, logprobs
+
+    def _ends(self, tokens: list[int], strings: tuple[str, ...]) -> bool:
+        """Whether a stop string is complete. A token gives at least a byte, so it lies within the last few tokens."""
+        assert self._tokenizer is not None
+        text = self._tokenizer.decode(tokens[-(4 * max(map(len, strings)) + 4) :], clean_up_tokenization_spaces=False)
+        return any(s in text for s in strings)
 
     def _delivery(self, sequence: Sequence, stop: Stop) -> Callable[[], None]:
-        completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), self.version, stop)
+        """Give back what the sequence held; what hands out its completion."""
+        self.scheduler.finish(sequence)
+        adapter = sequence.request.adapter
+        version = self.version if adapter is None else self._versions[adapter]
+        completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), version, stop)
 
         def deliver() -> None:
             if not sequence.future.done():
                 sequence.future.set_result(completion)
 
         return deliver
+
+
+def _gpu_cache_tokens(model: PreTrainedModel) -> int:
+    layers, heads, size = cache_shape(model)
+    free, _ = torch.cuda.mem_get_info(model.device)
+    return int(free * _GPU_SHARE) // (2 * layers * heads * size * model.dtype.itemsize)

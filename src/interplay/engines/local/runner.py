@@ -1,76 +1,167 @@
-"""Runs the model over cached sequences: prefill of prompts, decoding of one token each.
+"""Runs the model over cached sequences: prefill of prompts, scoring of given replies, one more token for each.
 
-Rows are right-padded; padding writes to the scratch block. The cache tensors live here.
+This is the plain runner, for a CPU: rows are right-padded, padding writes to the scratch block, attention is torch's.
+`cuda.py` does the same on a GPU. The cache tensors live here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from interplay.engines.engine import Adapter
+from interplay.engines.local.adapters import Bank, Mix, mixing
 from interplay.engines.local.attention import Paged, using
-from interplay.engines.local.scheduler import Prompt, Sequence
+from interplay.engines.local.sampler import restrict, sample, uniforms
+from interplay.engines.local.scheduler import Piece, Sequence
+
+Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
 
 
-class ModelRunner:
+class Runner(Protocol):
+    def prefill(self, pieces: Seq[Piece]) -> None:
+        """Compute pieces of prompts; a prompt that is whole keeps the hidden state of its last token."""
+        ...
+
+    def copy_blocks(self, copies: Seq[tuple[int, int]]) -> None: ...
+
+    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
+        """The log-probs of each sequence's forced reply."""
+        ...
+
+    def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
+        """Sample at least one token for every sequence; those of `fresh` get their first. In a hurry (others wait for
+        their prompts) it comes back soon."""
+        ...
+
+    def load(self, name: str, adapter: Adapter) -> None: ...
+
+    def unload(self, name: str) -> None: ...
+
+
+class Cached:
+    """What every runner has: the model's parts, the cache tensors, the bank of adapters."""
+
     def __init__(self, model: PreTrainedModel, blocks: int, block_size: int) -> None:
         self.model = model
         self.decoder = model.base_model
         self.head = model.get_output_embeddings()
-        config = model.config.get_text_config()
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         parameter = next(model.parameters())
         self.device, self.dtype, self.block_size = parameter.device, parameter.dtype, block_size
+        layers, heads, size = cache_shape(model)
         shape = (blocks * block_size, heads, size)
-        self.keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(config.num_hidden_layers)]
+        self.keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(layers)]
         self.values = [torch.zeros_like(k) for k in self.keys]
+        self.bank: Bank | None = None
 
-    def prefill(self, prompts: Seq[Prompt], max_tokens: int) -> None:
-        """Compute each prompt's uncached tokens and keep the hidden state of its last one."""
-        batch: list[Prompt] = []
-        for prompt in sorted(prompts, key=lambda p: len(p.ids) - p.cached):
-            width = len(prompt.ids) - prompt.cached
-            if batch and width * (len(batch) + 1) > max_tokens:
+    def copy_blocks(self, copies: Seq[tuple[int, int]]) -> None:
+        source, target = (self.to(self._slots([pair[i] for pair in copies])) for i in (0, 1))
+        for tensor in (*self.keys, *self.values):
+            tensor[target] = tensor[source]
+
+    def load(self, name: str, adapter: Adapter) -> None:
+        if self.bank is None:
+            self.bank = Bank(self.model, adapter.rank)
+        self.bank.load(name, adapter)
+
+    def unload(self, name: str) -> None:
+        assert self.bank is not None
+        self.bank.unload(name)
+
+    def to(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def _slots(self, blocks: Seq[int]) -> np.ndarray:
+        return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
+
+    def _index(self, name: str | None) -> int:
+        return -1 if self.bank is None else self.bank.index(name)
+
+    @torch.inference_mode()
+    def _draw(self, sequences: Seq[Sequence], hidden_NC: Tensor) -> list[Drawn]:
+        """One token for each sequence, in plain torch: the reference, and the way for legal masks and cuts."""
+        samplings = [s.request.sampling for s in sequences]
+        logits_NV = self.head(hidden_NC)
+        if any(s.legal is not None for s in sequences) or any(s.cuts for s in samplings):
+            logits_NV = restrict(logits_NV, samplings, [allowed(s) for s in sequences])
+        seeds = np.array([s.request.seed for s in sequences], np.uint64)
+        positions = np.array([len(s.tokens) for s in sequences], np.uint64)
+        temperatures = torch.tensor([s.temperature for s in samplings], device=self.device)
+        tokens, logprobs = sample(logits_NV, temperatures, self.to(uniforms(seeds, positions)))
+        return [(s, [t], [p]) for s, t, p in zip(sequences, tokens.tolist(), logprobs.tolist(), strict=True)]
+
+    @torch.inference_mode()
+    def _forced_logprobs(self, sequences: Seq[Sequence], hidden: Seq[Tensor]) -> list[list[float]]:
+        """`hidden[i]` are the states that predict each token of reply i; logits are made a few rows at a time."""
+        out = []
+        for sequence, rows in zip(sequences, hidden, strict=True):
+            heat = sequence.request.sampling.temperature or 1.0
+            target = torch.tensor(sequence.request.forced, device=self.device)
+            logprobs: list[float] = []
+            for part, wanted in zip(rows.split(1024), target.split(1024), strict=True):
+                logits = self.head(part).float() / heat
+                logprobs += (logits.gather(1, wanted.unsqueeze(1)).squeeze(1) - logits.logsumexp(1)).tolist()
+            out.append(logprobs)
+        return out
+
+
+class ModelRunner(Cached):
+    def __init__(self, model: PreTrainedModel, blocks: int, block_size: int, prefill_tokens: int) -> None:
+        super().__init__(model, blocks, block_size)
+        self._prefill_tokens = prefill_tokens
+
+    def prefill(self, pieces: Seq[Piece]) -> None:
+        batch: list[Piece] = []
+        for piece in sorted(pieces, key=lambda p: p.end - p.start):  # rows of like width pad least
+            if batch and (piece.end - piece.start) * (len(batch) + 1) > self._prefill_tokens:
                 self._prefill(batch)
                 batch = []
-            batch.append(prompt)
+            batch.append(piece)
         if batch:
             self._prefill(batch)
 
-    def _prefill(self, prompts: list[Prompt]) -> None:
-        new = [p.ids[p.cached :] for p in prompts]
-        starts = np.array([p.cached for p in prompts])
-        slots = [self._slots(p.blocks) for p in prompts]
-        hidden_BQC = self._forward(new, starts, slots)
+    def _prefill(self, pieces: list[Piece]) -> None:
+        new = [p.prompt.ids[p.start : p.end] for p in pieces]
+        starts = np.array([p.start for p in pieces])
+        slots = [self._slots(p.prompt.blocks) for p in pieces]
+        hidden_BQC = self._forward(new, starts, slots, [p.prompt.adapter for p in pieces])
         last = torch.tensor([len(n) - 1 for n in new], device=self.device)
         hidden_BC = hidden_BQC[torch.arange(len(new), device=self.device), last]
-        for prompt, row in zip(prompts, hidden_BC, strict=True):
-            prompt.hidden = row
+        for piece, row in zip(pieces, hidden_BC, strict=True):
+            if piece.end == len(piece.prompt.ids):
+                piece.prompt.hidden = row
+
+    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
+        replies = [s.request.forced for s in sequences]
+        starts = np.array([len(s.prompt.ids) for s in sequences])
+        hidden_BQC = self._forward(replies, starts, [s.slots for s in sequences], [s.prompt.adapter for s in sequences])
+        rows = []
+        for i, sequence in enumerate(sequences):
+            assert sequence.prompt.hidden is not None
+            rows.append(torch.cat([sequence.prompt.hidden.unsqueeze(0), hidden_BQC[i, : len(replies[i]) - 1]]))
+        return self._forced_logprobs(sequences, rows)
+
+    def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
+        hidden = [s.prompt.hidden for s in fresh]
+        rows = [self.decode(ongoing)] if ongoing else []
+        rows += [torch.stack([h for h in hidden if h is not None])] if hidden else []
+        return self._draw([*ongoing, *fresh], torch.cat(rows))
 
     def decode(self, sequences: Seq[Sequence]) -> Tensor:
         """The hidden state after each sequence's latest token."""
         new = [(s.tokens[-1],) for s in sequences]
         starts = np.array([s.length - 1 for s in sequences])
-        return self._forward(new, starts, [s.slots for s in sequences])[:, 0]
-
-    def logits(self, hidden_NC: Tensor) -> Tensor:
-        return self.head(hidden_NC)
-
-    def copy_blocks(self, copies: Seq[tuple[int, int]]) -> None:
-        source, target = (self._slots([pair[i] for pair in copies]) for i in (0, 1))
-        for tensor in (*self.keys, *self.values):
-            tensor[target] = tensor[source]
-
-    def _slots(self, blocks: Seq[int]) -> np.ndarray:
-        return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
+        return self._forward(new, starts, [s.slots for s in sequences], [s.prompt.adapter for s in sequences])[:, 0]
 
     @torch.inference_mode()
-    def _forward(self, new: Seq[Seq[int]], starts: np.ndarray, slots: Seq[np.ndarray]) -> Tensor:
+    def _forward(
+        self, new: Seq[Seq[int]], starts: np.ndarray, slots: Seq[np.ndarray], adapters: Seq[str | None]
+    ) -> Tensor:
         """Hidden states [B, Q, C] of `new` tokens that begin at position `starts` of their sequences."""
         counts = np.array([len(n) for n in new])
         rows, width, context = len(new), int(counts.max()), int((starts + counts).max())
@@ -83,10 +174,32 @@ class ModelRunner:
             write[i, :count] = slots[i][start : start + count]
             read[i, : start + count] = slots[i][: start + count]
         positions = starts[:, None] + np.arange(width)
-        mask = np.arange(context)[None, None, :] <= positions[:, :, None]
-        to = lambda a: torch.from_numpy(a).to(self.device)  # noqa: E731
-        layout = Paged(self.keys, self.values, to(write), to(read), to(mask).unsqueeze(1))
-        with using(layout):
+        apart = positions[:, :, None] - np.arange(context)[None, None, :]
+        layout = Paged(self.keys, self.values, self.to(write), self.to(read), self.to(apart))
+        mix = None
+        if self.bank is not None and any(a is not None for a in adapters):
+            indices = torch.tensor([[self._index(a)] for a in adapters], device=self.device)
+            mix = Mix(self.bank, self.bank.keep(indices))
+        with using(layout), mixing(mix):
             # Padding positions are clipped: they are thrown away, but must index the rotary table.
-            position_ids = to(np.minimum(positions, context - 1))
-            return self.decoder(input_ids=to(ids), position_ids=position_ids, use_cache=False).last_hidden_state
+            position_ids = self.to(np.minimum(positions, context - 1))
+            out = self.decoder(input_ids=self.to(ids), position_ids=position_ids, use_cache=False)
+        return out.last_hidden_state
+
+
+def cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:
+    """(layers, key-value heads, head size) of the cache."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return config.num_hidden_layers, heads, size
+
+
+def allowed(sequence: Sequence) -> list[int] | None:
+    """What may follow now, where only some replies are legal."""
+    if sequence.legal is None:
+        return None
+    node = sequence.legal
+    for token in sequence.tokens:
+        node = node[token]
+    return list(node)

@@ -1,14 +1,18 @@
 """Logits to tokens: one uniform number per (request seed, position), inverted through the distribution.
 
-The log-prob that is returned is that of the distribution that was sampled from, after temperature, in fp32.
-A row's result depends on its own logits, seed and position only.
+The log-prob that is returned is that of the distribution that was sampled from, after temperature, cuts and legal
+mask, in fp32. A row's result depends on its own logits, seed and position only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from interplay.engines.engine import Sampling
 
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -33,3 +37,32 @@ def sample(logits_NV: Tensor, temperatures_N: Tensor, uniforms_N: Tensor) -> tup
     tokens_N = torch.where(greedy_N, logits_NV.argmax(dim=-1), drawn_N.clamp_max(logits_NV.shape[1] - 1))
     logp_N = logp_NV.gather(1, tokens_N.unsqueeze(1)).squeeze(1)
     return tokens_N, torch.where(greedy_N, 0.0, logp_N)
+
+
+def restrict(logits_NV: Tensor, samplings: Seq[Sampling], allowed: Seq[Seq[int] | None]) -> Tensor:
+    """Logits with everything that may not be said at −∞: first what is illegal, then, of the distribution at the
+    row's temperature, what top-k, top-p and min-p cut off. Rows without either are as they were."""
+    logits_NV = logits_NV.float()
+    masked = [i for i, a in enumerate(allowed) if a is not None]
+    if masked:
+        logits_NV = logits_NV.clone()
+        for i in masked:
+            ids = torch.tensor(allowed[i], device=logits_NV.device)
+            kept = logits_NV[i, ids]
+            logits_NV[i] = -torch.inf
+            logits_NV[i, ids] = kept
+    cut = [i for i, s in enumerate(samplings) if s.cuts]
+    if not cut:
+        return logits_NV
+    rows = torch.tensor(cut, device=logits_NV.device)
+    column = lambda f: torch.tensor([f(samplings[i]) for i in cut], device=logits_NV.device).unsqueeze(1)  # noqa: E731
+    heat = column(lambda s: s.temperature or 1.0)
+    ordered, order = (logits_NV[rows] / heat).sort(dim=1, descending=True, stable=True)
+    p = ordered.softmax(dim=1)
+    rank = torch.arange(ordered.shape[1], device=ordered.device)
+    top_k = column(lambda s: s.top_k or ordered.shape[1])
+    before = p.cumsum(dim=1) - p  # a token stays while those above it do not fill top_p: the first always does
+    keep = (rank < top_k) & (before < column(lambda s: s.top_p)) & (p >= column(lambda s: s.min_p) * p[:, :1])
+    keep[:, 0] = True
+    out = logits_NV[rows].masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), -torch.inf)
+    return logits_NV.index_copy(0, rows, out)

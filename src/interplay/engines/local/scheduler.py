@@ -1,13 +1,15 @@
 """Who runs next. Requests wait in order of their key, and are admitted while the cache has room for them whole.
 
-Requests with the same prompt share one `Prompt`: its tokens are computed once, and each request continues it
-on blocks of its own. A prompt stays for later requests until its space is needed or the weights change.
+Requests with the same prompt (and adapter) share one `Prompt`: its tokens are computed once, in pieces if it is long,
+so that others decode meanwhile; each request then continues it on blocks of its own. A prompt stays for later requests
+until its space is needed or the weights change.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,14 +19,28 @@ from interplay.engines.engine import Request
 from interplay.engines.local.cache import BlockCache
 from interplay.types import Completion
 
+Trie = Mapping[int, "Trie"]  # legal continuations: token -> what may follow it
+
 
 @dataclass(eq=False)
 class Prompt:
     ids: tuple[int, ...]
+    adapter: str | None
+    salt: int  # cached content is shared among equal salts only: of one adapter in one version
+    hashes: list[int]  # names of its full blocks
     blocks: list[int]
-    cached: int  # leading tokens that were found in the cache
+    done: int  # leading tokens that are in the cache
     hidden: Tensor | None = None  # of the last token, once computed
     users: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Tokens of a prompt to be computed now: from `start` up to `end`."""
+
+    prompt: Prompt
+    start: int
+    end: int
 
 
 @dataclass(eq=False)
@@ -35,31 +51,29 @@ class Sequence:
     future: asyncio.Future[Completion]
     prompt: Prompt
     blocks: list[int] = field(default_factory=list)
-    owned: list[int] = field(default_factory=list)
     slots: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    copy: tuple[int, int] | None = None  # (from block, to block): the half-filled end of the shared prompt
+    ready: bool = False  # its prompt is computed and copied
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    legal: Trie | None = None  # what may follow, where only some replies are legal
 
     @property
     def length(self) -> int:
         return len(self.prompt.ids) + len(self.tokens)
 
 
-@dataclass
-class Admission:
-    prefill: list[Prompt]
-    started: list[Sequence]
-    copies: list[tuple[int, int]]  # (from block, to block): the half-filled end of a shared prompt
-
-
 class Scheduler:
-    def __init__(self, cache: BlockCache) -> None:
-        self.cache = cache
+    def __init__(self, cache: BlockCache, limit: int = 1 << 30) -> None:
+        self.cache, self.limit = cache, limit
         # Requests arrive on the event loop's thread at any moment of a step, which runs on the engine's.
         self._arrived: deque[tuple[Request, asyncio.Future[Completion]]] = deque()
         self.waiting: list[tuple[Request, asyncio.Future[Completion]]] = []
         self.running: list[Sequence] = []
-        self._prompts: OrderedDict[tuple[int, ...], Prompt] = OrderedDict()
+        self._prompts: OrderedDict[tuple[int, tuple[int, ...]], Prompt] = OrderedDict()
+        self._unfinished: list[Prompt] = []
+        self._tries: dict[tuple[tuple[int, ...], ...], Trie] = {}
+        self.salts: dict[str | None, int] = {None: 0}
         self.prompt_tokens = 0
         self.saved_tokens = 0
 
@@ -70,45 +84,52 @@ class Scheduler:
     def queued(self) -> int:
         return len(self._arrived) + len(self.waiting)
 
+    @property
+    def computing(self) -> bool:
+        """Some admitted request still waits for its prompt."""
+        return bool(self._unfinished)
+
     def collect(self) -> None:
         """Let what has arrived join the queue."""
         while self._arrived:
             self.waiting.append(self._arrived[0])
             self._arrived.popleft()
 
-    def admit(self) -> Admission:
+    def admit(self) -> list[Sequence]:
         """Take waiting requests in key order while they fit; drop those nobody waits for any more."""
         self.collect()
         self.waiting = sorted((w for w in self.waiting if not w[1].done()), key=lambda w: w[0].key)
-        out = Admission([], [], [])
-        taken = 0
+        started: list[Sequence] = []
         for request, future in self.waiting:
-            sequence = self._start(request, future, out)
+            sequence = self._start(request, future) if len(self.running) + len(started) < self.limit else None
             if sequence is None:
                 break
-            taken += 1
-            out.started.append(sequence)
-        self.running += out.started
-        del self.waiting[:taken]
-        return out
+            started.append(sequence)
+        self.running += started
+        del self.waiting[: len(started)]
+        return started
 
-    def _start(self, request: Request, future: asyncio.Future[Completion], out: Admission) -> Sequence | None:
+    def _start(self, request: Request, future: asyncio.Future[Completion]) -> Sequence | None:
         cache, size = self.cache, self.cache.block_size
-        prompt = self._prompts.get(request.ids)
+        salt = self.salts[request.adapter]
+        name = (salt, request.ids)
+        prompt = self._prompts.get(name)
         shared = len(request.ids) // size
-        own_count = cache.blocks_for(len(request.ids) + request.sampling.max_tokens) - shared
+        own_count = cache.blocks_for(len(request.ids) + request.room) - shared
         if prompt is None:
             # At least the last token is computed anew, so that its hidden state exists.
-            found = cache.match(request.ids[:-1])
+            hashes = cache.hashes(request.ids, salt=salt)
+            found = cache.match(hashes[: (len(request.ids) - 1) // size])
             cache.retain(found)
             needed = cache.blocks_for(len(request.ids)) - len(found)
             if not self._make_room(needed + own_count):
                 cache.release(found)
                 return None
-            prompt = Prompt(request.ids, found + cache.allocate(needed), cached=len(found) * size)
-            self._prompts[request.ids] = prompt
-            out.prefill.append(prompt)
-            self.saved_tokens += prompt.cached
+            blocks = found + cache.allocate(needed)
+            prompt = Prompt(request.ids, request.adapter, salt, hashes, blocks, len(found) * size)
+            self._prompts[name] = prompt
+            self._unfinished.append(prompt)
+            self.saved_tokens += prompt.done
         else:
             prompt.users += 1  # so that making room cannot evict it
             fits = self._make_room(own_count)
@@ -118,31 +139,68 @@ class Scheduler:
             self.saved_tokens += len(request.ids)
         self.prompt_tokens += len(request.ids)
         prompt.users += 1
-        self._prompts.move_to_end(request.ids)
+        self._prompts.move_to_end(name)
         owned = cache.allocate(own_count)
         blocks = prompt.blocks[:shared] + owned
         cache.retain(prompt.blocks[:shared])
-        if len(request.ids) % size:
-            out.copies.append((prompt.blocks[shared], owned[0]))
+        copy = (prompt.blocks[shared], owned[0]) if len(request.ids) % size else None
         slots = (np.asarray(blocks, np.int64)[:, None] * size + np.arange(size)).reshape(-1)
-        return Sequence(request, future, prompt, blocks, owned, slots)
+        return Sequence(request, future, prompt, blocks, slots, copy, legal=self._trie(request.legal))
+
+    def _trie(self, legal: tuple[tuple[int, ...], ...]) -> Trie | None:
+        if not legal:
+            return None
+        if legal not in self._tries:
+            if len(self._tries) > 10_000:
+                self._tries.clear()
+            self._tries[legal] = legal_trie(legal)
+        return self._tries[legal]
 
     def _make_room(self, blocks: int) -> bool:
         """Evict prompts that no running request uses, oldest first, until `blocks` are free."""
         if self.cache.free >= blocks:
             return True
-        for ids in [ids for ids, p in self._prompts.items() if p.users == 0]:
-            self.cache.release(self._prompts.pop(ids).blocks)
+        for name in [name for name, p in self._prompts.items() if p.users == 0 and p.hidden is not None]:
+            self.cache.release(self._prompts.pop(name).blocks)
             if self.cache.free >= blocks:
                 return True
         return False
 
+    def pieces(self, budget: int) -> list[Piece]:
+        """What to compute of unfinished prompts now: at most `budget` tokens, first come first served."""
+        out: list[Piece] = []
+        for prompt in self._unfinished:
+            if budget <= 0:
+                break
+            end = min(len(prompt.ids), prompt.done + budget)
+            out.append(Piece(prompt, prompt.done, end))
+            budget -= end - prompt.done
+        return out
+
+    def computed(self, pieces: list[Piece]) -> list[Sequence]:
+        """The pieces are in the cache; returns the sequences whose prompt is now whole, to be begun."""
+        for piece in pieces:
+            piece.prompt.done = piece.end
+            if piece.end == len(piece.prompt.ids):
+                self._unfinished.remove(piece.prompt)
+                self.cache.remember(piece.prompt.hashes, piece.prompt.blocks)
+        fresh = [s for s in self.running if not s.ready and s.prompt.hidden is not None]
+        for sequence in fresh:
+            sequence.ready = True
+        return fresh
+
     def finish(self, sequence: Sequence) -> None:
         """Give back a sequence's blocks; what it computed stays findable for the turn that extends it."""
-        computed = sequence.prompt.ids + tuple(sequence.tokens[:-1])
-        self.cache.remember(computed, sequence.blocks)
+        if sequence.ready:
+            computed = sequence.prompt.ids + tuple(sequence.tokens[:-1])
+            self.cache.remember(self.cache.hashes(computed, sequence.prompt.hashes), sequence.blocks)
         self.cache.release(sequence.blocks)
-        sequence.prompt.users -= 1
+        prompt = sequence.prompt
+        prompt.users -= 1
+        if not prompt.users and prompt in self._unfinished:  # nobody waits for the rest of it
+            self._unfinished.remove(prompt)
+            if self._prompts.pop((prompt.salt, prompt.ids), None) is not None:
+                self.cache.release(prompt.blocks)
 
     def flush(self) -> None:
         """Forget all cached prompts (those in use go when their users finish)."""
@@ -150,3 +208,13 @@ class Scheduler:
             self.cache.release(prompt.blocks)
         self._prompts.clear()
         self.cache.flush()
+
+
+def legal_trie(legal: tuple[tuple[int, ...], ...]) -> Trie:
+    """The replies as nested tables. "1" and "10" differ because each reply holds the token that ends it."""
+    root: dict[int, dict] = {}
+    for reply in legal:
+        node = root
+        for token in reply:
+            node = node.setdefault(token, {})
+    return root

@@ -1,0 +1,282 @@
+"""How fast the local engine samples, beside transformers' own ways, against what the hardware allows.
+
+    python benchmarks/engine.py                      one GPU: Qwen2.5 shapes with random weights, bf16
+    python benchmarks/engine.py --quick              a CPU: the tiny model, fp32
+    python benchmarks/engine.py --json table.json    the same table for machines
+
+floor = max(weight bytes / bandwidth, 2·N·B / matmul rate) + cache bytes / bandwidth, per decoding step, at the mean
+context; both rates are measured first, in the same run. Every row: 256 prompt and 256 new tokens (less with --quick),
+temperature 1, log-probs on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from interplay.engines.engine import Adapter, Request, Sampling
+from interplay.engines.local import LocalEngine
+from interplay.engines.local.adapters import layers, sizes
+from interplay.engines.local.attention import NAME
+
+QWEN: dict[str, dict[str, Any]] = {
+    "0.5B": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+             "num_key_value_heads": 2, "tie_word_embeddings": True, "vocab_size": 151936},
+    "1.5B": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
+             "num_key_value_heads": 2, "tie_word_embeddings": True, "vocab_size": 151936},
+    "7B": {"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+           "num_key_value_heads": 4, "tie_word_embeddings": False, "vocab_size": 152064},
+}  # fmt: skip
+
+
+@dataclass
+class Line:
+    shape: str
+    what: str
+    batch: int
+    tokens_per_second: float
+    ms_per_step: float
+    percent_of_floor: float
+    note: str = ""
+
+
+@dataclass
+class Rates:
+    bandwidth: float  # bytes/s, reads plus writes of a copy
+    matmul: float  # FLOP/s in the model's dtype
+
+
+def measure_rates(device: str, dtype: torch.dtype) -> Rates:
+    """A large copy and a large matrix product, best of several."""
+    big, side = (1 << 30, 8192) if device == "cuda" else (1 << 26, 1024)
+    source = torch.ones(big // 4, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    a, b = (torch.randn((side, side), dtype=dtype, device=device) for _ in range(2))
+    copy = best(lambda: target.copy_(source), device)
+    product = best(lambda: a @ b, device)
+    return Rates(2 * big / copy, 2 * side**3 / product)
+
+
+def best(work: Callable[[], Any], device: str, times: int = 8) -> float:
+    work()
+    out = []
+    for _ in range(times):
+        sync(device)
+        began = time.perf_counter()
+        work()
+        sync(device)
+        out.append(time.perf_counter() - began)
+    return min(out)
+
+
+def sync(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def build(shape: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
+    torch.manual_seed(0)
+    if shape == "tiny":
+        config: Any = LlamaConfig(
+            vocab_size=640, hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+            max_position_embeddings=4096,
+        )  # fmt: skip
+        model: PreTrainedModel = LlamaForCausalLM(config)
+    else:
+        config = Qwen2Config(max_position_embeddings=4096, **QWEN[shape])
+        with torch.device(device):
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(dtype)
+            model = Qwen2ForCausalLM(config)
+            torch.set_default_dtype(before)
+    model.generation_config = GenerationConfig(eos_token_id=None, pad_token_id=0, do_sample=True, top_k=0, top_p=1.0)
+    model.config._attn_implementation = NAME
+    return model.to(device=device, dtype=dtype).eval()
+
+
+def floor_ms(model: PreTrainedModel, batch: int, context: float, rates: Rates) -> float:
+    """The least a decoding step can take."""
+    config = model.config
+    item = model.dtype.itemsize
+    weights = sum(p.numel() for p in model.parameters())
+    if not config.tie_word_embeddings:
+        weights -= model.get_input_embeddings().weight.numel()  # a few rows are read, not the table
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache = 2 * config.num_hidden_layers * config.num_key_value_heads * head * item * context * batch
+    return 1e3 * (max(weights * item / rates.bandwidth, 2 * weights * batch / rates.matmul) + cache / rates.bandwidth)
+
+
+def prompts(count: int, length: int, vocabulary: int) -> list[tuple[int, ...]]:
+    rng = random.Random(0)
+    return [tuple(rng.randrange(10, vocabulary) for _ in range(length)) for _ in range(count)]
+
+
+def serve(engine: LocalEngine, wanted: list[Request]) -> float:
+    async def ask() -> None:
+        done = await asyncio.gather(*(engine.generate(r) for r in wanted))
+        assert all(len(c.tokens) == r.room == len(c.logprobs) for c, r in zip(done, wanted, strict=True))
+
+    began = time.perf_counter()
+    asyncio.run(ask())
+    return time.perf_counter() - began
+
+
+def adapter(model: PreTrainedModel, rank: int, seed: int) -> Adapter:
+    generator = torch.Generator(model.device).manual_seed(seed)
+    new = lambda *s: 0.01 * torch.randn(s, generator=generator, device=model.device)  # noqa: E731
+    weights = {n: (new(rank, sizes(x)[0]), new(sizes(x)[1], rank)) for n, x in layers(model).items()}
+    return Adapter(rank, 1.0, weights)
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.device = "cuda" if torch.cuda.is_available() and not args.quick else "cpu"
+        self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
+        self.prompt, self.new = (256, 256) if self.device == "cuda" else (64, 64)
+        self.rates = measure_rates(self.device, self.dtype)
+        self.lines: list[Line] = []
+
+    def add(self, shape: str, what: str, batch: int, seconds: float, model: PreTrainedModel, note: str = "") -> None:
+        ms = 1e3 * seconds / self.new
+        percent = 100 * floor_ms(model, batch, self.prompt + self.new / 2, self.rates) / ms
+        line = Line(shape, what, batch, batch * self.new / seconds, ms, percent, note)
+        self.lines.append(line)
+        print(show(line), flush=True)
+
+    def engine(self, shape: str, batches: list[int], adapters: bool) -> None:
+        began = time.perf_counter()
+        model = build(shape, self.device, self.dtype)
+        sync(self.device)
+        built = time.perf_counter() - began
+        engine = LocalEngine(model, cache_tokens=max(batches) * (self.prompt + self.new + 64) + 200_000)
+        vocabulary = model.config.vocab_size
+
+        def ask(batch: int, new: int, names: list[str | None], seed: int = 0) -> list[Request]:
+            return [
+                Request((i,), p, seed + i, Sampling(1.0, new), names[i % len(names)])
+                for i, p in enumerate(prompts(batch, self.prompt, vocabulary))
+            ]
+
+        first = serve(engine, ask(8, 4, [None]))
+        print(f"{shape}: weights made in {built:.1f} s, engine ready and first 8 replies after {first:.1f} s more")
+        for batch in batches:
+            engine.publish(1)
+            serve(engine, ask(batch, 20, [None]))  # captures this bucket's graph
+            for repeat in range(2):
+                engine.publish(2 + repeat)
+                prefill = serve(engine, ask(batch, 1, [None]))
+                engine.publish(10 + repeat)
+                whole = serve(engine, ask(batch, self.new, [None]))
+            self.add(shape, "interplay", batch, whole, model, f"prefill {batch * self.prompt / prefill:,.0f} tok/s")
+            decode = whole - prefill
+            self.add(shape, "interplay, decoding only", batch, decode * self.new / (self.new - 1), model)
+        if adapters:
+            batch = batches[0]
+            names: list[str | None] = [f"a{i}" for i in range(4)]
+            for i, (name, rank) in enumerate(zip(names, (16, 8, 16, 8), strict=True)):
+                engine.load(str(name), adapter(model, rank, i), 1)
+            serve(engine, ask(batch, 20, names))
+            bare = min(serve(engine, ask(batch, self.new, [None], s)) for s in (100, 200))
+            engine.publish(20)
+            bare = serve(engine, ask(batch, self.new, [None], 300))
+            engine.publish(21)
+            mixed = serve(engine, ask(batch, self.new, names, 300))
+            share = 100 * bare / mixed
+            self.add(shape, "interplay, 4 adapters mixed", batch, mixed, model, f"{share:.0f}% of the bare base")
+        self.tree(engine, vocabulary)
+        engine.close()
+
+    def tree(self, engine: LocalEngine, vocabulary: int) -> None:
+        """K = 8 replies to each of 32 long prompts: each prompt is computed once."""
+        length = 1024 if self.device == "cuda" else 128
+        engine.publish(30)
+        before = engine.scheduler.prompt_tokens - engine.scheduler.saved_tokens
+        wanted = [
+            Request((i, k), p, 8 * i + k, Sampling(1.0, 8))
+            for i, p in enumerate(prompts(32, length, vocabulary)) for k in range(8)
+        ]  # fmt: skip
+        seconds = serve(engine, wanted)
+        computed = engine.scheduler.prompt_tokens - engine.scheduler.saved_tokens - before
+        print(f"tree of K = 8 over 32 prompts of {length}: {computed:,} prompt tokens computed, {seconds:.2f} s")
+        assert computed == 32 * length
+
+    def transformers(self, shape: str, batch: int, continuous: bool) -> None:
+        model = build(shape, self.device, self.dtype)
+        model.set_attn_implementation("sdpa")
+        ids = torch.tensor(prompts(batch, self.prompt, model.config.vocab_size), device=self.device)
+        for new in (8, self.new):
+            sync(self.device)
+            began = time.perf_counter()
+            out = model.generate(
+                ids, max_new_tokens=new, min_new_tokens=new, do_sample=True, output_scores=True,
+                return_dict_in_generate=True,
+            )  # fmt: skip
+            if self.device != "cuda":
+                model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
+            sync(self.device)
+            seconds = time.perf_counter() - began
+            del out
+        self.add(shape, "transformers generate", batch, seconds, model)
+        if continuous:
+            try:
+                config = GenerationConfig(max_new_tokens=self.new, do_sample=True, eos_token_id=-1, pad_token_id=0)
+                rows = ids.tolist()
+                model.generate_batch(inputs=rows[:4], generation_config=config)
+                began = time.perf_counter()
+                done = model.generate_batch(inputs=rows, generation_config=config)
+                seconds = time.perf_counter() - began
+                made = sum(len(r.generated_tokens) for r in done.values())
+                self.add(shape, "transformers continuous", batch, seconds * batch * self.new / made, model)
+            except Exception as error:
+                print(f"transformers' continuous batching did not run here: {type(error).__name__}: {error}")
+
+
+def show(line: Line) -> str:
+    percent = f"{line.percent_of_floor:.0f}%"
+    return (
+        f"{line.shape:5} {line.what:28} {line.batch:6,} {line.tokens_per_second:12,.0f} {line.ms_per_step:9.2f} "
+        f"{percent:>7}  {line.note}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the tiny model on a CPU")
+    parser.add_argument("--shapes", default="0.5B,1.5B,7B")
+    parser.add_argument("--no-transformers", action="store_true")
+    parser.add_argument("--json", metavar="PATH")
+    args = parser.parse_args()
+    bench = Bench(args)
+    name = torch.cuda.get_device_name() if bench.device == "cuda" else platform.machine()
+    print(f"{name}, torch {torch.__version__}: copy {bench.rates.bandwidth / 1e12:.2f} TB/s, ", end="")
+    print(f"matmul {bench.rates.matmul / 1e12:.2f} TFLOP/s ({bench.dtype})")
+    print(f"{'shape':5} {'what':28} {'batch':>6} {'tokens/s':>12} {'ms/step':>9} {'floor':>7}")
+    if bench.device == "cpu":
+        bench.engine("tiny", [64], adapters=True)
+        if not args.no_transformers:
+            bench.transformers("tiny", 64, continuous=False)
+    else:
+        for shape in args.shapes.split(","):
+            bench.engine(shape, [256, 1024] if shape == "0.5B" else [256], adapters=shape == "0.5B")
+            torch.cuda.empty_cache()
+        if not args.no_transformers:
+            bench.transformers("0.5B", 256, continuous=True)
+    if args.json:
+        lines = [asdict(line) for line in bench.lines]
+        table = {"hardware": name, "torch": torch.__version__, **asdict(bench.rates), "lines": lines}
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(table, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""The runner for a GPU: prompts packed without padding, decoding as CUDA graphs.
+
+The state of every running sequence lies on the GPU, a row each (`kernels.Rows`). One graph per batch bucket holds a
+whole decoding step: the model, sampling, log-probs, stop checks and the move to the next token; the host replays it
+several times and then looks. It writes rows only when sequences join or leave. Weights, adapters and cache are read
+where they are, so nothing is captured again when they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from interplay.engines.engine import Adapter
+from interplay.engines.local import fused, kernels
+from interplay.engines.local.adapters import Bank, Mix, mixing
+from interplay.engines.local.attention import Packed, using
+from interplay.engines.local.runner import Cached, Drawn
+from interplay.engines.local.scheduler import Piece, Sequence
+
+STOPS = 8  # stop ids per request that the GPU checks
+_STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
+
+
+def bucket(rows: int) -> int:
+    return next((s for s in _STEPS if s >= rows), -(-rows // 256) * 256)
+
+
+class CudaRunner(Cached):
+    def __init__(self, model: PreTrainedModel, blocks: int, max_rows: int, max_context: int, chunk: int) -> None:
+        super().__init__(model, blocks, kernels.PAGE)
+        self.fused = fused.Fused(model) if fused.suits(model) else None
+        self.chunk = chunk
+        pages = min(-(-max_context // kernels.PAGE), blocks)
+        self.rows = kernels.Rows(bucket(max_rows), pages, STOPS, chunk + 1, self.device)
+        self._host = _Host(bucket(max_rows), pages)
+        self._seated: list[Sequence] = []  # who has which row
+        self._graphs: dict[tuple[int, bool, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> Any:
+        return torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+
+    # -- forward --------------------------------------------------------------------------------------------------
+
+    def _forward(
+        self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, attend: fused.Attend, adapters_T: Tensor | None
+    ) -> Tensor:
+        if self.fused is not None:
+            return self.fused.forward(ids_T, positions_T, slots_T, self.keys, self.values, attend, adapters_T)
+        mix = None
+        if adapters_T is not None and self.bank is not None:
+            mix = Mix(self.bank, self.bank.keep(adapters_T).unsqueeze(0))
+        with using(Packed(self.keys, self.values, slots_T, attend)), mixing(mix):
+            out = self.decoder(input_ids=ids_T.unsqueeze(0), position_ids=positions_T.unsqueeze(0), use_cache=False)
+        return out.last_hidden_state[0]
+
+    @torch.inference_mode()
+    def _run(
+        self, new: Seq[Seq[int]], starts: Seq[int], blocks: Seq[Seq[int]], adapters: Seq[str | None]
+    ) -> tuple[Tensor, np.ndarray]:
+        """Hidden states of packed new tokens [T, C], and where each sequence's begin."""
+        counts = np.array([len(n) for n in new], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        row = np.repeat(np.arange(len(new)), counts)
+        start = np.asarray(starts, np.int64)
+        positions = np.arange(offsets[-1]) - offsets[:-1][row] + start[row]
+        table = np.zeros((len(new), max(len(b) for b in blocks)), np.int64)
+        for i, b in enumerate(blocks):
+            table[i, : len(b)] = b
+        slots = table[row, positions // self.block_size] * self.block_size + positions % self.block_size
+        tiles = -(-counts // kernels.PREFILL_ROWS)
+        tile_row = np.repeat(np.arange(len(new)), tiles)
+        first = np.concatenate([[0], np.cumsum(tiles)])[:-1]
+        tile_begin = (np.arange(int(tiles.sum())) - first[tile_row]) * kernels.PREFILL_ROWS
+        small = lambda a: self.to(np.ascontiguousarray(a, np.int32))  # noqa: E731
+        where = kernels.Tiles(*(small(a) for a in (table, tile_row, tile_begin, offsets[:-1], start, counts)))
+
+        def attend(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
+            return kernels.prefill_attention(q_THD, self.keys[layer], self.values[layer], where, scale, window)
+
+        mixed = None
+        if self.bank is not None and any(a is not None for a in adapters):
+            mixed = small(np.array([self._index(a) for a in adapters])[row])
+        ids = self.to(np.fromiter((t for n in new for t in n), np.int64, int(offsets[-1])))
+        return self._forward(ids, self.to(positions), self.to(slots), attend, mixed), offsets
+
+    def prefill(self, pieces: Seq[Piece]) -> None:
+        new = [p.prompt.ids[p.start : p.end] for p in pieces]
+        hidden, offsets = self._run(
+            new, [p.start for p in pieces], [p.prompt.blocks for p in pieces], [p.prompt.adapter for p in pieces]
+        )
+        last = hidden[self.to(offsets[1:] - 1)]
+        for piece, row in zip(pieces, last, strict=True):
+            if piece.end == len(piece.prompt.ids):
+                piece.prompt.hidden = row
+
+    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
+        replies = [s.request.forced for s in sequences]
+        starts = [len(s.prompt.ids) for s in sequences]
+        blocks, adapters = [s.blocks for s in sequences], [s.prompt.adapter for s in sequences]
+        hidden, offsets = self._run(replies, starts, blocks, adapters)
+        rows = []
+        for i, sequence in enumerate(sequences):
+            assert sequence.prompt.hidden is not None
+            rows.append(torch.cat([sequence.prompt.hidden.unsqueeze(0), hidden[offsets[i] : offsets[i + 1] - 1]]))
+        return self._forced_logprobs(sequences, rows)
+
+    # -- decoding -------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
+        """A chunk of tokens for every sequence: as many as the longest still wants, up to `chunk`; few in a hurry."""
+        self._seat(ongoing, fresh)
+        everyone = [*ongoing, *fresh]
+        hidden = torch.stack([s.prompt.hidden for s in fresh if s.prompt.hidden is not None]) if fresh else None
+        if any(_special(s) for s in everyone):
+            return self._one_by_one(ongoing, fresh, hidden)
+        count, old = len(self._seated), len(self._seated) - len(fresh)
+        self.rows.produced.zero_()
+        if hidden is not None:
+            part = self.rows.part(old, count)
+            kernels.sample_and_advance(self.head(hidden), part, len(fresh))
+        wanted = max(s.request.sampling.max_tokens - len(s.tokens) - (i >= old) for i, s in enumerate(self._seated))
+        if wanted > 0:
+            graph, _ = self._graph(bucket(count), sampled=True)
+            for _ in range(min(1 if hurry else self.chunk, wanted)):
+                graph.replay()
+        made = self.rows.produced[:count].cpu().numpy()
+        most = int(made.max())
+        tokens = self.rows.out_tokens[:count, :most].cpu().numpy()
+        logprobs = self.rows.out_logprobs[:count, :most].cpu().numpy()
+        self._host.advance(count, made, tokens)
+        return [
+            (s, tokens[i, :n].tolist(), logprobs[i, :n].tolist())
+            for i, (s, n) in enumerate(zip(self._seated, made.tolist(), strict=True))
+        ]
+
+    def _one_by_one(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hidden: Tensor | None) -> list[Drawn]:
+        """One token each, sampled in plain torch: where replies are masked or cut."""
+        old = len(ongoing)
+        rows = [] if hidden is None else [hidden]
+        if old:
+            graph, out = self._graph(bucket(len(self._seated)), sampled=False)
+            graph.replay()
+            rows.insert(0, out[:old])
+        self._host.changed = True
+        drawn = self._draw(self._seated, torch.cat(rows))
+        self._host.advance(len(drawn), np.ones(len(drawn), np.int64), np.array([[t] for _, (t,), _ in drawn]))
+        return drawn
+
+    def _seat(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> None:
+        """Give rows: the last ones fill the places of those who left, newcomers come behind."""
+        host, still = self._host, set(ongoing)
+        seated = self._seated
+        for i in range(len(seated) - 1, -1, -1):
+            if seated[i] not in still:
+                last = seated.pop()
+                if i < len(seated):
+                    seated[i] = last
+                    host.move(len(seated), i)
+                host.clear(len(seated))
+        for sequence in fresh:
+            host.write(len(seated), sequence, self._index(sequence.prompt.adapter))
+            seated.append(sequence)
+        if host.changed:
+            host.upload(self.rows, bucket(max(1, len(seated))))
+
+    def _graph(self, size: int, sampled: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        adapters = bool((self._host.adapters[: len(self._seated)] >= 0).any())
+        name = (size, sampled, adapters)
+        if name not in self._graphs:
+            self._graphs[name] = self._capture(size, sampled, adapters)
+        return self._graphs[name]
+
+    def _capture(self, size: int, sampled: bool, adapters: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """The rows are set aside while the step runs for practice (kernels compile) and while it is recorded."""
+        saved = self.rows.save()
+        self.rows.idle(size)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._step(size, sampled, adapters)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            hidden = self._step(size, sampled, adapters)
+        self.rows.restore(saved)
+        return graph, hidden
+
+    def _step(self, size: int, sampled: bool, adapters: bool) -> Tensor:
+        rows = self.rows
+        table, seen = rows.table[:size], rows.seen[:size]
+
+        def attend(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
+            return kernels.decode_attention(q_THD, self.keys[layer], self.values[layer], table, seen, scale, window)
+
+        mixed = rows.adapters[:size] if adapters else None
+        hidden = self._forward(rows.ids[:size], rows.positions[:size], rows.slots[:size], attend, mixed)
+        if sampled:
+            kernels.sample_and_advance(self.head(hidden), rows, size)
+        return hidden
+
+    # -- adapters -------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, adapter: Adapter) -> None:
+        if self.bank is None:
+            self.bank = Bank(self.model, max(64, adapter.rank))
+            grown = True
+            self.bank.load(name, adapter)
+        else:
+            grown = self.bank.load(name, adapter)
+        if self.fused is not None:
+            if grown:
+                self.fused.attach(self.bank)
+            else:
+                self.fused.refresh()
+        if grown:  # the matrices moved
+            self._graphs.clear()
+            self._pool = self._new_pool()
+
+    def unload(self, name: str) -> None:
+        super().unload(name)
+        if self.fused is not None:
+            self.fused.refresh()
+
+
+def _special(sequence: Sequence) -> bool:
+    """Whether the GPU's own sampling cannot serve it."""
+    sampling = sequence.request.sampling
+    return sequence.legal is not None or sampling.cuts or len(sampling.stop) > STOPS
+
+
+class _Host:
+    """The host's copy of the rows: vectorised over rows, written to the GPU only when somebody joined or left."""
+
+    def __init__(self, rows: int, pages: int) -> None:
+        self.ids, self.lengths, self.counts, self.limits, self.seeds = (np.zeros(rows, np.int64) for _ in range(5))
+        self.temperatures = np.ones(rows, np.float32)
+        self.adapters = np.full(rows, -1, np.int32)
+        self.stops = np.full((rows, STOPS), -1, np.int64)
+        self.table = np.zeros((rows, pages), np.int32)
+        self.pages = np.zeros(rows, np.int64)
+        self.changed = False
+        self._columns = (
+            self.ids, self.lengths, self.counts, self.limits, self.seeds, self.temperatures, self.adapters, self.stops,
+            self.table, self.pages,
+        )  # fmt: skip
+
+    def write(self, row: int, sequence: Sequence, adapter: int) -> None:
+        sampling = sequence.request.sampling
+        self.lengths[row], self.counts[row], self.limits[row] = len(sequence.prompt.ids), 0, sampling.max_tokens
+        self.seeds[row] = sequence.request.seed
+        self.temperatures[row], self.adapters[row] = sampling.temperature, adapter
+        self.stops[row] = -1
+        self.stops[row, : min(STOPS, len(sampling.stop))] = sampling.stop[:STOPS]
+        self.table[row, : len(sequence.blocks)] = sequence.blocks
+        self.pages[row] = len(sequence.blocks)
+        self.changed = True
+
+    def move(self, source: int, target: int) -> None:
+        for column in self._columns:
+            column[target] = column[source]
+        self.changed = True
+
+    def clear(self, row: int) -> None:
+        self.lengths[row] = self.pages[row] = 0
+        self.adapters[row] = -1
+        self.changed = True
+
+    def advance(self, count: int, made: np.ndarray, tokens: np.ndarray) -> None:
+        """Every row got `made` more tokens."""
+        self.lengths[:count] += made
+        self.counts[:count] += made
+        got = made > 0
+        self.ids[:count][got] = tokens[np.arange(count)[got], made[got] - 1]
+
+    def upload(self, rows: kernels.Rows, size: int) -> None:
+        """All rows of a bucket. A fresh row (no token yet) holds its prompt's length: sampling moves it on."""
+        lengths, pages = self.lengths[:size], int(self.pages[:size].max(initial=1))
+        live = (lengths > 0) & (self.counts[:size] > 0)
+        at = np.maximum(lengths - 1, 0)
+        slots = self.table[np.arange(size), at // kernels.PAGE] * kernels.PAGE + at % kernels.PAGE
+        put = lambda target, array: target.copy_(torch.from_numpy(np.ascontiguousarray(array)), non_blocking=True)  # noqa: E731
+        put(rows.ids[:size], self.ids[:size])
+        put(rows.positions[:size], at)
+        put(rows.slots[:size], np.where(live, slots, 0))
+        put(rows.seen[:size], np.where(live, lengths, 0))
+        put(rows.lengths[:size], lengths)
+        put(rows.active[:size], (lengths > 0).astype(np.int32))
+        put(rows.counts[:size], self.counts[:size])
+        put(rows.limits[:size], self.limits[:size])
+        put(rows.seeds[:size], self.seeds[:size])
+        put(rows.temperatures[:size], self.temperatures[:size])
+        put(rows.adapters[:size], self.adapters[:size])
+        put(rows.stops[:size], self.stops[:size])
+        put(rows.table[:size, :pages], self.table[:size, :pages])
+        self.changed = False

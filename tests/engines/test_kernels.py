@@ -1,0 +1,27 @@
+"""The GPU runner and its kernels under Triton's interpreter, on a CPU: the same tokens as the plain runner.
+
+A subprocess, because the interpreter must be chosen before Triton is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no build for this machine")
+SCRIPT = Path(__file__).with_name("interpreted.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3", "mistral", "gpt2"])  # fused; fused with windows; as transformers wrote it
+def test_the_gpu_runner_says_what_the_plain_runner_says(family: str) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), family], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[-1] == "equal"
