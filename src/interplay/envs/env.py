@@ -87,6 +87,7 @@ E_ = TypeVar("E_", bound=type[Env])
 _REGISTRY: dict[str, type[Env]] = {}
 _MODULES = {
     "connect_four": "interplay.envs.games.connect_four",
+    "hanabi": "interplay.envs.games.hanabi",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
     "matrix": "interplay.envs.games.matrix",
