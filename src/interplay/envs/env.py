@@ -91,6 +91,7 @@ _MODULES = {
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
     "matrix": "interplay.envs.games.matrix",
+    "negotiation": "interplay.envs.games.negotiation",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 
