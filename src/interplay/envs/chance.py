@@ -22,9 +22,10 @@ T = TypeVar("T")
 class _Dice(random.Random):
     """Falls as `plan` says, then always on 0, noting how many faces every throw had."""
 
-    def __init__(self, plan: list[int]) -> None:
+    def __init__(self) -> None:
         super().__init__(0)
-        self.plan, self.faces = plan, list[int]()
+        self.plan: list[int] = []
+        self.faces: list[int] = []
 
     def _randbelow(self, n: int) -> int:
         self.faces.append(n)
@@ -45,7 +46,8 @@ def _every(play: Callable[[_Dice], T]) -> Iterator[tuple[float, T]]:
     """`play` with every way the dice can fall, and the probability of each: the last throw that can turns first."""
     plan: list[int] = []
     for _ in range(LIMIT):
-        dice = _Dice(plan)
+        dice = _Dice()  # random.Random would take an argument for a seed
+        dice.plan = plan
         result, chance = play(dice), 1.0
         for n in dice.faces:
             chance /= n
