@@ -4,7 +4,7 @@ The convention: a hint's focus, the newest card it touches for the first time (o
 played if by what all can see it could be playable. So a hint is given only where that is true, or not believable.
 Touched cards are kept; the oldest untouched one is discarded first. A turn is, in this order: play what is known or
 signalled to be playable; hint so that another can play; hint to save the last copy of a card about to be discarded;
-gamble, if nothing is left to draw and there are lives to spare; discard; else a hint that signals nothing. The bot reads
+gamble, if nothing is left to draw and a life to spare; discard; else a hint that signals nothing. The bot reads
 what it was told and others' cards, never its own.
 """
 
