@@ -38,7 +38,12 @@ class Env(ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.rng = random.Random(task.seed)
+        self.rng = self.dice(task.seed)
+
+    @staticmethod
+    def dice(seed: int) -> random.Random:
+        """Where all chance comes from. `envs/chance.py` puts loaded dice here, to see every way they can fall."""
+        return random.Random(seed)
 
     @abstractmethod
     def observe(self) -> dict[Role, Observation]:
@@ -81,8 +86,13 @@ class Env(ABC):
 E_ = TypeVar("E_", bound=type[Env])
 _REGISTRY: dict[str, type[Env]] = {}
 _MODULES = {
-    "tictactoe": "interplay.envs.games.tictactoe",
+    "connect_four": "interplay.envs.games.connect_four",
+    "hanabi": "interplay.envs.games.hanabi",
+    "kuhn": "interplay.envs.games.kuhn",
+    "leduc": "interplay.envs.games.leduc",
     "matrix": "interplay.envs.games.matrix",
+    "negotiation": "interplay.envs.games.negotiation",
+    "tictactoe": "interplay.envs.games.tictactoe",
 }
 
 

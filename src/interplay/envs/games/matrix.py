@@ -2,12 +2,15 @@
 
 Roles         p0, p1, … (as many as the table has players).
 Observation   the actions, the payoff table, and the earlier rounds of this episode. Nobody sees a move before
-              all have moved.
-Actions       one of the listed words, alone in the reply.
+              all have moved, nor with `talk` a message before all have spoken.
+Actions       one of the listed words, alone in the reply. With `talk = true` each round begins with a phase `talk`:
+              everybody says anything at all to everybody, as one line cut to 500 characters, and has read it in
+              the phase `move` that follows. Talk is cheap: it binds nobody, costs nothing and is never illegal.
 Rewards       `payoff` (agent, each round): the table's entry. An illegal reply ends the game: its player gets
               the lowest payoff in the table for every round left and `illegal` −1 (process), the others get 0.
 Options       `game` names a known table; or give `actions` (a list of words for each player) and `payoff`
-              (nested lists, indexed by each player's action in turn, ending in one payoff per player).
+              (nested lists, indexed by each player's action in turn, ending in one payoff per player). `rounds`
+              plays it again; `talk` adds the messages.
 Version       1
 """
 
@@ -35,9 +38,13 @@ GAMES: dict[str, Table] = {
 }
 
 
+TALK = 500  # characters of a message that reach the others
+
+
 class Options(Section):
     game: str = "prisoners_dilemma"
     rounds: int = Field(1, ge=1)
+    talk: bool = Field(False, description="before each round everybody sends everybody a message")
     actions: list[list[str]] = Field(default_factory=list)
     payoff: list[Any] = Field(default_factory=list)
 
@@ -89,6 +96,7 @@ class Matrix(Env):
         self.actions, self.payoff = table
         self.roles = tuple(f"p{i}" for i in range(len(self.actions)))
         self.history: list[tuple[str, ...]] = []
+        self.messages: list[tuple[str, ...]] = []  # of each round that has begun, in the order of the roles
         self.over = False
 
     def observe(self) -> dict[Role, Observation]:
@@ -96,10 +104,21 @@ class Matrix(Env):
             return {}
         return {role: self._observation(i) for i, role in enumerate(self.roles)}
 
+    @property
+    def talking(self) -> bool:
+        """Whether messages are due now, not moves."""
+        return bool(self.task.data["talk"]) and len(self.messages) == len(self.history)
+
     def _observation(self, i: int) -> Observation:
+        legal = () if self.talking else tuple(self.actions[i])
+        phase = "" if not self.task.data["talk"] else "talk" if self.talking else "move"
+        ask = "Your message?" if self.talking else "Your move?"
+        if phase == "move":
+            said = [f"{r}: {text or '(nothing)'}" for r, text in zip(self.roles, self.messages[-1], strict=True)]
+            return Observation((Message("user", "\n".join([*said, ask])),), legal=legal, phase=phase)
         if self.history:
             moves = ", ".join(f"{r} {a}" for r, a in zip(self.roles, self.history[-1], strict=True))
-            return Observation((Message("user", f"Last round: {moves}. Your move?"),), legal=tuple(self.actions[i]))
+            return Observation((Message("user", f"Last round: {moves}. {ask}"),), legal=legal, phase=phase)
         rows = [
             f"{' '.join(a[k] for a, k in zip(self.actions, joint, strict=True))}: "
             + " ".join(str(v) for v in _entry(self.payoff, joint))
@@ -107,10 +126,16 @@ class Matrix(Env):
         ]
         table = f"Payoffs ({' '.join(self.roles)}):\n" + "\n".join(rows)
         rules = "All players move at once. Reply with one word: " + " or ".join(self.actions[i]) + "."
-        messages = (Message("system", f"{rules}\n{table}"), Message("user", f"You are {self.roles[i]}. Your move?"))
-        return Observation(messages, legal=tuple(self.actions[i]))
+        if self.talking:
+            rules += " Before each move everybody sends everybody a message, all at once."
+        messages = (Message("system", f"{rules}\n{table}"), Message("user", f"You are {self.roles[i]}. {ask}"))
+        return Observation(messages, legal=legal, phase=phase)
 
     def step(self, actions: dict[Role, str]) -> Rewards:
+        if self.talking:
+            # One line each, so that nobody can speak in another's name.
+            self.messages.append(tuple(" ".join(actions[r].split())[:TALK] for r in self.roles))
+            return Rewards()
         known = [{_word(w): k for k, w in enumerate(words)} for words in self.actions]
         played = [known[i].get(_word(actions[r])) for i, r in enumerate(self.roles)]
         bad = [r for r, k in zip(self.roles, played, strict=True) if k is None]
@@ -132,7 +157,8 @@ class Matrix(Env):
     def state(self) -> str:
         rounds = "; ".join(" ".join(moves) for moves in self.history)
         now = "over" if self.over else f"round {len(self.history) + 1} of {self.task.data['rounds']}"
-        return f"{now}; played: {rounds or 'nothing'}"
+        said = "".join(f"\nround {n}: {list(texts)}" for n, texts in enumerate(self.messages, 1))
+        return f"{now}; played: {rounds or 'nothing'}{said}"
 
     def _joints(self) -> itertools.product[tuple[int, ...]]:
         return itertools.product(*(range(len(a)) for a in self.actions))

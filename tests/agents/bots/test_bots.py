@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from interplay.agents import bots
-from interplay.agents.bots import Bot, MinimaxBot, known_bots, make_bot, register_bot
+from interplay.agents.bots import Bot, MinimaxBot, bot, known_bots, make_bot, minimax, register_bot
 from interplay.envs import Env, make, sample_task
 from interplay.envs import env as registry
+from interplay.envs.games.kuhn import Kuhn
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
@@ -26,10 +26,10 @@ def tictactoe(*moves: int) -> Env:
     return env
 
 
-def minimax(env_name: str = "tictactoe") -> MinimaxBot:
-    bot = make_bot("minimax", env_name)
-    assert isinstance(bot, MinimaxBot)
-    return bot
+def perfect(env_name: str = "tictactoe") -> MinimaxBot:
+    made = make_bot("minimax", env_name)
+    assert isinstance(made, MinimaxBot)
+    return made
 
 
 def odds(env: Env, bot: MinimaxBot, seat: Role, memo: dict[str, dict[str, Fraction]]) -> dict[str, Fraction]:
@@ -54,7 +54,7 @@ def odds(env: Env, bot: MinimaxBot, seat: Role, memo: dict[str, dict[str, Fracti
 @pytest.mark.parametrize(("seat", "wins"), [("X", 96.78), ("O", 77.75)])
 def test_minimax_beats_random_by_the_known_odds_and_never_loses(seat: Role, wins: float) -> None:
     """promise 8: with perfect play through fork, step and outcome the game has its known value in both seats."""
-    chance = odds(tictactoe(), minimax(), seat, {})
+    chance = odds(tictactoe(), perfect(), seat, {})
     assert chance["loss"] == 0
     assert sum(chance.values()) == 1
     assert round(100 * float(chance["win"]), 2) == wins
@@ -62,7 +62,7 @@ def test_minimax_beats_random_by_the_known_odds_and_never_loses(seat: Role, wins
 
 def test_minimax_against_itself_always_draws() -> None:
     """promise 8: both seats perfect, whatever the chance moves among equals."""
-    bot = minimax()
+    bot = perfect()
     for seed in range(20):
         env, rng = tictactoe(), random.Random(seed)
         while acting := env.observe():
@@ -86,30 +86,30 @@ def test_the_best_moves_are_the_known_ones(moves: tuple[int, ...], best: str) ->
     """promise 8: the solver finds all optimal moves and no other."""
     env = tictactoe(*moves)
     before = env.state()
-    assert minimax().best(env) == list(best)
+    assert perfect().best(env) == list(best)
     assert env.state() == before, "a bot that thinks must not move"
 
 
 def test_minimax_solves_the_empty_board_in_seconds_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is solved is shared by all bots of this environment and these options."""
-    monkeypatch.setattr(bots, "_SOLVED", {})
+    monkeypatch.setattr(minimax, "_SOLVED", {})
     began = time.perf_counter()
-    minimax().best(tictactoe())
+    perfect().best(tictactoe())
     assert time.perf_counter() - began < 10
-    ((key, solved),) = bots._SOLVED.items()
+    ((key, solved),) = minimax._SOLVED.items()
     assert key[0] == "tictactoe"
     assert len(solved) == 5_477, "every reachable position but the empty board, which is never asked for its value"
     assert set(solved.values()) == {-1.0, 0.0, 1.0}
     monkeypatch.setattr(MinimaxBot, "LIMIT", 0)  # nothing new may be solved from here on
-    minimax().best(tictactoe(1, 2))
-    minimax().best(make(sample_task("tictactoe", {}, index=7)))
+    perfect().best(tictactoe(1, 2))
+    perfect().best(make(sample_task("tictactoe", {}, index=7)))
     with pytest.raises(ConfigError, match="positions"):
-        minimax().best(make(sample_task("tictactoe", {"memory": True})))
+        perfect().best(make(sample_task("tictactoe", {"memory": True})))
 
 
 def test_minimax_draws_uniformly_among_the_best() -> None:
     """Equal moves are equally likely, and the draw depends on the given randomness only."""
-    bot, env = minimax(), tictactoe(5)
+    bot, env = perfect(), tictactoe(5)
     rng = random.Random(0)
     count = Counter(bot.act(env, "O", rng) for _ in range(2000))
     assert set(count) == set("1379") and min(count.values()) > 400
@@ -141,7 +141,7 @@ def test_random_and_first_play_simultaneous_games() -> None:
 )
 def test_minimax_refuses_what_it_cannot_solve(options: dict[str, Any], why: str) -> None:
     """A solver in the wrong game says so before the first move, and in `suits`, for recipes."""
-    bot, env = minimax("matrix"), make(sample_task("matrix", options))
+    bot, env = perfect("matrix"), make(sample_task("matrix", options))
     with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'matrix', which {why}"):
         bot.act(env, "p0", random.Random(0))
     with pytest.raises(ConfigError, match=why):
@@ -219,14 +219,14 @@ class NimInWords(Nim):
 @pytest.fixture
 def nim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Env:
     monkeypatch.setitem(registry._REGISTRY, "nim", request.param)
-    monkeypatch.setattr(bots, "_SOLVED", {})
+    monkeypatch.setattr(minimax, "_SOLVED", {})
     return make(sample_task("nim", {}))
 
 
 @pytest.mark.parametrize("nim", [Nim, NimPaidByStep], indirect=True)
 def test_minimax_is_generic(nim: Env) -> None:
     """promise 8: nothing but the contract is used: in nim it leaves multiples of three, in either seat."""
-    bot = minimax("nim")
+    bot = perfect("nim")
     assert bot.best(nim) == ["1"]  # 7 -> 6
     nim.step({"a": "2"})
     assert bot.best(nim) == ["2"]  # 5 -> 3
@@ -246,11 +246,11 @@ def test_minimax_is_generic(nim: Env) -> None:
 def test_minimax_refuses_games_of_another_kind(nim: Env, why: str) -> None:
     """Not zero-sum, secret or endless games get a sentence instead of wrong advice or a hang."""
     with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'nim', which {why}"):
-        minimax("nim").act(nim, "a", random.Random(0))
+        perfect("nim").act(nim, "a", random.Random(0))
 
 
 @pytest.mark.parametrize("nim", [NimInWords], indirect=True)
-@pytest.mark.parametrize("name", ["random", "first", "minimax"])
+@pytest.mark.parametrize("name", ["random", "first", "greedy", "minimax"])
 def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
     """Without a list of legal actions a bot says what is missing."""
     bot = make_bot(name, "nim")
@@ -260,7 +260,7 @@ def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
         bot.suits(nim)
 
 
-@pytest.mark.parametrize("name", ["random", "first", "minimax"])
+@pytest.mark.parametrize("name", ["random", "first", "greedy", "minimax"])
 def test_bots_act_only_for_the_role_to_act(name: str) -> None:
     """Asked out of turn or after the end, a bot refuses."""
     bot = make_bot(name, "tictactoe")
@@ -272,7 +272,7 @@ def test_bots_act_only_for_the_role_to_act(name: str) -> None:
 def test_no_best_move_after_the_end() -> None:
     """Over is over for solvers too."""
     with pytest.raises(EnvError, match="after the end"):
-        minimax().best(tictactoe(1, 4, 2, 5, 3))
+        perfect().best(tictactoe(1, 4, 2, 5, 3))
 
 
 def test_unknown_names_get_a_suggestion() -> None:
@@ -285,7 +285,7 @@ def test_unknown_names_get_a_suggestion() -> None:
 
 def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytest.MonkeyPatch) -> None:
     """Authors add a player to an environment with one decorator."""
-    monkeypatch.setattr(bots, "_BOTS", dict(bots._BOTS))
+    monkeypatch.setattr(bot, "_BOTS", dict(bot._BOTS))
 
     @register_bot("last")
     class LastBot(Bot):
@@ -298,5 +298,51 @@ def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytes
             return env.observe()[role].legal[-1]
 
     assert known_bots()["last"] == "Always the last legal action."
-    assert set(known_bots()) == {"random", "first", "minimax", "last"} and all(known_bots().values())
+    shipped = {"random", "first", "greedy", "minimax", "alpha_beta", "equilibrium", "hanabi"}
+    assert set(known_bots()) == {*shipped, "last"} and all(known_bots().values())
     assert make_bot("last", "tictactoe").act(tictactoe(), "X", random.Random(0)) == "9"
+
+
+def test_greedy_takes_what_it_can_get_at_once() -> None:
+    """A win now, in either seat; where nothing wins now, anything alike."""
+    greedy, rng = make_bot("greedy", "tictactoe"), random.Random(0)
+    assert {greedy.act(tictactoe(1, 4, 2, 5), "X", rng) for _ in range(10)} == {"3"}
+    assert {greedy.act(tictactoe(1, 4, 2, 5, 9), "O", rng) for _ in range(10)} == {"6"}
+    assert len({greedy.act(tictactoe(1, 4), "X", rng) for _ in range(60)}) == 7
+
+
+def test_greedy_counts_on_the_average_of_what_others_do_at_once() -> None:
+    """Simultaneous moves: defecting is better against either answer."""
+    env, rng = make(sample_task("matrix", {})), random.Random(0)
+    assert {make_bot("greedy", "matrix").act(env, "p1", rng) for _ in range(10)} == {"defect"}
+
+
+def test_greedy_does_not_peek() -> None:
+    """After a bet, with the queen, a call wins or loses 2 as the hidden card falls: it chooses alike for either."""
+    greedy = make_bot("greedy", "kuhn")
+    choices = []
+    for card in "JK":
+        env = make(sample_task("kuhn", {}))
+        assert isinstance(env, Kuhn)
+        env.cards = (card, "Q")
+        env.step({"p0": "bet"})
+        choices.append([greedy.act(env, "p1", random.Random(seed)) for seed in range(30)])
+    assert choices[0] == choices[1] and "bet" in choices[0]
+
+
+def test_a_setting_is_refused_where_none_is_taken() -> None:
+    """`bot:random:3` is a mistake in a recipe, not a random player."""
+    with pytest.raises(ConfigError, match="bot 'random' takes no setting, but '3' follows"):
+        make_bot("random:3", "tictactoe")
+    with pytest.raises(ConfigError, match=r"'minmax:3' is not a bot; .*Did you mean 'minimax'"):
+        make_bot("minmax:3", "tictactoe")
+
+
+@pytest.mark.parametrize("name", ["alpha_beta", "equilibrium", "hanabi"])
+def test_players_of_one_game_refuse_another(name: str) -> None:
+    """In `suits`, for recipes, and when asked to move."""
+    made = make_bot(name, "tictactoe")
+    with pytest.raises(ConfigError, match=f"bot '{name}' cannot play 'tictactoe', which is another game"):
+        made.suits(tictactoe())
+    with pytest.raises(ConfigError, match="which is another game"):
+        made.act(tictactoe(), "X", random.Random(0))

@@ -1,0 +1,18 @@
+"""Scripted players, a file for each family; `make_bot` finds one by name."""
+
+from interplay.agents.bots import connect_four, hanabi, kuhn, minimax, simple  # they register what they hold
+from interplay.agents.bots.bot import Bot, known_bots, make_bot, register_bot
+from interplay.agents.bots.minimax import MinimaxBot
+
+__all__ = [
+    "Bot",
+    "MinimaxBot",
+    "connect_four",
+    "hanabi",
+    "known_bots",
+    "kuhn",
+    "make_bot",
+    "minimax",
+    "register_bot",
+    "simple",
+]

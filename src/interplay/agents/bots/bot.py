@@ -1,0 +1,83 @@
+"""What a scripted player is, and the registry of them by name.
+
+Bots are opponents, yardsticks and teachers. They may read the environment and are never trained. A seat `bot:minimax`
+is `make_bot("minimax", env_name)`; `bot:alpha_beta:6` adds a setting. All chance comes from the `rng` handed to `act`.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, NoReturn, TypeVar
+
+from interplay.envs.env import Env, lookup
+from interplay.errors import ConfigError, EnvError, did_you_mean
+from interplay.types import Role
+
+
+class Bot(ABC):
+    """Subclass, write `act`, `@register_bot("name")`; the first line of the docstring is its description."""
+
+    name: ClassVar[str] = "?"  # set by register_bot
+    takes: ClassVar[str] = ""  # what may follow the name after a colon, in words; empty: nothing may
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        self.env_name = env_name
+        if setting and not self.takes:
+            raise ConfigError(f"bot '{self.name}' takes no setting, but '{setting}' follows its name after a colon.")
+
+    @abstractmethod
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        """The action of `role`, which must be one of those that act now. `env` is not changed."""
+
+    def suits(self, env: Env) -> None:
+        """Raise if this bot cannot play `env`, a fresh environment: by default, if it lists no legal actions."""
+        for role in env.observe():
+            legal_actions(env, role)
+
+    def refuse(self, why: str) -> NoReturn:
+        """One sentence for the recipe's author: `why` says what the environment has or is, and what was expected."""
+        raise ConfigError(f"bot '{self.name}' cannot play '{self.env_name}', which {why}; bot 'random' plays anything.")
+
+
+B = TypeVar("B", bound=type[Bot])
+_BOTS: dict[str, type[Bot]] = {}
+
+
+def register_bot(name: str) -> Callable[[B], B]:
+    """Class decorator: makes the bot known by `name`."""
+
+    def add(cls: B) -> B:
+        cls.name = name
+        _BOTS[name] = cls
+        return cls
+
+    return add
+
+
+def make_bot(name: str, env_name: str) -> Bot:
+    """The bot `name`, or `name:setting` where it takes one, to play environment `env_name`."""
+    lookup(env_name)
+    plain, _, setting = name.partition(":")
+    if plain not in _BOTS:
+        raise ConfigError(f"'{name}' is not a bot; {did_you_mean(plain, _BOTS)}")
+    return _BOTS[plain](env_name, setting)
+
+
+def known_bots() -> dict[str, str]:
+    """Name and one line of description of every bot."""
+    return {name: (cls.__doc__ or "").strip().split("\n")[0] for name, cls in sorted(_BOTS.items())}
+
+
+def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
+    """What `role` may do now; an error where it is not its turn or nothing is listed."""
+    observation = env.observe().get(role)
+    if observation is None:
+        raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")
+    if not observation.legal:
+        raise EnvError(
+            f"environment '{env.task.env}' lists no legal actions for '{role}', and a bot can only choose from a list; "
+            "expected Observation.legal, or no bot in this seat."
+        )
+    return observation.legal

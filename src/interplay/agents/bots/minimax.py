@@ -1,0 +1,94 @@
+"""Perfect play by going through the whole game."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+from interplay.agents.bots.bot import Bot, legal_actions, register_bot
+from interplay.envs.env import Env
+from interplay.errors import EnvError
+from interplay.types import Level, Rewards, Role
+
+# What each position is worth to the first role, by state(), for one environment and its options: solved once
+# per process however many bots sit in however many episodes.
+_SOLVED: dict[tuple[str, str], dict[str, float]] = {}
+
+
+@register_bot("minimax")
+class MinimaxBot(Bot):
+    """Perfect play in small two-player zero-sum games without chance or secrets; any of the best moves alike.
+
+    It needs `state()` to determine all that can follow. Value counts agent-level rewards, from steps and outcome.
+    """
+
+    LIMIT = 100_000  # positions held in memory; a larger game would look like a hang
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        legal_actions(env, role)
+        return rng.choice(self.best(env))
+
+    def suits(self, env: Env) -> None:
+        super().suits(env)
+        if len(env.roles) != 2:
+            self.refuse(f"has {len(env.roles)} roles; expected two")
+        self._to_move(env)
+        rng = random.Random(0)
+        if any(env.redeal(role, rng).state() != env.state() for role in env.roles for _ in range(8)):
+            self.refuse("has hidden information; expected a game in which both see everything")
+
+    def best(self, env: Env) -> list[str]:
+        """The optimal moves of the role to act."""
+        key = (env.task.env, json.dumps(dict(env.task.data), sort_keys=True, default=repr))
+        if key not in _SOLVED:
+            self.suits(env)
+        try:
+            values = self._values(env, _SOLVED.setdefault(key, {}))
+        except RecursionError:
+            self.refuse("can go on for too many moves, or come back to a position; expected a short game")
+        top = max(values.values())
+        return [move for move, value in values.items() if math.isclose(value, top, abs_tol=1e-9)]
+
+    def _values(self, env: Env, solved: dict[str, float]) -> dict[str, float]:
+        """What each legal move is worth to the role that makes it."""
+        role = self._to_move(env)
+        if role is None:
+            raise EnvError(f"a bot was asked for a move in '{env.task.env}' after the end.")
+        sign = 1.0 if role == env.roles[0] else -1.0
+        values = {}
+        for move in legal_actions(env, role):
+            after = env.fork()
+            gained = self._first_gains(after, after.step({role: move}))
+            values[move] = sign * (gained + self._value(after, solved))
+        return values
+
+    def _value(self, env: Env, solved: dict[str, float]) -> float:
+        """What the rest of the game is worth to the first role."""
+        state = env.state()
+        if state in solved:
+            return solved[state]
+        if len(solved) >= self.LIMIT:
+            self.refuse(f"has more than {self.LIMIT:,} positions; expected a smaller game")
+        role = self._to_move(env)
+        if role is None:
+            value = self._first_gains(env, env.outcome())
+        else:
+            value = max(self._values(env, solved).values()) * (1.0 if role == env.roles[0] else -1.0)
+        solved[state] = value
+        return value
+
+    def _to_move(self, env: Env) -> Role | None:
+        acting = env.observe()
+        if len(acting) > 1:
+            self.refuse(f"has simultaneous moves ({', '.join(acting)} act at once); expected turns")
+        return next(iter(acting), None)
+
+    def _first_gains(self, env: Env, rewards: Rewards) -> float:
+        gains = dict.fromkeys(env.roles, 0.0)
+        for r in rewards:
+            if r.level is Level.AGENT and r.role is not None and r.value is not None:
+                gains[r.role] += r.value
+        if not math.isclose(sum(gains.values()), 0.0, abs_tol=1e-9):
+            self.refuse(f"is not zero-sum (it gave {gains}); expected rewards that cancel")
+        return gains[env.roles[0]]

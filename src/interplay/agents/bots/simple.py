@@ -1,0 +1,50 @@
+"""Players for any game that lists its legal actions."""
+
+from __future__ import annotations
+
+import random
+
+from interplay.agents.bots.bot import Bot, legal_actions, register_bot
+from interplay.envs.env import Env
+from interplay.types import Role
+
+
+@register_bot("random")
+class RandomBot(Bot):
+    """Uniform over the legal actions."""
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        return rng.choice(legal_actions(env, role))
+
+
+@register_bot("first")
+class FirstBot(Bot):
+    """Always the first legal action."""
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        return legal_actions(env, role)[0]
+
+
+@register_bot("greedy")
+class GreedyBot(Bot):
+    """Whatever earns most at once, looking one move ahead; any of the best moves alike.
+
+    It does not peek: what is hidden from its role, and what others do at the same moment, is drawn `SAMPLES` times.
+    """
+
+    SAMPLES = 8
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        legal = legal_actions(env, role)
+        total = dict.fromkeys(legal, 0.0)
+        for _ in range(self.SAMPLES):
+            world = env.redeal(role, rng)
+            others = {r: rng.choice(o.legal or ("",)) for r, o in world.observe().items() if r != role}
+            for action in legal:
+                after = world.fork()
+                rewards = after.step({**others, role: action})
+                if not after.observe():
+                    rewards += after.outcome()
+                total[action] += sum(r.value or 0.0 for r in rewards.of(role))
+        best = max(total.values())
+        return rng.choice([action for action, value in total.items() if value >= best - 1e-9])

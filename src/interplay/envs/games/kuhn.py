@@ -1,0 +1,97 @@
+"""Kuhn poker: three cards, one bet. Two players, zero-sum, hidden cards; the game is worth −1/18 to the first.
+
+Rules         Both put 1 in the pot and get one card of J, Q, K. In turn each passes or bets 1 more. Pass after a bet
+              folds; bet after a bet calls; two passes or a call show the cards, and the higher one takes the pot.
+Roles         p0 (acts first) and p1.
+Observation   the own card and the betting so far; the other's card never. Every prompt is fresh and complete.
+Actions       `pass` or `bet`, alone in the reply.
+Rewards       `payoff` (agent, at the end): chips won or lost, from −2 to +2. An illegal reply folds, whatever the
+              cards, and costs its player a further −1, `illegal` (process).
+Options       `brief` (the card and the betting without the rules).
+Version       1. Rules as in OpenSpiel's `kuhn_poker`.
+"""
+
+from __future__ import annotations
+
+import random
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import Env, register
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+CARDS = ("J", "Q", "K")
+ENDINGS = (("pass", "pass"), ("pass", "bet", "pass"), ("pass", "bet", "bet"), ("bet", "pass"), ("bet", "bet"))
+_RULES = Message(
+    "system",
+    "Play Kuhn poker. The cards are J, Q and K; each player has one and put 1 in the pot. Reply pass, or bet to put in "
+    "1 more. After a bet, pass folds and bet calls. The higher card wins.",
+)
+
+
+class Options(Section):
+    brief: bool = Field(False, description="show card and betting alone: for models trained from nothing")
+
+
+@register("kuhn")
+class Kuhn(Env):
+    Options = Options
+    reward_names = ("payoff", "illegal")
+    roles = ("p0", "p1")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.cards = tuple(self.rng.sample(CARDS, 2))
+        self.betting: tuple[str, ...] = ()
+        self.folded: Role | None = None
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.folded or self.betting in ENDINGS:
+            return {}
+        me = len(self.betting) % 2
+        if self.task.data["brief"]:
+            shown: tuple[Message, ...] = (Message("user", " ".join((self.cards[me], *self.betting))),)
+        else:
+            bets = ", ".join(f"p{i % 2} {action}" for i, action in enumerate(self.betting)) or "nothing"
+            text = f"You are {self.roles[me]} and hold {self.cards[me]}. So far: {bets}. Your move?"
+            shown = (_RULES, Message("user", text))
+        return {self.roles[me]: Observation(shown, fresh=True, legal=("pass", "bet"))}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        action = text.strip().strip(".").lower()
+        if action not in ("pass", "bet"):
+            self.folded = role
+            return Rewards.process("illegal", {role: -1.0})
+        self.betting += (action,)
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        chips = [1 + sum(a == "bet" for a in self.betting[i::2]) for i in (0, 1)]
+        if self.folded is not None:
+            loser = self.roles.index(self.folded)
+        elif self.betting[-2:] == ("bet", "pass"):
+            loser = (len(self.betting) - 1) % 2
+        elif self.betting in ENDINGS:
+            loser = min((0, 1), key=lambda i: CARDS.index(self.cards[i]))
+        else:  # cut short: nobody has won anything
+            return Rewards.agent("payoff", dict.fromkeys(self.roles, 0.0))
+        won = float(chips[loser])
+        return Rewards.agent("payoff", {r: -won if i == loser else won for i, r in enumerate(self.roles)})
+
+    def state(self) -> str:
+        bets = " ".join(self.betting) or "nothing"
+        end = f"; {self.folded} out by an illegal reply" if self.folded else ""
+        return f"p0 {self.cards[0]}, p1 {self.cards[1]}; {bets}{end}"
+
+    def fork(self, seed: int | None = None) -> Kuhn:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)  # all values are immutable, and no chance is left after the deal
+        return twin
+
+    def redeal(self, role: Role, rng: random.Random) -> Kuhn:
+        twin, me = self.fork(), self.roles.index(role)
+        other = rng.choice([card for card in CARDS if card != self.cards[me]])
+        twin.cards = (self.cards[0], other) if me == 0 else (other, self.cards[1])
+        return twin

@@ -1,0 +1,179 @@
+"""Negotiation: two players split books, hats and balls that each values differently, and in private.
+
+Rules         There are 5 to 7 items of three kinds, at least one of each. Each player has its own value for each kind,
+              a whole number; all items together are worth 10 to either. Every kind is worth something to somebody,
+              and one at least to both. In turn the players offer a split or accept the last offer, which ends it.
+              After `turns` turns without a deal nobody gets anything.
+Roles         p0 (speaks first) and p1.
+Observation   the items, one's own values, what the other said and offered; the other's values never. A conversation:
+              each prompt adds what is new. Phase `offer` before the first offer, then `answer`.
+Actions       any text, then on the last line, alone, `offer 1 0 2` (what one keeps for oneself, in the order books,
+              hats, balls) or `accept`. The text reaches the other as one line, cut to 500 characters. With
+              `talk = false` the line is the whole reply, and all legal ones are listed.
+Rewards       `payoff` (agent, at the end): the value of one's share, 0 to 10; 0 without a deal. A reply without such a
+              line, an offer of more than there is and accepting nothing are illegal: they end the game without a deal
+              and cost their player −1, `illegal` (process).
+Options       `turns`, `talk`.
+Version       1. Instances are like those of OpenSpiel's `bargaining` (Lewis et al. 2017, DeVault et al. 2015).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from functools import cache
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import Env, register
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+ITEMS = ("books", "hats", "balls")
+WORTH = 10  # of all items together, to either player
+TALK = 500  # characters of a message that reach the other
+_LINE = re.compile(r"offer\s+(\d{1,2})\s+(\d{1,2})\s+(\d{1,2})|accept", re.IGNORECASE | re.ASCII)
+Three = tuple[int, int, int]
+
+
+def worth(items: Three, values: Three) -> int:
+    return sum(n * v for n, v in zip(items, values, strict=True))
+
+
+@cache
+def valuations(pool: Three) -> tuple[Three, ...]:
+    """Every way to value the pool at `WORTH` in whole numbers."""
+    a, b, c = pool
+    pairs = itertools.product(range(WORTH // a + 1), range(WORTH // b + 1))
+    rest = (((x, y), WORTH - a * x - b * y) for x, y in pairs)
+    return tuple((x, y, left // c) for (x, y), left in rest if left >= 0 and left % c == 0)
+
+
+def compatible(mine: Three, theirs: Three) -> bool:
+    """Whether two valuations make an instance: no kind that nobody wants, and one that both do."""
+    both = list(zip(mine, theirs, strict=True))
+    return all(a or b for a, b in both) and any(a and b for a, b in both)
+
+
+@cache
+def instances(pool: Three) -> tuple[tuple[Three, Three], ...]:
+    return tuple((a, b) for a in valuations(pool) for b in valuations(pool) if compatible(a, b))
+
+
+@cache
+def pools() -> tuple[Three, ...]:
+    some = range(1, 6)
+    return tuple(p for p in itertools.product(some, some, some) if 5 <= sum(p) <= 7 and instances(p))
+
+
+class Options(Section):
+    turns: int = Field(10, ge=2, description="turns of both players together until it is too late")
+    talk: bool = Field(True, description="text before the offer is allowed and reaches the other")
+
+
+@register("negotiation")
+class Negotiation(Env):
+    Options = Options
+    reward_names = ("payoff", "illegal")
+    roles = ("p0", "p1")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.pool = self.rng.choice(pools())
+        self.values = self.rng.choice(instances(self.pool))
+        self.said: tuple[tuple[str, Three], ...] = ()  # the text and the offer of each turn: what its speaker keeps
+        self.deal: tuple[Three, Three] | None = None
+        self.over = False
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over:
+            return {}
+        me, talk = len(self.said) % 2, self.task.data["talk"]
+        news = Message("user", f"{self._heard()}Turn {len(self.said) + 1} of {self.task.data['turns']}. Your reply?")
+        messages = (news,) if len(self.said) > 1 else (self._rules(me), news)
+        legal = () if talk else (*self._offers(), *(("accept",) if self.said else ()))
+        phase = "answer" if self.said else "offer"
+        return {self.roles[me]: Observation(messages, legal=legal, phase=phase)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, reply),) = actions.items()
+        before, _, line = reply.strip().rpartition("\n")
+        match = _LINE.fullmatch(line.strip().removesuffix("."))
+        keeps: Three | None = (int(match[1]), int(match[2]), int(match[3])) if match and match[1] else None
+        accepts = match is not None and keeps is None
+        fits = keeps is not None and all(k <= n for k, n in zip(keeps, self.pool, strict=True))
+        if (before and not self.task.data["talk"]) or not (fits or (accepts and self.said)):
+            self.over = True
+            return Rewards.process("illegal", {role: -1.0})
+        if accepts:
+            theirs = self.said[-1][1]
+            mine = self._rest(theirs)
+            self.deal = (mine, theirs) if self.roles.index(role) == 0 else (theirs, mine)
+            self.over = True
+        elif keeps is not None:
+            text = " ".join(before.split())[:TALK]  # one line, so that it cannot pass for anything else in the prompt
+            self.said += ((text, keeps),)
+            self.over = len(self.said) >= self.task.data["turns"]
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        shares = self.deal or ((0, 0, 0), (0, 0, 0))
+        points = {r: float(worth(shares[i], self.values[i])) for i, r in enumerate(self.roles)}
+        return Rewards.agent("payoff", points)
+
+    def best_joint(self) -> int:
+        """The most that both can get together: every kind to who values it more."""
+        return sum(n * max(a, b) for n, a, b in zip(self.pool, *self.values, strict=True))
+
+    def state(self) -> str:
+        values = "; ".join(f"{r} values {_listed(v)}" for r, v in zip(self.roles, self.values, strict=True))
+        said = "".join(f"\np{i % 2} keeps {_listed(keeps)}: {text}" for i, (text, keeps) in enumerate(self.said))
+        now = f"p{len(self.said) % 2} to speak"
+        if self.over:
+            now = "no deal" if self.deal is None else "deal: p0 {}, p1 {}".format(*map(_listed, self.deal))
+        return f"{_listed(self.pool)}; {values}; best together {self.best_joint()}{said}\n{now}"
+
+    def fork(self, seed: int | None = None) -> Negotiation:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)  # all values are immutable, and no chance is left after the deal
+        return twin
+
+    def redeal(self, role: Role, rng: random.Random) -> Negotiation:
+        twin, me = self.fork(), self.roles.index(role)
+        own = self.values[me]
+        theirs = rng.choice([v for v in valuations(self.pool) if compatible(own, v)])
+        twin.values = (own, theirs) if me == 0 else (theirs, own)
+        return twin
+
+    def _rest(self, keeps: Three) -> Three:
+        a, b, c = (n - k for n, k in zip(self.pool, keeps, strict=True))
+        return a, b, c
+
+    def _offers(self) -> list[str]:
+        return [f"offer {a} {b} {c}" for a, b, c in itertools.product(*(range(n + 1) for n in self.pool))]
+
+    def _heard(self) -> str:
+        if not self.said:
+            return ""
+        text, keeps = self.said[-1]
+        quoted = f'They say: "{text}"\n' if text else ""
+        return f"{quoted}They offer: you get {_listed(self._rest(keeps))}, they keep {_listed(keeps)}.\n"
+
+    def _rules(self, me: int) -> Message:
+        how = (
+            "Say what you like, and on the last line alone give your move: "
+            if self.task.data["talk"]
+            else "Reply with your move alone: "
+        )
+        return Message(
+            "system",
+            f"Split {_listed(self.pool)} with another player. To you each is worth: {_listed(self.values[me])}. They "
+            f"have values of their own, and all items are worth {WORTH} to either of you. You score what you get, and "
+            f"nothing if there is no deal after {self.task.data['turns']} turns. {how}offer and how many books, hats "
+            "and balls you keep, like offer 1 0 1, or accept to take their last offer.",
+        )
+
+
+def _listed(three: Three) -> str:
+    return ", ".join(f"{name} {n}" for name, n in zip(ITEMS, three, strict=True))

@@ -1,0 +1,25 @@
+"""`benchmarks/envs.py`: no environment is slow, and none is left out of the table."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from interplay import envs
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "envs.py"
+
+
+def test_every_environment_makes_its_steps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """At least 2,000 observe and step a second of processor time; the slowest here makes five times that."""
+    spec = importlib.util.spec_from_file_location("benchmark_envs", SCRIPT)
+    assert spec and spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(script.sys, "argv", ["envs.py", "0.05"])
+    script.main()
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert {line.split()[0] for line in lines} == set(envs.known())
+    assert len(lines) > len(envs.known()) and not [line for line in lines if "too slow" in line]
