@@ -100,6 +100,9 @@ class TrainSection(Section):
     micro_batch_tokens: int = Field(16_384, ge=1, description="padded tokens in one forward pass")
     gap_warn: float = Field(1e-4, gt=0, description="largest engine-learner log-prob gap before a warning")
     gap_stop: float = Field(1e-2, gt=0, description="engine-learner log-prob gap that stops the run")
+    gap_mean_warn: float = Field(0.02, gt=0, description="the same of the mean over tokens, for bf16: a warning")
+    gap_mean_stop: float = Field(0.1, gt=0, description="the same of the mean over tokens, for bf16: stops the run")
+    recompute: bool = Field(False, description="compute activations again in the backward pass: less memory, slower")
 
 
 class WarmstartSection(Section):
@@ -141,6 +144,7 @@ class Recipe(Section):
     name: str
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on a GPU, else float32")
     env: Open
     policies: dict[str, PolicySection]
     seats: str | dict[str, str]

@@ -18,6 +18,7 @@ from interplay.engines.engine import Adapter, Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.local.adapters import layers, sizes
 from interplay.engines.local.cuda import CudaRunner
+from interplay.engines.local.fused import Fused, suits
 from interplay.types import Completion
 
 
@@ -32,6 +33,10 @@ class Eager:
 
 
 class Interpreted(CudaRunner):
+    def __init__(self, model: Any, *args: Any, **options: Any) -> None:
+        super().__init__(model, *args, **options)
+        self.fused = Fused(model) if suits(model) else None  # made for a GPU only, otherwise
+
     def _capture(self, size: int, sampled: bool, adapters: bool) -> Any:
         graph = Eager(lambda: self._step(size, sampled, adapters))
         saved = self.rows.save()

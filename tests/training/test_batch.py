@@ -20,7 +20,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from interplay.algorithms.losses import Outputs, Targets, policy_loss
 from interplay.policies.model import Loaded, locate
 from interplay.training.batch import MicroBatch, lay, micro_batches
-from interplay.training.learner import hidden_states, logprobs, predict, token_weights
+from interplay.training.forward import hidden_states, logprobs, predict
+from interplay.training.learner import token_weights
 from interplay.types import Keys, Turn
 
 CPU = torch.device("cpu")
@@ -380,6 +381,6 @@ def test_hidden_states_are_those_of_the_predicting_columns(tiny: Loaded) -> None
     turns = [turn("a", (7, 8, 9), (10, 11))]
     (batch,) = micro_batches(lay(turns), turns, HUGE, CPU)
     with torch.no_grad():
-        found = hidden_states(tiny.model.base_model, batch)
+        found = hidden_states(tiny.model, batch)
         whole = tiny.model.base_model(torch.tensor([[7, 8, 9, 10, 11]])).last_hidden_state[0]
     torch.testing.assert_close(found, whole[[2, 3]], atol=1e-6, rtol=0)

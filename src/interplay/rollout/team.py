@@ -21,6 +21,12 @@ from interplay.rollout.runner import Seating
 from interplay.types import Role, Task
 
 
+def dtype_of(recipe: Recipe, device: str) -> torch.dtype:
+    if recipe.dtype == "auto":
+        return torch.bfloat16 if device == "cuda" else torch.float32
+    return torch.bfloat16 if recipe.dtype == "bfloat16" else torch.float32
+
+
 @dataclass
 class Member:
     """One policy in memory. The engine samples from `loaded.model` itself."""
@@ -45,7 +51,7 @@ class Team:
             raise ConfigError("device is 'cuda', but this machine has no CUDA device; expected 'cpu' or 'auto'.")
         members = {}
         for name, policy in recipe.policies.items():
-            loaded = load((sources or {}).get(name, policy.base), device, torch.float32, recipe.seed)
+            loaded = load((sources or {}).get(name, policy.base), device, dtype_of(recipe, device), recipe.seed)
             engine = LocalEngine(loaded.model)
             if policy.trainable and not (engine.capabilities.token_ids and engine.capabilities.logprobs):
                 raise ConfigError(f"policies.{name} is trainable, but its engine gives no token ids and log-probs.")

@@ -4,6 +4,9 @@ All turns of one policy are laid into token *tries*: a prompt that several candi
 replies are one node, and a prompt that extends an earlier turn token for token hangs below that turn's reply. Each
 trie is a row; a token attends to its own node and the nodes above it, so every path reads exactly as if it stood
 alone. A turn keeps the indices of the predictions that belong to its sampled tokens; only those are trained.
+
+On a GPU rows may not branch (its attention kernel knows sequences only): they are laid end to end in one row, without
+padding.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Node:
 
 @dataclass
 class Row:
+    policy: str = ""
     nodes: list[Node] = field(default_factory=list)
     length: int = 0
 
@@ -60,26 +64,32 @@ class Trie:
     spots: list[Spot]
 
 
-def lay(turns: Sequence[Turn], share: bool = True, row_limit: int = 16_384, actions: bool = True) -> Trie:
-    """Lay `turns` into tries. With `share` off every turn gets a row of its own (for tests and comparison).
+Ends = dict[tuple[str, tuple[int, ...]], tuple[int, int]]  # (policy, full token path) -> (row, node)
+
+
+def lay(
+    turns: Sequence[Turn], share: bool = True, row_limit: int = 16_384, actions: bool = True, branch: bool = True
+) -> Trie:
+    """Lay `turns` into tries. With `share` off every turn gets a row of its own (for tests and comparison); with
+    `branch` off a row is one sequence: a turn is merged only into the turn it extends.
 
     A row that would pass `row_limit` tokens is left as it is, and the turn starts a new one.
     """
     rows: list[Row] = []
     spots: list[Spot] = []
-    ends: dict[tuple[int, ...], tuple[int, int]] = {}  # full token path -> (row, node)
+    ends: Ends = {}
     said = {t.id: len(t.prompt) + len(t.action) for t in turns}
     for turn in turns:
         reply = turn.action if actions else ()
-        place = _prompt_place(turn, rows, ends, said, row_limit - len(reply)) if share else None
+        place = _prompt_place(turn, rows, ends, said, row_limit - len(reply), branch) if share else None
         if place is None:
-            rows.append(Row())
+            rows.append(Row(turn.policy))
             place = (len(rows) - 1, rows[-1].add(turn.prompt, -1))
-            ends[turn.prompt] = place
+            ends[turn.policy, turn.prompt] = place
         row, prompt = place
         action = prompt
         if reply:
-            path = turn.prompt + reply
+            path = (turn.policy, turn.prompt + reply)
             known = ends.get(path) if share else None
             # An equal path may be cut elsewhere: a prompt that ends inside another turn's reply.
             if known is not None and known[0] == row and rows[row].nodes[known[1]].parent == prompt:
@@ -92,19 +102,22 @@ def lay(turns: Sequence[Turn], share: bool = True, row_limit: int = 16_384, acti
 
 
 def _prompt_place(
-    turn: Turn, rows: list[Row], ends: dict[tuple[int, ...], tuple[int, int]], said: dict[str, int], room: int
+    turn: Turn, rows: list[Row], ends: Ends, said: dict[str, int], room: int, branch: bool
 ) -> tuple[int, int] | None:
-    place = ends.get(turn.prompt)
-    if place is not None and rows[place[0]].length <= room:
+    def free(place: tuple[int, int]) -> bool:
+        return branch or place[1] == len(rows[place[0]].nodes) - 1
+
+    place = ends.get((turn.policy, turn.prompt))
+    if place is not None and free(place) and rows[place[0]].length <= room:
         return place
     if not turn.merged:
         return None
     cut = said.get(turn.parent or "", 0)  # where the turn it extends ended
-    above = ends.get(turn.prompt[:cut]) if cut else None
-    if above is None or rows[above[0]].length + len(turn.prompt) - cut > room:
+    above = ends.get((turn.policy, turn.prompt[:cut])) if cut else None
+    if above is None or not free(above) or rows[above[0]].length + len(turn.prompt) - cut > room:
         return None
     place = (above[0], rows[above[0]].add(turn.prompt[cut:], above[1]))
-    ends[turn.prompt] = place
+    ends[turn.policy, turn.prompt] = place
     return place
 
 
@@ -120,24 +133,76 @@ class MicroBatch:
     target_M: Tensor
     turns: list[int]  # the turns whose predictions are here, by index in the batch
     prediction_N: Tensor  # for every token of those turns, in order, which of the M predictions is its own
+    policies: list[str]  # of each row; of each sequence in a packed row
+    bounds: Tensor | None = None  # where the sequences of a packed row begin, and the end; None: rows are padded
+    longest: int = 0  # of those sequences
 
 
 def micro_batches(
-    trie: Trie, turns: Sequence[Turn], max_tokens: int, device: torch.device, actions: bool = True
+    trie: Trie, turns: Sequence[Turn], max_tokens: int, device: torch.device, actions: bool = True, pack: bool = False
 ) -> Iterator[MicroBatch]:
-    """Cut the rows into padded pieces of at most `max_tokens`, longest first, each with its turns."""
+    """Cut the rows into pieces of at most `max_tokens`, longest first, each with its turns; padded, or with `pack` laid
+    end to end."""
     by_row: dict[int, list[int]] = {}
     for i, spot in enumerate(trie.spots):
         by_row.setdefault(spot.row, []).append(i)
     order = sorted(range(len(trie.rows)), key=lambda r: (-trie.rows[r].length, r))
+    collate = _pack if pack else _collate
     piece: list[int] = []
+    size = 0
     for r in order:
-        if piece and trie.rows[piece[0]].length * (len(piece) + 1) > max_tokens:
-            yield _collate(trie, turns, piece, by_row, device, actions)
-            piece = []
+        length = trie.rows[r].length
+        size = size + length if pack else trie.rows[piece[0] if piece else r].length * (len(piece) + 1)
+        if piece and size > max_tokens:
+            yield collate(trie, turns, piece, by_row, device, actions)
+            piece, size = [], length
         piece.append(r)
     if piece:
-        yield _collate(trie, turns, piece, by_row, device, actions)
+        yield collate(trie, turns, piece, by_row, device, actions)
+
+
+def _pack(
+    trie: Trie,
+    turns: Sequence[Turn],
+    piece: list[int],
+    by_row: dict[int, list[int]],
+    device: torch.device,
+    actions: bool,
+) -> MicroBatch:
+    """Rows that do not branch, one behind the other: every prediction belongs to one turn."""
+    rows = [trie.rows[r] for r in piece]
+    lengths = np.array([row.length for row in rows])
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    ids = np.fromiter((t for row in rows for node in row.nodes for t in node.tokens), np.int64, int(bounds[-1]))
+    positions = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
+    members: list[int] = []
+    columns: list[np.ndarray] = []
+    for start, r in zip(bounds[:-1].tolist(), piece, strict=True):
+        for i in by_row.get(r, []):
+            spot, row = trie.spots[i], trie.rows[r]
+            prompt = row.nodes[spot.prompt]
+            last = start + prompt.offset + len(prompt.tokens) - 1
+            count = len(turns[i].action) if actions else 1
+            members.append(i)
+            columns.append(np.arange(last, last + count))
+    column = np.concatenate(columns)
+    target = np.zeros(len(column), np.int64)
+    if actions:
+        target = np.fromiter((t for i in members for t in turns[i].action), np.int64, len(column))
+    to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
+    return MicroBatch(
+        to(ids).unsqueeze(0),
+        to(positions).unsqueeze(0),
+        None,
+        torch.zeros(len(column), dtype=torch.int64, device=device),
+        to(column),
+        to(target),
+        members,
+        torch.arange(len(column), device=device),
+        [row.policy for row in rows],
+        to(bounds.astype(np.int32)),
+        int(lengths.max()),
+    )
 
 
 def _collate(
@@ -179,6 +244,7 @@ def _collate(
         target_M,
         members,
         torch.tensor(wanted, device=device),
+        [trie.rows[r].policy for r in piece],
     )
 
 

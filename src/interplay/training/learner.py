@@ -1,14 +1,15 @@
 """One policy's parameters, optimiser and schedule: log-probs, values, and a step.
 
 Every policy owns all of these, so a step of one leaves the others bit-identical; a policy without tokens takes no
-step. The model is the very object the engine samples from: publishing is `Engine.publish`, and copies nothing.
+step. The model is the very object the engine samples from: publishing is `Engine.publish`, and copies nothing. Where it
+computes in bf16, the optimiser holds fp32 masters and writes them back after every step.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,9 +18,9 @@ from transformers import PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets, sft_loss, value_loss
 from interplay.config import TrainSection
-from interplay.engines.local.attention import Causal, Masked, using
 from interplay.errors import GuardError
-from interplay.training.batch import MicroBatch, lay, micro_batches
+from interplay.training.batch import MicroBatch
+from interplay.training.forward import hidden_states, logprobs, pieces, predict, temperature_of
 from interplay.types import Turn, seed_of
 
 Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
@@ -30,14 +31,14 @@ class Learner:
         self.name, self.model, self.config, self.seed = name, model, config, seed
         self.device = next(model.parameters()).device
         self.steps = 0
-        self.optimizer = _adamw(model, config, lr)
+        self.masters = Masters(model.parameters())
+        self.optimizer = _adamw(self.masters.own, config, lr)
         self.lr = lr
 
     # -- forward --------------------------------------------------------------------------------------------------
 
     def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
-        limit = self.config.micro_batch_tokens
-        return list(micro_batches(lay(turns, row_limit=limit), turns, limit, self.device))
+        return pieces(self.model, turns, self.config.micro_batch_tokens)
 
     def logprobs(self, turns: Sequence[Turn]) -> list[list[float]]:
         """log π(action | prompt) of each turn under the current weights."""
@@ -59,7 +60,7 @@ class Learner:
         for part in parts:
             for key, value in self._optimise(part, loss, average, keep_zeros, old).items():
                 totals[key] = (
-                    max(totals.get(key, 0.0), value) if key == "gap" else totals.get(key, 0.0) + value / len(parts)
+                    max(totals.get(key, 0.0), value) if key[:3] == "gap" else totals.get(key, 0.0) + value / len(parts)
                 )
         self.steps += 1
         return totals | {"lr": now, "turns": float(len(turns))}
@@ -73,10 +74,11 @@ class Learner:
         if not turns:
             return {}
         totals: dict[str, float] = {}
-        gap = 0.0
+        gap = far = 0.0
+        tokens = 0
         for batch in self._pieces(turns):
             members = [turns[i] for i in batch.turns]
-            logp_M, entropy_M = predict(self.model, batch, _temperature(turns))
+            logp_M, entropy_M = predict(self.model, batch, temperature_of(turns), recompute=self.config.recompute)
             outputs = Outputs(logp_M.index_select(0, batch.prediction_N), entropy_M.index_select(0, batch.prediction_N))
             before = self._flat(old[t.id] for t in members) if old else outputs.logprobs_N.detach()
             targets = Targets(
@@ -87,18 +89,25 @@ class Learner:
             )
             value, metrics = loss(targets, outputs)
             value.backward()
-            apart = (before - self._flat(t.logprobs for t in members)).abs()
-            gap = max(gap, apart.nan_to_num(math.inf, posinf=math.inf).max().item())
+            self.masters.collect()
+            apart = (before - self._flat(t.logprobs for t in members)).abs().nan_to_num(math.inf, posinf=math.inf)
+            gap = max(gap, apart.max().item())
+            far += apart.sum().item()
+            tokens += len(apart)
             for key, number in (metrics | {"loss": value.item()}).items():
                 totals[key] = totals.get(key, 0.0) + number
-        if gap > self.config.gap_stop:  # before the weights move
+        mean = far / max(1, tokens)
+        rounded = self.masters.rounded  # in bf16 single tokens may be far apart: the mean is what must be small
+        found, limit = (mean, self.config.gap_mean_stop) if rounded else (gap, self.config.gap_stop)
+        if found > limit:  # before the weights move
             self.optimizer.zero_grad(set_to_none=True)
             raise GuardError(
-                f"policy '{self.name}': engine and learner disagree by {gap:.2e} in log-prob, past train.gap_stop "
-                f"({self.config.gap_stop:g}); the samples were not drawn from these weights."
+                f"policy '{self.name}': engine and learner disagree by {found:.2e} in log-prob, past "
+                f"train.{'gap_mean_stop' if rounded else 'gap_stop'} ({limit:g}); "
+                "the samples were not drawn from these weights."
             )
         totals["grad_norm"] = self._apply(totals["loss"])
-        return totals | {"gap": gap}
+        return totals | {"gap": gap, "gap_mean": mean}
 
     def imitate(self, turns: Sequence[Turn]) -> float:
         """One optimiser step towards given replies; the mean negative log-likelihood per token."""
@@ -111,12 +120,13 @@ class Learner:
                 logp_M.index_select(0, batch.prediction_N), self._flat([weight[t.id]] * len(t.action) for t in members)
             )
             loss.backward()
+            self.masters.collect()
             total += loss.item()
         self._apply(total)
         return total
 
     def _apply(self, loss: float) -> float:
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip))
+        norm = float(nn.utils.clip_grad_norm_(self.masters.own, self.config.grad_clip))
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self.optimizer.zero_grad(set_to_none=True)
             raise GuardError(
@@ -125,6 +135,7 @@ class Learner:
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.masters.publish()
         return norm
 
     def _flat(self, parts: Any) -> Tensor:
@@ -134,15 +145,53 @@ class Learner:
 
     def reset_optimizer(self, lr: float) -> None:
         """A clean optimiser at `lr`: between imitation and reinforcement learning."""
-        self.optimizer = _adamw(self.model, self.config, lr)
+        self.optimizer = _adamw(self.masters.own, self.config, lr)
         self.lr = lr
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "steps": self.steps}
+        return {"optimizer": self.optimizer.state_dict(), "masters": self.masters.state(), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
+        self.masters.load(state["masters"])
         self.steps = state["steps"]
+
+
+class Masters:
+    """What the optimiser steps: fp32 parameters themselves, and fp32 copies of those that compute in less."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self.own = [p if p.dtype is torch.float32 else p.detach().float() for p in self.parameters]
+        self._copies = [(m, p) for m, p in zip(self.own, self.parameters, strict=True) if m is not p]
+
+    @property
+    def rounded(self) -> bool:
+        return bool(self._copies)
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Add the gradients of a micro-batch to the masters', in fp32."""
+        for master, parameter in self._copies:
+            if parameter.grad is not None:
+                if master.grad is None:
+                    master.grad = parameter.grad.float()
+                else:
+                    master.grad += parameter.grad
+                parameter.grad = None
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        if self._copies:
+            torch._foreach_copy_([p for _, p in self._copies], [m for m, _ in self._copies])
+
+    def state(self) -> list[Tensor]:
+        return [m for m, _ in self._copies]
+
+    @torch.no_grad()
+    def load(self, state: Sequence[Tensor]) -> None:
+        for (master, _), saved in zip(self._copies, state, strict=True):
+            master.copy_(saved)
 
 
 class Critic:
@@ -156,16 +205,15 @@ class Critic:
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.module = nn.ModuleDict({"trunk": model.base_model, "head": self.head})
-        self.optimizer = _adamw(self.module, config, lr)
+        self.optimizer = _adamw(self.module.parameters(), config, lr)
         self.steps = 0
 
     def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
-        limit = self.config.micro_batch_tokens
-        return list(micro_batches(lay(turns, row_limit=limit, actions=False), turns, limit, self.device, actions=False))
+        return pieces(self.model, turns, self.config.micro_batch_tokens, actions=False)
 
     def _predict(self, batch: MicroBatch) -> Tensor:
         return (
-            self.head(hidden_states(self.model.base_model, batch))
+            self.head(hidden_states(self.model, batch))
             .float()
             .squeeze(-1)
             .index_select(0, batch.prediction_N)
@@ -214,35 +262,6 @@ class Critic:
         self.steps = state["steps"]
 
 
-def predict(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies of the M predictions, in fp32, after temperature."""
-    logits_MV = model.get_output_embeddings()(hidden_states(model.base_model, batch)).float() / temperature
-    logp_MV = torch.log_softmax(logits_MV, dim=-1)
-    entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
-    return logp_MV.gather(1, batch.target_M.unsqueeze(1)).squeeze(1), entropy_M
-
-
-@torch.no_grad()
-def logprobs(model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int) -> list[list[float]]:
-    """log π(action | prompt) of each turn under `model`, at the temperature the turns were sampled with."""
-    out: list[list[float]] = [[] for _ in turns]
-    for batch in micro_batches(lay(turns, row_limit=max_tokens), turns, max_tokens, model.device):
-        logp_M, _ = predict(model, batch, _temperature(turns))
-        flat = logp_M.index_select(0, batch.prediction_N).tolist()
-        for i in batch.turns:
-            out[i], flat = flat[: len(turns[i].action)], flat[len(turns[i].action) :]
-    return out
-
-
-def hidden_states(decoder: nn.Module, batch: MicroBatch) -> Tensor:
-    """The hidden states [M, C] at the columns that predict."""
-    layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL, batch.positions_BL)
-    with using(layout):
-        out = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False)
-    flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
-    return out.last_hidden_state.flatten(0, 1).index_select(0, flat)
-
-
 def minibatches(turns: Sequence[Turn], config: TrainSection, seed: int) -> list[list[Turn]]:
     """The turns of each optimiser step: `epochs` passes, each cut into shuffled `minibatches`."""
     out: list[list[Turn]] = []
@@ -263,16 +282,11 @@ def token_weights(turns: Sequence[Turn], average: str) -> dict[str, float]:
     return {t.id: 1.0 / total for t in turns}
 
 
-def _temperature(turns: Sequence[Turn]) -> float:
-    temperatures = {t.temperature for t in turns}
-    if len(temperatures) != 1:
-        raise GuardError(f"one policy's turns were sampled at temperatures {sorted(temperatures)}; expected one.")
-    return temperatures.pop()
-
-
-def _adamw(module: nn.Module, config: TrainSection, lr: float) -> torch.optim.AdamW:
+def _adamw(parameters: Iterable[Tensor], config: TrainSection, lr: float) -> torch.optim.AdamW:
     betas = (config.beta1, config.beta2)
-    return torch.optim.AdamW(module.parameters(), lr=lr, betas=betas, weight_decay=config.weight_decay)
+    own = list(parameters)
+    fused = own[0].is_cuda  # on a CPU torch's default order of sums is kept
+    return torch.optim.AdamW(own, lr=lr, betas=betas, weight_decay=config.weight_decay, fused=fused or None)
 
 
 def _factor(config: TrainSection, step: int) -> float:

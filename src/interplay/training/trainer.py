@@ -32,7 +32,8 @@ from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import StateCritic
-from interplay.training.learner import Critic, Learner, logprobs
+from interplay.training.forward import logprobs
+from interplay.training.learner import Critic, Learner
 from interplay.training.records import RunRecords
 from interplay.training.sft import warmstart
 from interplay.types import Episode, Task, Turn
@@ -237,7 +238,7 @@ class Trainer:
             found: dict[str, float] = {}
             if not warming and any(t.advantage is not None for t in turns):
                 found = self.learners[name].step(turns, self.algorithm.loss, settings.average, settings.regularised)
-                self._gate(name, found.get("gap", 0.0))
+                self._gate(name, found)
             if name in self.critics and self.state_critic is None:
                 found |= self.critics[name].step(turns)
             metrics |= {f"{name}/{key}": value for key, value in found.items()}
@@ -245,13 +246,15 @@ class Trainer:
             metrics |= self.state_critic.learn(credit.lines(episodes), self.plan.recipe.reward)
         return metrics
 
-    def _gate(self, name: str, gap: float) -> None:
+    def _gate(self, name: str, found: Mapping[str, float]) -> None:
         """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
 
         Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
         train = self.plan.recipe.train
-        if gap > train.gap_warn:
-            log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.gap_warn)", name, gap)
+        key, limit = ("gap_mean", train.gap_mean_warn) if self.learners[name].masters.rounded else ("gap", train.gap_warn)
+        gap = found.get(key, 0.0)
+        if gap > limit:
+            log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
 
     def _publish(self) -> None:
         for name in self.learners:

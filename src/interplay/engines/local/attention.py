@@ -111,6 +111,42 @@ class Packed:
         return out.transpose(0, 1).unsqueeze(0)
 
 
+@dataclass(frozen=True)
+class Varlen:
+    """One row of whole sequences laid end to end, for the learner on a GPU; `bounds` are where they begin, and the
+    end."""
+
+    bounds: Tensor
+    longest: int
+
+    def attend(
+        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        q, k, v = (x[0].transpose(0, 1) for x in (q_BHQD, k_BGQD, v_BGQD))
+        return varlen(q, k, v, self.bounds, self.longest, scale, window or 1 << 30).transpose(0, 1).unsqueeze(0)
+
+
+def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, bounds: Tensor, longest: int, scale: float, window: int) -> Tensor:
+    """Causal attention within each of the sequences: torch's flash kernel where there is one for this dtype."""
+    D = q_THD.shape[-1]
+    if q_THD.is_cuda and q_THD.dtype in (torch.bfloat16, torch.float16):
+        from torch.nn.attention.varlen import varlen_attn
+
+        if scale != D**-0.5:
+            q_THD = q_THD * (scale * D**0.5)
+        group = q_THD.shape[1] // k_TGD.shape[1]
+        if group > 1:  # torch 2.11 has no grouped heads here
+            k_TGD, v_TGD = (x.repeat_interleave(group, dim=1) for x in (k_TGD, v_TGD))
+        seen = (-1 if window >= longest else window - 1, 0)
+        return varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, window_size=seen)
+    out = []
+    ends = bounds.tolist()
+    for start, end in zip(ends, ends[1:], strict=False):
+        q, k, v = (x[start:end].transpose(0, 1).unsqueeze(0) for x in (q_THD, k_TGD, v_TGD))
+        out.append(Causal().attend(0, q, k, v, scale, window)[0].transpose(0, 1))
+    return torch.cat(out)
+
+
 _current = threading.local()
 
 

@@ -34,7 +34,7 @@ def bucket(rows: int) -> int:
 class CudaRunner(Cached):
     def __init__(self, model: PreTrainedModel, blocks: int, max_rows: int, max_context: int, chunk: int) -> None:
         super().__init__(model, blocks, kernels.PAGE)
-        self.fused = fused.Fused(model) if fused.suits(model) else None
+        self.fused = fused.of(model)
         self.chunk = chunk
         pages = min(-(-max_context // kernels.PAGE), blocks)
         self.rows = kernels.Rows(bucket(max_rows), pages, STOPS, chunk + 1, self.device)

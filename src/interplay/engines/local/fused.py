@@ -69,6 +69,16 @@ class Layer:
     window: int
 
 
+def of(model: PreTrainedModel) -> Fused | None:
+    """The model's blocks, made at the first call; engine and learner share them. None where the model, or its device,
+    is of another kind."""
+    if next(model.parameters()).device.type != "cuda" or not suits(model):
+        return None
+    if not isinstance(getattr(model, "_interplay_fused", None), Fused):
+        object.__setattr__(model, "_interplay_fused", Fused(model))
+    return model._interplay_fused
+
+
 class Fused:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model

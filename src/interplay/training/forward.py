@@ -1,0 +1,89 @@
+"""Turns to log-probs: the learner's forward pass, on a CPU and on a GPU.
+
+On a GPU sequences are packed without padding, and models of a known shape run through fused kernels (`packed.py`);
+elsewhere tries are padded rows and the model runs as transformers wrote it. Log-probs are fp32, after temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from interplay.engines.local.adapters import Mix, mixing
+from interplay.engines.local.attention import Causal, Layout, Masked, Varlen, using
+from interplay.errors import GuardError
+from interplay.training.batch import MicroBatch, lay, micro_batches
+from interplay.types import Turn
+
+
+def pieces(model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, actions: bool = True) -> list[MicroBatch]:
+    """The turns as micro-batches for this model's device."""
+    packed = model.device.type == "cuda"
+    trie = lay(turns, row_limit=max_tokens, actions=actions, branch=not packed)
+    return list(micro_batches(trie, turns, max_tokens, model.device, actions, packed))
+
+
+def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = None, recompute: bool = False) -> Tensor:
+    """The hidden states [M, C] at the columns that predict."""
+    flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
+    if batch.bounds is not None:
+        from interplay.engines.local import fused
+
+        blocks = fused.of(model)
+        if blocks is not None:
+            from interplay.training import packed
+
+            ids, positions = batch.ids_BL[0], batch.positions_BL[0]
+            out = packed.hidden_states(blocks, ids, positions, batch.bounds, batch.longest, mix, recompute)
+            return out.index_select(0, flat)
+    layout: Layout
+    if batch.bounds is not None:
+        layout = Varlen(batch.bounds, batch.longest)
+    else:
+        layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL, batch.positions_BL)
+    decoder: nn.Module = model.base_model
+    with using(layout), mixing(mix):
+        found = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False).last_hidden_state
+    return found.flatten(0, 1).index_select(0, flat)
+
+
+def predict(
+    model: PreTrainedModel, batch: MicroBatch, temperature: float, mix: Mix | None = None, recompute: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of the M predictions."""
+    hidden_MC = hidden_states(model, batch, mix, recompute)
+    head = model.get_output_embeddings()
+    if hidden_MC.is_cuda and head.bias is None:
+        from interplay.training.packed import LogProbs
+
+        logp_M, entropy_M = LogProbs.apply(hidden_MC, head.weight, batch.target_M, temperature)
+        return logp_M, entropy_M
+    logp_MV = torch.log_softmax(head(hidden_MC).float() / temperature, dim=-1)
+    entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
+    return logp_MV.gather(1, batch.target_M.unsqueeze(1)).squeeze(1), entropy_M
+
+
+@torch.no_grad()
+def logprobs(
+    model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, mix: Mix | None = None
+) -> list[list[float]]:
+    """log π(action | prompt) of each turn under `model`, at the temperature the turns were sampled with."""
+    out: list[list[float]] = [[] for _ in turns]
+    for batch in pieces(model, turns, max_tokens):
+        logp_M, _ = predict(model, batch, temperature_of(turns), mix)
+        flat = logp_M.index_select(0, batch.prediction_N).tolist()
+        at = 0
+        for i in batch.turns:
+            end = at + len(turns[i].action)
+            out[i], at = flat[at:end], end
+    return out
+
+
+def temperature_of(turns: Sequence[Turn]) -> float:
+    temperatures = {t.temperature for t in turns}
+    if len(temperatures) != 1:
+        raise GuardError(f"one policy's turns were sampled at temperatures {sorted(temperatures)}; expected one.")
+    return temperatures.pop()

@@ -1,0 +1,374 @@
+"""The learner's forward pass on a GPU: tokens packed without padding, fused kernels with a backward of their own.
+
+The same blocks of weights that the engine decodes with (`engines/local/fused.py`), the same rounding at the same
+places. Log-probs come from hidden states a few thousand rows at a time, and logits are made again in the backward pass:
+[tokens × vocabulary] never exists as a whole, nor in fp32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn.functional import embedding, linear, pad
+from torch.utils.checkpoint import checkpoint
+
+from interplay.engines.local import kernels
+from interplay.engines.local.adapters import Mix
+from interplay.engines.local.attention import varlen
+from interplay.engines.local.fused import Block, Fused, Layer
+
+LOGITS = 1 << 30  # how many may exist at a time
+# Shapes: T tokens, C hidden size, N outputs, H query heads, G key-value heads, D head size, V vocabulary, R ranks.
+
+
+# -- norm -----------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _norm_forward(x, residual, weight, out, total, scales, eps, C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.arange(0, BLOCK)
+    inside = c < C
+    value = tl.load(x + row * C + c, mask=inside, other=0.0)
+    if ADD:
+        value = value + tl.load(residual + row * C + c, mask=inside, other=0.0)
+        tl.store(total + row * C + c, value, mask=inside)
+    wide = value.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(wide * wide, 0) / C + eps)
+    tl.store(scales + row, scale)
+    w = tl.load(weight + c, mask=inside, other=0.0)
+    tl.store(out + row * C + c, (wide * scale).to(value.dtype) * w, mask=inside)
+
+
+@triton.jit
+def _norm_backward(
+    grad, grad_total, total, scales, weight, out, partial, T, PROGRAMS,
+    C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0)
+    c = tl.arange(0, BLOCK)
+    inside = c < C
+    w = tl.load(weight + c, mask=inside, other=0.0).to(tl.float32)
+    sums = tl.zeros([BLOCK], tl.float32)
+    for row in range(first, T, PROGRAMS):
+        at = row.to(tl.int64) * C + c
+        g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
+        s = tl.load(total + at, mask=inside, other=0.0).to(tl.float32)
+        r = tl.load(scales + row)
+        unit = s * r
+        sums += g * unit
+        g = g * w
+        d = r * (g - unit * (tl.sum(g * unit, 0) / C))
+        if ADD:
+            d += tl.load(grad_total + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out + at, d.to(out.dtype.element_ty), mask=inside)
+    tl.store(partial + first * C + c, sums, mask=inside)
+
+
+class AddNorm(torch.autograd.Function):
+    """RMSNorm of x + residual; returns it and the sum. Without a residual the sum is x itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        x = x.contiguous()
+        T, C = x.shape
+        out = torch.empty_like(x)
+        total = x if residual is None else torch.empty_like(x)
+        scales = torch.empty(T, dtype=torch.float32, device=x.device)
+        block = 1 << (C - 1).bit_length()
+        _norm_forward[(T,)](
+            x, x if residual is None else residual, weight, out, total, scales, eps,
+            C=C, BLOCK=block, ADD=residual is not None, num_warps=4 if block <= 2048 else 8,
+        )  # fmt: skip
+        ctx.save_for_backward(total, scales, weight)
+        ctx.added = residual is not None
+        return out, total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
+        total, scales, weight = ctx.saved_tensors
+        T, C = total.shape
+        out = torch.empty_like(total)
+        programs = min(T, 528)
+        partial = torch.empty((programs, C), dtype=torch.float32, device=total.device)
+        block = 1 << (C - 1).bit_length()
+        _norm_backward[(programs,)](
+            grad.contiguous(), grad_total.contiguous(), total, scales, weight, out, partial, T, programs,
+            C=C, BLOCK=block, ADD=True, num_warps=4 if block <= 2048 else 8,
+        )  # fmt: skip
+        to_weight = partial.sum(0).to(weight.dtype) if ctx.needs_input_grad[2] else None
+        return out, out if ctx.added else None, to_weight, None
+
+
+# -- rotary positions -----------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _turn_back(
+    dq, dk, dv, cos, sin, positions, out, H: tl.constexpr, G: tl.constexpr, HALF: tl.constexpr, HEADS: tl.constexpr
+):
+    token = tl.program_id(0).to(tl.int64)
+    position = tl.load(positions + token)
+    h = tl.arange(0, HEADS)[:, None]
+    d = tl.arange(0, HALF)[None, :]
+    D: tl.constexpr = 2 * HALF
+    query, key = dq + (token * H + h) * D + d, dk + (token * G + h - H) * D + d
+    value = dv + (token * G + h - H - G) * D + d
+    is_query, is_key, is_value = h < H, (h >= H) & (h < H + G), (h >= H + G) & (h < H + 2 * G)
+    low = (
+        tl.load(query, mask=is_query & (d < HALF), other=0.0).to(tl.float32)
+        + tl.load(key, mask=is_key & (d < HALF), other=0.0).to(tl.float32)
+    )
+    high = (
+        tl.load(query + HALF, mask=is_query & (d < HALF), other=0.0).to(tl.float32)
+        + tl.load(key + HALF, mask=is_key & (d < HALF), other=0.0).to(tl.float32)
+    )
+    c = tl.load(cos + position * HALF + d).to(tl.float32)
+    s = tl.load(sin + position * HALF + d).to(tl.float32)
+    a = low * c + high * s + tl.load(value, mask=is_value & (d < HALF), other=0.0).to(tl.float32)
+    b = high * c - low * s + tl.load(value + HALF, mask=is_value & (d < HALF), other=0.0).to(tl.float32)
+    at = out + (token * (H + 2 * G) + h) * D + d
+    inside = (h < H + 2 * G) & (d < HALF)
+    tl.store(at, a.to(out.dtype.element_ty), mask=inside)
+    tl.store(at + HALF, b.to(out.dtype.element_ty), mask=inside)
+
+
+class Rotate(torch.autograd.Function):
+    """Rows of q, k and v side by side to queries [T, H, D], keys and values [T, G, D], turned by their positions."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, heads: int, groups: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        T, D = qkv.shape[0], 2 * cos.shape[1]
+        k = torch.empty((T, groups, D), dtype=qkv.dtype, device=qkv.device)
+        v = torch.empty_like(k)
+        q = kernels.rope_store(qkv, cos, sin, positions, torch.arange(T, device=qkv.device), k, v, heads)
+        ctx.save_for_backward(cos, sin, positions)
+        return q, k, v
+
+    @staticmethod
+    def backward(ctx: Any, dq: Tensor, dk: Tensor, dv: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        cos, sin, positions = ctx.saved_tensors
+        T, H, D = dq.shape
+        G = dk.shape[1]
+        out = torch.empty((T, (H + 2 * G) * D), dtype=dq.dtype, device=dq.device)
+        _turn_back[(T,)](
+            dq.contiguous(), dk.contiguous(), dv.contiguous(), cos, sin, positions, out,
+            H=H, G=G, HALF=D // 2, HEADS=1 << (H + 2 * G - 1).bit_length(), num_warps=4,
+        )  # fmt: skip
+        return out, None, None, None, None, None
+
+
+# -- gated MLP ------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _silu_mul_backward(grad, x, out, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < I
+    g = tl.load(grad + row * I + i, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(x + row * 2 * I + i, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x + row * 2 * I + I + i, mask=inside, other=0.0).to(tl.float32)
+    s = tl.sigmoid(gate)
+    kind = out.dtype.element_ty
+    tl.store(out + row * 2 * I + i, (g * up * s * (1 + gate * (1 - s))).to(kind), mask=inside)
+    tl.store(out + row * 2 * I + I + i, (g * gate * s).to(kind), mask=inside)
+
+
+class SiluMul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor, size: int) -> Tensor:
+        gate_up = gate_up.contiguous()
+        ctx.save_for_backward(gate_up)
+        ctx.size = size
+        return kernels.silu_mul(gate_up, size)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (gate_up,) = ctx.saved_tensors
+        out = torch.empty_like(gate_up)
+        _silu_mul_backward[(gate_up.shape[0], triton.cdiv(ctx.size, 1024))](
+            grad.contiguous(), gate_up, out, I=ctx.size, BLOCK=1024, num_warps=4
+        )
+        return out, None
+
+
+# -- matrix products ------------------------------------------------------------------------------------------------
+
+
+class Together(torch.autograd.Function):
+    """One product for layers whose matrices lie side by side; every layer's own parameters get their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, count: int, *parameters: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.sizes = [p.shape[0] for p in parameters[:count]]
+        return linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        grad = grad.contiguous()
+        to_x = grad @ weight if ctx.needs_input_grad[0] else None
+        wanted = ctx.needs_input_grad[4:]
+        out: list[Tensor | None] = [None] * len(wanted)
+        count = len(ctx.sizes)
+        if any(wanted[:count]):
+            out[:count] = (grad.t() @ x).split(ctx.sizes)
+        if any(wanted[count:]):
+            out[count:] = grad.sum(0).split(ctx.sizes)
+        return (to_x, None, None, None, *out)
+
+
+def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
+    bias = None if block.bias is None else block.bias[: block.rows]
+    biases = [] if bias is None else [m.bias for m in block.layers]
+    y = Together.apply(x_TC, block.weight, bias, len(block.layers), *(m.weight for m in block.layers), *biases)
+    pairs = [] if mix is None else [mix.source.pair(m) for m in block.layers]
+    if mix is None or not any(p is not None for p in pairs):
+        return y
+    keep_TR = mix.keep.to(x_TC.dtype).reshape(-1, mix.keep.shape[-1])
+    downs, ups = [], []
+    for pair, start, module in zip(pairs, block.starts, block.layers, strict=True):
+        if pair is not None:
+            downs.append(pair[0])
+            ups.append(pad(pair[1], (start, block.rows - start - module.weight.shape[0])))
+    low = linear(x_TC, torch.cat(downs)) * keep_TR.repeat(1, len(downs))
+    return torch.addmm(y, low, torch.cat(ups))
+
+
+# -- the decoder ----------------------------------------------------------------------------------------------------
+
+
+def hidden_states(
+    fused: Fused, ids_T: Tensor, positions_T: Tensor, bounds: Tensor, longest: int, mix: Mix | None, save: bool
+) -> Tensor:
+    """The normed hidden states [T, C] of packed sequences; `bounds` are where they begin, and the end. With `save`,
+    layers keep only their input and are computed again in the backward pass."""
+
+    def layer_forward(layer: Layer, x: Tensor | None, residual: Tensor) -> tuple[Tensor, Tensor]:
+        first = residual if x is None else x
+        normed, residual = AddNorm.apply(first, None if x is None else residual, layer.norm, fused.eps)
+        qkv = _apply(layer.qkv, normed, mix)
+        groups = (layer.qkv.rows // fused.size - fused.heads) // 2
+        if layer.q_norm is not None and layer.k_norm is not None:
+            qkv = _head_norms(qkv, layer, fused, groups)
+        q, k, v = Rotate.apply(qkv, fused.cos, fused.sin, positions_T, fused.heads, groups)
+        mixed = varlen(q, k, v, bounds, longest, fused.scale, layer.window)
+        x = _apply(layer.out, mixed.reshape(mixed.shape[0], -1), mix)
+        normed, residual = AddNorm.apply(x, residual, layer.mlp_norm, fused.eps)
+        inner = SiluMul.apply(_apply(layer.gate_up, normed, mix), fused.inner)
+        return _apply(layer.down, inner, mix), residual
+
+    residual = embedding(ids_T, fused.model.get_input_embeddings().weight)
+    x: Tensor | None = None
+    for layer in fused.layers:
+        if save and torch.is_grad_enabled():
+            x, residual = checkpoint(layer_forward, layer, x, residual, use_reentrant=False)
+        else:
+            x, residual = layer_forward(layer, x, residual)
+    normed, _ = AddNorm.apply(x, residual, fused.model.base_model.norm.weight, fused.eps)
+    return normed
+
+
+def _head_norms(qkv: Tensor, layer: Layer, fused: Fused, groups: int) -> Tensor:
+    """Qwen3 norms every query and key head before turning it."""
+    heads = qkv.unflatten(1, (-1, fused.size))
+    q, k, v = heads.split([fused.heads, groups, groups], dim=1)
+
+    def norm(x: Tensor, weight: Tensor) -> Tensor:
+        wide = x.float()
+        return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + fused.eps)).to(x.dtype)
+
+    assert layer.q_norm is not None and layer.k_norm is not None
+    return torch.cat([norm(q, layer.q_norm), norm(k, layer.k_norm), v], dim=1).flatten(1)
+
+
+# -- log-probs ------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _logit_stats(logits, targets, heat, V, lse, logp, entropy, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    peak = tl.full([BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    mean = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, V, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(logits + row * V + i, mask=i < V, other=float("-inf")).to(tl.float32) / heat
+        above = tl.maximum(peak, x)
+        anchor = tl.where(above > float("-inf"), above, 0.0)
+        shrink = tl.exp(peak - anchor)
+        mass = tl.exp(x - anchor)
+        total = total * shrink + mass
+        mean = mean * shrink + tl.where(mass > 0, x * mass, 0.0)
+        peak = above
+    top = tl.max(peak, 0)
+    weight = tl.exp(peak - top)
+    sums = tl.sum(total * weight, 0)
+    log_sum = top + tl.log(sums)
+    x = tl.load(logits + row * V + tl.load(targets + row)).to(tl.float32) / heat
+    tl.store(lse + row, log_sum)
+    tl.store(logp + row, x - log_sum)
+    tl.store(entropy + row, log_sum - tl.sum(mean * weight, 0) / sums)
+
+
+@triton.jit
+def _logit_grad(logits, targets, heat, V, lse, entropy, grad_logp, grad_entropy, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(logits + row * V + i, mask=i < V, other=float("-inf")).to(tl.float32) / heat
+    log_sum = tl.load(lse + row)
+    p = tl.exp(x - log_sum)
+    g = tl.load(grad_logp + row)
+    d = g * (tl.where(i == tl.load(targets + row), 1.0, 0.0) - p)
+    d -= tl.load(grad_entropy + row) * tl.where(p > 0, p * (x - log_sum + tl.load(entropy + row)), 0.0)
+    tl.store(logits + row * V + i, (d / heat).to(logits.dtype.element_ty), mask=i < V)
+
+
+class LogProbs(torch.autograd.Function):
+    """Log-probs of the targets and entropies, from hidden states and the output layer's matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, heat: float) -> tuple[Tensor, Tensor]:
+        M, V = hidden.shape[0], weight.shape[0]
+        lse, logp, entropy = (torch.empty(M, dtype=torch.float32, device=hidden.device) for _ in range(3))
+        rows = max(1, LOGITS // V)
+        for a in range(0, M, rows):
+            part = slice(a, a + rows)
+            logits = linear(hidden[part], weight)
+            _logit_stats[(logits.shape[0],)](
+                logits, targets[part], heat, V, lse[part], logp[part], entropy[part], BLOCK=2048, num_warps=8
+            )
+        ctx.save_for_backward(hidden, weight, targets, lse, entropy)
+        ctx.heat, ctx.rows = heat, rows
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx: Any, grad_logp: Tensor, grad_entropy: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        hidden, weight, targets, lse, entropy = ctx.saved_tensors
+        M, V = hidden.shape[0], weight.shape[0]
+        to_hidden = torch.empty_like(hidden)
+        to_weight: Tensor | None = None
+        grad_logp, grad_entropy = grad_logp.float().contiguous(), grad_entropy.float().contiguous()
+        for a in range(0, M, ctx.rows):
+            part = slice(a, a + ctx.rows)
+            logits = linear(hidden[part], weight)
+            _logit_grad[(logits.shape[0], triton.cdiv(V, 4096))](
+                logits, targets[part], ctx.heat, V, lse[part], entropy[part], grad_logp[part], grad_entropy[part],
+                BLOCK=4096, num_warps=8,
+            )  # fmt: skip
+            to_hidden[part] = logits @ weight
+            if ctx.needs_input_grad[1]:
+                share = logits.t() @ hidden[part]
+                if M <= ctx.rows:
+                    to_weight = share
+                else:
+                    to_weight = share.float() if to_weight is None else to_weight.add_(share)
+        return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None
