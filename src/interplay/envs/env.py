@@ -83,6 +83,14 @@ _REGISTRY: dict[str, type[Env]] = {}
 _MODULES = {
     "tictactoe": "interplay.envs.games.tictactoe",
     "matrix": "interplay.envs.games.matrix",
+    "plan_path": "interplay.envs.games.plan_path",
+    "sokoban": "interplay.envs.games.sokoban",
+    "sudoku": "interplay.envs.games.sudoku",
+    "blocksworld": "interplay.envs.games.blocksworld",
+    "eight_queens": "interplay.envs.games.eight_queens",
+    "hider_guesser": "interplay.envs.games.hider_guesser",
+    "proposer_solver": "interplay.envs.games.proposer_solver",
+    "social_deduction": "interplay.envs.games.social_deduction",
 }
 
 
