@@ -172,3 +172,6 @@ class MinimaxBot(Bot):
 
     def _refuse(self, why: str) -> NoReturn:
         raise ConfigError(f"bot 'minimax' cannot play '{self.env_name}', which {why}; bot 'random' plays anything.")
+
+
+from interplay.agents import solvers as _solvers  # noqa: E402, F401  (registers `solver`, which needs what is above)

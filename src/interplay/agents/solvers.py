@@ -11,7 +11,8 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
+from typing import Literal
 
 from interplay.agents.bots import Bot, register_bot
 from interplay.envs.env import Env
@@ -66,25 +67,26 @@ def solution(env: Puzzle) -> list[str]:
 # -- Sokoban ----------------------------------------------------------------------------------------------------------
 
 
-def sokoban(room: Room, boxes: int, player: int) -> tuple[str, ...] | None:
-    """The moves of a solution with the fewest pushes and, among those, the fewest moves; None if there is none.
+Fewest = Literal["pushes", "moves"]
 
-    A plan is remembered for every position on its way, so that following it costs one search.
+
+def sokoban(room: Room, boxes: int, player: int, fewest: Fewest = "pushes") -> tuple[str, ...] | None:
+    """The moves of a solution with the fewest pushes (or moves) and, among those, the fewest moves (or pushes).
+
+    None if there is none. A plan is remembered for every position on its way: following it costs one search.
     """
-    level = (room.width, room.height, room.floor, room.goals)
+    level = (fewest, room.width, room.floor, room.goals)
     if (plan := _PLANS.get((level, boxes, player))) is None:
-        plan = _search(room, boxes, player)
+        plan = _search(room, boxes, player, fewest)
         if len(_PLANS) > 100_000:
             _PLANS.clear()
-        if not plan:
-            _PLANS[level, boxes, player] = plan
-        else:
-            for n, (now, at) in enumerate(_positions(room, boxes, player, plan)):
-                _PLANS[level, now, at] = plan[n:]
+        _PLANS[level, boxes, player] = plan
+        for n, (now, at) in enumerate(_positions(room, boxes, player, plan)):
+            _PLANS[level, now, at] = plan[n:]
     return plan or None
 
 
-_PLANS: dict[tuple[tuple[int, int, int, int], int, int], tuple[str, ...]] = {}
+_PLANS: dict[tuple[tuple[str, int, int, int], int, int], tuple[str, ...]] = {}
 
 
 def _positions(room: Room, boxes: int, player: int, moves: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -97,10 +99,11 @@ def _positions(room: Room, boxes: int, player: int, moves: tuple[str, ...]) -> l
     return found
 
 
-def _search(room: Room, boxes: int, player: int) -> tuple[str, ...]:
-    """A* over (boxes, player after a push), ordered by pushes and then moves; () if the goal cannot be reached.
+def _search(room: Room, boxes: int, player: int, fewest: Fewest) -> tuple[str, ...]:
+    """A* over (boxes, player after a push), ordered by pushes and then moves or the reverse; () if all is lost.
 
-    The estimate is the matching of boxes to goals over an empty floor, at infinity for a box that can reach no goal.
+    The estimate, a lower bound of both, is the matching of boxes to goals over an empty floor, out of reach for a box
+    that can be brought to none.
     """
     width, floor, goals = room.width, room.floor, room.goals
     if boxes == goals:
@@ -110,10 +113,10 @@ def _search(room: Room, boxes: int, player: int) -> tuple[str, ...]:
     first = (boxes, player)
     cost: dict[tuple[int, int], tuple[int, int]] = {first: (0, 0)}
     came: dict[tuple[int, int], tuple[tuple[int, int], int, int]] = {}  # before, the pusher's cell, the offset
-    queue = [(estimate(boxes), 0, 0, first)]
+    queue = [(estimate(boxes), 0, 0, first)]  # the first count with the estimate ahead, the second, the first alone
     while queue:
-        _, moves, pushes, node = heapq.heappop(queue)
-        if cost[node] < (pushes, moves):
+        _, second, leading, node = heapq.heappop(queue)
+        if cost[node] < (leading, second):
             continue
         boxes, player = node
         if boxes == goals:
@@ -132,7 +135,8 @@ def _search(room: Room, boxes: int, player: int) -> tuple[str, ...]:
                 pushed = boxes ^ 1 << box ^ 1 << (box + offset)
                 if _frozen(pushed, box + offset, floor, goals, width):
                     continue
-                new, spent = (pushed, box), (pushes + 1, moves + walked[cell] + 1)
+                new, steps = (pushed, box), walked[cell] + 1
+                spent = (leading + 1, second + steps) if fewest == "pushes" else (leading + steps, second + 1)
                 if spent < cost.get(new, (10**9, 0)) and (ahead := estimate(pushed)) < 10**6:
                     cost[new], came[new] = spent, (node, cell, offset)
                     heapq.heappush(queue, (spent[0] + ahead, spent[1], spent[0], new))
@@ -143,7 +147,7 @@ def _estimator(room: Room) -> Callable[[int], int]:
     tables = [{cell: pulls.get(cell, 10**6) for cell in bits(room.floor)} for pulls in room.pulls]
     count = len(tables)
 
-    @lru_cache(maxsize=None)
+    @cache
     def estimate(boxes: int) -> int:
         rows = [[table[cell] for table in tables] for cell in bits(boxes)]
         if count <= 4:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -42,7 +42,7 @@ class PuzzleOptions(Section):
     )
     moves: int = Field(1, ge=1, le=200, description="moves the actor may give in one reply")
     turns: int = Field(0, ge=0, le=1000, description="turns before the end; 0: twice what a good solution needs, and 2")
-    brief: bool = Field(False, description="show the position alone, without the rules: for models trained from nothing")
+    brief: bool = Field(False, description="show the position alone: for models trained from nothing")
 
 
 class FileOptions(Section):
@@ -69,6 +69,12 @@ def split_of(key: str) -> str:
 def split_of_task(seed: int) -> str:
     """The split a task's seed was made for (see `Env.make_task`)."""
     return SPLITS[seed % 4 % len(SPLITS)]
+
+
+def heard(text: str, limit: int = HEARD) -> str:
+    """The words of one role as they enter another's prompt: on one line, not too long, without chat markers."""
+    words = " ".join(text[: 4 * limit].split()).replace("<|", "< |")
+    return "".join(c for c in words if c.isprintable())[:limit]
 
 
 class Puzzle(Env):
@@ -203,9 +209,7 @@ class Puzzle(Env):
                 return rewards if moves else rewards + Rewards.agent("format", {"planner": PENALTY})
             self.said = ", ".join(moves)
             return Rewards()
-        # Words of one model in another's prompt: no line of their own, and no chat markers.
-        words = " ".join(text[: 4 * HEARD].split()).replace("<|", "< |")
-        self.said = "".join(c for c in words if c.isprintable())[:HEARD]
+        self.said = heard(text)
         return Rewards()
 
     def _readable(self, text: str) -> list[str] | None:
@@ -241,12 +245,7 @@ def _level(cls: type[Puzzle], seed: int, options: str) -> Level:
     )
 
 
-T = TypeVar("T")
-
-
-def from_file(
-    rng: random.Random, data: Mapping[str, Any], reader: Callable[[str], Sequence[str]], mine: Mine
-) -> str:
+def from_file(rng: random.Random, data: Mapping[str, Any], reader: Callable[[str], Sequence[str]], mine: Mine) -> str:
     """One level's text out of `data["file"]`, of this split's share unless `holdout` is off."""
     path = Path(data["file"])
     try:

@@ -1,17 +1,17 @@
 """Blocksworld: move blocks one at a time until they stand as asked, a planner advising an actor.
 
-Rules         blocks stand in stacks on a table that has room for all. A move takes a block with nothing on it and puts it
-              on another such block or on the table. It ends when every block stands as in the goal, or at the turn
-              limit (by default twice the shortest plan, and two).
+Rules         blocks stand in stacks on a table that has room for all. A move takes a block with nothing on it and
+              puts it on another such block or on the table. It ends when every block stands as in the goal, or at the
+              turn limit (by default twice the shortest plan, and two).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
 Observation   the stacks as they are now and as they should be, each from bottom to top. The actor also sees what the
               planner said in this turn. Every prompt is fresh and complete in itself.
-Actions       actor: `A on B` or `A on table`, up to `moves` of them, separated by commas. Moving a covered block, onto a
-              covered block, onto itself or to where it already is, is illegal: that and the rest of the reply are not
-              played, and the turn is spent. Planner: free text, cut at 400 characters, or with `speech = "action"` a
-              reply that the actor could give.
-Rewards       `solved` (team, at the end): 1 if all stand as asked, else 0. `progress` (team, each turn): the change in
-              blocks that stand right down to the table, as a share of those that did not at first. `illegal`
+Actions       actor: `A on B` or `A on table`, up to `moves` of them, separated by commas. Moving a covered block,
+              onto a covered block, onto itself or to where it already is, is illegal: that and the rest of the reply
+              are not played, and the turn is spent. Planner: free text, cut at 400 characters, or with `speech =
+              "action"` a reply that the actor could give.
+Rewards       `solved` (team, at the end): 1 if all stand as asked, else 0. `progress` (team, each turn): the change
+              in blocks that stand right down to the table, as a share of those that did not at first. `illegal`
               (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
 Difficulty    blocks, length (of the shortest plan; `min_length` and `max_length` bound it).
 Version       1
@@ -140,7 +140,9 @@ class Blocks(Level):
 @register("blocksworld")
 class Blocksworld(Puzzle):
     Options = Options
-    rules = "Blocks stand in stacks, written from bottom to top. Move one free block at a time until they stand as asked."
+    rules = (
+        "Blocks stand in stacks, written from bottom to top. Move one free block at a time until they stand as asked."
+    )
     form = "A move is A on B, or A on table."
     level: Blocks
 

@@ -1,18 +1,19 @@
 """Eight Queens (or n): complete a board on which no two queens attack each other, a planner advising an actor.
 
-Rules         some queens stand already and stay; the actor adds one to each other row. Queens attack along rows, columns
-              and diagonals. It ends when n queens stand, or at the turn limit (by default two turns for every missing
-              queen, and two). Every board can be completed as it is drawn; a bad move can spoil it until taken back.
+Rules         some queens stand already and stay; the actor adds one to each other row. Queens attack along rows,
+              columns and diagonals. It ends when n queens stand, or at the turn limit (by default two turns for every
+              missing queen, and two). Every board can be completed as it is drawn; a bad move can spoil it until
+              taken back.
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
-Observation   the board as it is now: Q a queen that was given, q one that was added, . an empty square. The actor also
-              sees what the planner said in this turn. Every prompt is fresh and complete in itself.
-Actions       actor: `row column` adds a queen, `-row column` takes an added one back, up to `moves` of them, separated
-              by commas. Adding where a queen attacks, or taking back what is not there or was given, is illegal: that
-              and the rest of the reply are not played, and the turn is spent. Planner: free text, cut at 400
-              characters, or with `speech = "action"` a reply that the actor could give.
-Rewards       `solved` (team, at the end): 1 if n queens stand, else 0. `progress` (team, each turn): the change in added
-              queens, as a share of those missing at first, counting a board that cannot be completed any more as none.
-              `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
+Observation   the board as it is now: Q a queen that was given, q one that was added, . an empty square. The actor
+              also sees what the planner said in this turn. Every prompt is fresh and complete in itself.
+Actions       actor: `row column` adds a queen, `-row column` takes an added one back, up to `moves` of them,
+              separated by commas. Adding where a queen attacks, or taking back what is not there or was given, is
+              illegal: that and the rest of the reply are not played, and the turn is spent. Planner: free text, cut
+              at 400 characters, or with `speech = "action"` a reply that the actor could give.
+Rewards       `solved` (team, at the end): 1 if n queens stand, else 0. `progress` (team, each turn): the change in
+              added queens, as a share of those missing at first, counting a board that cannot be completed any more
+              as none. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
 Difficulty    size, missing (size less `given`).
 Version       1
 """

@@ -1,16 +1,16 @@
 """Plan-Path: find the way through a grid of walls, a planner advising an actor (as in AT-GRPO).
 
-Rules         a square grid with walls, a start and a goal; each move goes one cell up, down, left or right. It ends at
-              the goal, or at the turn limit (by default twice the shortest way, and two).
+Rules         a square grid with walls, a start and a goal; each move goes one cell up, down, left or right. It ends
+              at the goal, or at the turn limit (by default twice the shortest way, and two).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
 Observation   the grid with the current position: @ you, G the goal, # walls, . free. The actor also sees what the
               planner said in this turn. Every prompt is fresh and complete in itself.
-Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move into a wall or off the grid is illegal:
-              it and the rest of the reply are not played, and the turn is spent. Planner: free text, cut at 400
-              characters, or with `speech = "action"` a reply that the actor could give.
+Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move into a wall or off the grid is
+              illegal: it and the rest of the reply are not played, and the turn is spent. Planner: free text, cut at
+              400 characters, or with `speech = "action"` a reply that the actor could give.
 Rewards       `solved` (team, at the end): 1 at the goal, else 0. `progress` (team, each turn): how much nearer the
-              goal is by the shortest way, as a share of the way from the start. `illegal` (process): −0.1.
-              `format` (agent): −0.1 more for a reply that cannot be read.
+              goal is by the shortest way, as a share of the way from the start. `illegal` (process): −0.1. `format`
+              (agent): −0.1 more for a reply that cannot be read.
 Difficulty    size, walls, length (of the shortest way; `min_length` and `max_length` bound it).
 Version       1
 """
@@ -144,7 +144,7 @@ class PlanPath(Puzzle):
         level, cell = self.level, self.cell
         moves: list[str] = []
         while cell != level.goal:
-            move = min(level.table[cell], key=lambda m: level.distance[level.table[cell][m]])  # noqa: B023
+            move = min(level.table[cell], key=lambda m, at=cell: level.distance[level.table[at][m]])
             cell = level.table[cell][move]
             moves.append(move)
         return moves

@@ -1,11 +1,11 @@
 """Sokoban: push every box onto a goal, drawn from a seed or read from a file, a planner advising an actor.
 
-Rules         a move goes one cell up, down, left or right; walking into a box pushes it if the cell behind is free. Boxes
-              are never pulled, and only one is pushed at a time. It ends when all boxes are on goals, or at the turn
-              limit (by default twice the moves of a known solution, and two).
+Rules         a move goes one cell up, down, left or right; walking into a box pushes it if the cell behind is free.
+              Boxes are never pulled, and only one is pushed at a time. It ends when all boxes are on goals, or at the
+              turn limit (by default twice the moves of a known solution, and two).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
-Observation   the room as it is now: @ you, $ box, . goal, * box on a goal, + you on a goal, # wall, - floor. The actor
-              also sees what the planner said in this turn. Every prompt is fresh and complete in itself.
+Observation   the room as it is now: @ you, $ box, . goal, * box on a goal, + you on a goal, # wall, - floor. The
+              actor also sees what the planner said in this turn. Every prompt is fresh and complete in itself.
 Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move that is blocked is illegal: it and the
               rest of the reply are not played, and the turn is spent. Planner: free text, cut at 400 characters, or
               with `speech = "action"` a reply that the actor could give.
@@ -15,8 +15,8 @@ Rewards       `solved` (team, at the end): 1 with every box on a goal, else 0. `
               (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
 Difficulty    size, boxes, walls, pushes (bounded by `min_pushes` and `max_pushes`): of the solution that the room was
               drawn with, the fewest there are unless a step of the search had more than 200 positions.
-Files         `file` is in the .xsb format (also Boxoban's): the symbols above, space or _ for floor, other lines between
-              the levels. It sets size, boxes and walls; the turn limit then follows an estimate.
+Files         `file` is in the .xsb format (also Boxoban's): the symbols above, space or _ for floor, other lines
+              between the levels. It sets size, boxes and walls; the turn limit then follows an estimate.
 Version       1
 """
 
@@ -169,7 +169,7 @@ def read_xsb(text: str) -> list[str]:
 def parse_xsb(text: str) -> Room:
     """A level from its rows. What the player could never reach counts as wall."""
     rows = text.replace("_", "-").replace(" ", "-").splitlines()
-    width, height = max(map(len, rows)) + 2, len(rows) + 2
+    width = max(map(len, rows)) + 2
     cells = {(r + 1) * width + c + 1: mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
     at = {mark: {cell for cell, found in cells.items() if found == mark} for mark in "@+$*.#"}
     players, boxes, goals = at["@"] | at["+"], at["$"] | at["*"], at["."] | at["*"] | at["+"]
@@ -190,9 +190,7 @@ def parse_xsb(text: str) -> Room:
     def move(cell: int) -> int:
         return (cell // width - top) * wide + cell % width - left
 
-    floor, goal_bits, box_bits = (
-        sum(1 << move(c) for c in group) for group in (list(bits(floor)), goals, boxes)
-    )
+    floor, goal_bits, box_bits = (sum(1 << move(c) for c in group) for group in (list(bits(floor)), goals, boxes))
     room = make_room(text, wide, high, floor, goal_bits, box_bits, move(player), 0, 0)
     guess = max(30, 5 * room.far(room.boxes) + 2 * (wide + high))  # no solution is known
     return make_room(text, wide, high, floor, goal_bits, box_bits, move(player), guess, 0)

@@ -11,11 +11,11 @@ Actions       actor: `row column number`, up to `moves` of them, separated by co
               accepted, and can be replaced. Planner: free text, cut at 400 characters, or with `speech = "action"` a
               reply that the actor could give.
 Rewards       `solved` (team, at the end): 1 if the grid is right, else 0. `progress` (team, each turn): the change in
-              right cells, as a share of the blanks. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply
-              that cannot be read.
+              right cells, as a share of the blanks. `illegal` (process): −0.1. `format` (agent): −0.1 more for a
+              reply that cannot be read.
 Difficulty    size, blanks.
-Files         `file` has one puzzle per line, 16 or 81 characters, . or 0 for a blank; what follows a space is ignored.
-              It sets the size and blanks. A puzzle without exactly one solution is refused.
+Files         `file` has one puzzle per line, 16 or 81 characters, . or 0 for a blank; what follows a space is
+              ignored. It sets the size and blanks. A puzzle without exactly one solution is refused.
 Version       1
 """
 
@@ -57,11 +57,7 @@ def peers(size: int) -> tuple[tuple[int, ...], ...]:
     box = 2 if size == 4 else 3
     place = [(i // size, i % size, i // size // box, i % size // box) for i in range(size * size)]
     return tuple(
-        tuple(
-            j
-            for j, (r2, c2, a2, b2) in enumerate(place)
-            if j != i and (r == r2 or c == c2 or (a, b) == (a2, b2))
-        )
+        tuple(j for j, (r2, c2, a2, b2) in enumerate(place) if j != i and (r == r2 or c == c2 or (a, b) == (a2, b2)))
         for i, (r, c, a, b) in enumerate(place)
     )
 
