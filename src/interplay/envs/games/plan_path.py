@@ -144,7 +144,7 @@ class PlanPath(Puzzle):
         level, cell = self.level, self.cell
         moves: list[str] = []
         while cell != level.goal:
-            move = min(level.table[cell], key=lambda m, at=cell: level.distance[level.table[at][m]])
+            move = next(m for m, to in level.table[cell].items() if level.distance[to] < level.distance[cell])
             cell = level.table[cell][move]
             moves.append(move)
         return moves
