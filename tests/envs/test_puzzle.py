@@ -1,4 +1,4 @@
-"""The puzzles: solvable, graded, disjoint between the splits; progress telescopes; planner and actor share one reward."""
+"""The puzzles: solvable, graded, disjoint between the splits; progress telescopes; one reward for both roles."""
 
 from __future__ import annotations
 

@@ -102,7 +102,6 @@ def test_files_are_read_and_set_size_and_blanks() -> None:
     assert seen == {4, 9}
 
 
-
 def test_a_file_puzzle_without_one_solution_is_refused(tmp_path: Path) -> None:
     """Progress could not be marked, so it is not played."""
     (tmp_path / "many.txt").write_text("." * 16)
