@@ -115,7 +115,7 @@ class CurriculumSection(Section):
     hard: dict[str, int | float] = Field({}, description="self_paced, replay: the same options at difficulty 1")
     start: float = Field(0.0, ge=0, le=1, description="self_paced: the first difficulty")
     target: float = Field(0.5, gt=0, lt=1, description="self_paced: the share of success to hold")
-    rate: float = Field(0.05, gt=0, le=1, description="self_paced: how far one step moves the difficulty")
+    rate: float = Field(0.1, gt=0, le=1, description="self_paced: how far one step moves the difficulty")
     score: Literal["learnability", "regret"] = Field("learnability", description="replay: p(1-p), or value loss")
     replay: float = Field(0.5, ge=0, le=1, description="replay: share of the tasks that were played before")
     staleness: float = Field(0.1, ge=0, le=1, description="replay: weight of levels long not played")

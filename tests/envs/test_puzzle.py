@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from interplay.agents.bots import make_bot
+from interplay.agents.solvers import solution
 from interplay.envs import SPLITS, make, sample_task
 from interplay.envs.check import RULES, check
 from interplay.envs.puzzle import HEARD, PENALTY, Puzzle, read_directions, split_of
@@ -129,6 +130,31 @@ def test_several_moves_in_one_reply(name: str) -> None:
     rewards = two.step({"actor": ", ".join([move] * 3)})
     assert values(rewards, "illegal") == values(rewards, "format") == [PENALTY]
     assert two.state().splitlines()[:-1] == state, "too many moves: none is played"
+
+
+def test_a_reply_is_played_up_to_its_first_illegal_move() -> None:
+    """The moves before it count, it and those after it do not."""
+    env = puzzle("plan_path", team="single", moves=9, walls=0.45)
+    good = solution(env)[0]
+    after = env.fork()
+    after.play(good)
+    blocked = next(m for m in "UDLR" if m not in after.legal_moves())
+    rewards = env.step({"actor": f"{good}, {blocked}, {after.legal_moves()[0]}"})
+    assert env.view() == after.view() and env.turn == 1
+    assert values(rewards, "progress") == [pytest.approx(1 / env.level.moves)]
+    assert values(rewards, "illegal") == [PENALTY] and not values(rewards, "format")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_turn_limit_ends_it_unsolved(name: str) -> None:
+    """promise 8: by default twice a good solution and two, or as many turns as the recipe says."""
+    env = puzzle(name)
+    assert env.limit == 2 * env.level.moves + 2 and puzzle(name, moves=3).limit == 2 * -(-env.level.moves // 3) + 2
+    for _ in range(env.limit):
+        assert env.observe()
+        acts(env, "hm")
+    assert not env.observe() and [(r.name, r.level, r.value) for r in env.outcome()] == [("solved", Level.TEAM, 0.0)]
+    assert puzzle(name, turns=7).limit == 7
 
 
 def everywhere(name: str, options: dict[str, Any], rng: random.Random, tasks: int) -> Iterator[Puzzle]:

@@ -1,6 +1,6 @@
 """Twenty questions: a guesser asks, a hider who knows the object answers yes or no. Unlike roles.
 
-Rules         an object is hidden among `objects` of the 300 that the game knows, all of them named to both. The
+Rules         an object is hidden among `objects` of about 300 that the game knows, all of them named to both. The
               guesser asks or guesses, at most `questions` times in all; questions go to the hider. It ends with a
               right guess or when the questions are used up.
 Roles         guesser (acts first) and hider.

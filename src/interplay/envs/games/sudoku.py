@@ -25,7 +25,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -62,13 +62,25 @@ def peers(size: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
+@cache
+def units(size: int) -> tuple[tuple[int, ...], ...]:
+    """Rows, columns and boxes."""
+    box = 2 if size == 4 else 3
+    cells = range(size * size)
+    rows = [[i for i in cells if i // size == n] for n in range(size)]
+    columns = [[i for i in cells if i % size == n] for n in range(size)]
+    boxes = [[i for i in cells if i // size // box * box + i % size // box == n] for n in range(size)]
+    return tuple(map(tuple, rows + columns + boxes))
+
+
 def solve(grid: Sequence[int], rng: random.Random | None = None) -> Iterator[tuple[int, ...]]:
     """Every completion of `grid` (0 is blank): backtracking on the cell with the fewest candidates.
 
+    A number that fits in one cell only of a row, column or box goes there before anything is tried.
     With `rng` the candidates are tried in random order, which makes the first completion of an empty grid random.
     """
     size = 4 if len(grid) == 16 else 9
-    around, full = peers(size), (1 << size) - 1
+    around, parts, full = peers(size), units(size), (1 << size) - 1
     values = list(grid)
     free = [full] * len(grid)
     for i, value in enumerate(values):
@@ -91,8 +103,20 @@ def solve(grid: Sequence[int], rng: random.Random | None = None) -> Iterator[tup
                     break
         if not fewest:
             return
+        options = free[cell]
+        if fewest > 1:
+            for unit in parts:
+                once = twice = 0
+                for i in unit:
+                    if not values[i]:
+                        twice |= once & free[i]
+                        once |= free[i]
+                if only := once & ~twice:
+                    options = only & -only
+                    cell = next(i for i in unit if not values[i] and free[i] & options)
+                    break
         blanks.remove(cell)
-        choices = [v for v in range(1, size + 1) if free[cell] >> (v - 1) & 1]
+        choices = [v for v in range(1, size + 1) if options >> (v - 1) & 1]
         if rng is not None:
             rng.shuffle(choices)
         for value in choices:
@@ -115,6 +139,9 @@ def only_solution(grid: Sequence[int]) -> tuple[int, ...] | None:
     found = solve(grid)
     first = next(found, None)
     return first if first is not None and next(found, None) is None else None
+
+
+_answer = lru_cache(maxsize=4096)(only_solution)
 
 
 def blank_out(full: Sequence[int], blanks: int, rng: random.Random) -> tuple[int, ...] | None:
@@ -176,7 +203,7 @@ class Sudoku(Puzzle):
         if data["file"]:
             key = from_file(rng, data, read_lines, mine)
             clues: tuple[int, ...] | None = tuple(map(int, key))
-            answer = only_solution(clues or ())
+            answer = _answer(clues or ())
             if answer is None:
                 raise ConfigError(f"env.file holds '{key}', which has no solution or several; expected exactly one.")
         else:
