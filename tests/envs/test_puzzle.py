@@ -253,10 +253,14 @@ def test_a_suggestion_that_is_no_action_costs_the_turn() -> None:
     env = puzzle("plan_path", speech="action")
     assert env.observe()["planner"].legal == tuple(env.legal_moves())
     rewards = env.step({"planner": "go up"})
-    assert [(r.name, r.role) for r in rewards] == [("illegal", "planner"), ("format", "planner")]
+    assert [(r.name, r.role) for r in rewards] == [
+        ("progress", None),
+        ("illegal", "planner"),
+        ("format", "planner"),
+    ]
     assert list(env.observe()) == ["planner"] and env.turn == 1
     blocked = next(m for m in "UDLR" if m not in env.legal_moves())
-    assert [r.name for r in env.step({"planner": blocked})] == ["illegal"]
+    assert [r.name for r in env.step({"planner": blocked})] == ["progress", "illegal"]
     env.step({"planner": env.legal_moves()[0].lower()})
     assert env.said == env.legal_moves()[0] and list(env.observe()) == ["actor"]
 

@@ -28,6 +28,7 @@ from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 PENALTY = -0.1  # of an illegal move, and again of a reply that cannot be read
+WORST = -1.0  # no position counts for less, however far from the end: the first counts 0 or more, the last 1
 HEARD = 400  # characters of the planner's words that reach the actor
 TRIES = 3_000  # draws before the options are called too narrow
 Mine = Callable[[str], bool]  # whether a level with this key belongs to the task's split
@@ -205,7 +206,7 @@ class Puzzle(Env):
             if not moves or (listed and moves[0] not in self.legal_moves()):
                 self.turn += 1
                 self.refused = True
-                rewards = Rewards.process("illegal", {"planner": PENALTY})
+                rewards = Rewards.team("progress", 0.0) + Rewards.process("illegal", {"planner": PENALTY})
                 return rewards if moves else rewards + Rewards.agent("format", {"planner": PENALTY})
             self.said = ", ".join(moves)
             return Rewards()
@@ -219,7 +220,7 @@ class Puzzle(Env):
 
     def _progress(self) -> float:
         """The share of the way that this turn went; over a solved episode these add up to 1."""
-        before, self.potential = self.potential, self.measure()
+        before, self.potential = self.potential, max(WORST, self.measure())
         return (self.potential - before) / (1.0 - self.first)
 
     def _duty(self, role: Role) -> str:

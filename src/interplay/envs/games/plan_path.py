@@ -9,8 +9,8 @@ Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move 
               illegal: it and the rest of the reply are not played, and the turn is spent. Planner: free text, cut at
               400 characters, or with `speech = "action"` a reply that the actor could give.
 Rewards       `solved` (team, at the end): 1 at the goal, else 0. `progress` (team, each turn): how much nearer the
-              goal is by the shortest way, as a share of the way from the start. `illegal` (process): −0.1. `format`
-              (agent): −0.1 more for a reply that cannot be read.
+              goal is by the shortest way, as a share of the way from the start (no position counts as worse than −1).
+              `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
 Difficulty    size, walls, length (of the shortest way; `min_length` and `max_length` bound it).
 Version       1
 """

@@ -11,8 +11,9 @@ Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move 
               with `speech = "action"` a reply that the actor could give.
 Rewards       `solved` (team, at the end): 1 with every box on a goal, else 0. `progress` (team, each turn): how much
               nearer the boxes are to the goals, in pushes over an empty floor with each box matched to one goal, as a
-              share of the first distance; a box that no push can bring to a goal counts as far off. `illegal`
-              (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
+              share of the first distance; a box that no push can bring to a goal counts as far off, and no position
+              as worse than −1. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be
+              read.
 Difficulty    size, boxes, walls, pushes (bounded by `min_pushes` and `max_pushes`): of the solution that the room was
               drawn with, the fewest there are unless a step of the search had more than 200 positions.
 Files         `file` is in the .xsb format (also Boxoban's): the symbols above, space or _ for floor, other lines
