@@ -186,6 +186,13 @@ def test_the_weights_are_those_of_the_paper() -> None:
     assert sorted(by_regret.known, key=lambda i: -by_regret.weights(10)[i]) == [2, 3, 1]
 
 
+def test_a_very_low_temperature_still_fills_a_step() -> None:
+    """Ranks far down have weights too small for a float; they are drawn once the best are used up."""
+    replay = Replay(section("replay", temperature=1e-4, staleness=0.0, replay=1.0), 0)
+    run(replay, Learner(0.5), range(3))
+    assert len(replay.choose(3, 16, make_task)) == 16
+
+
 def test_the_least_worth_are_forgotten_first() -> None:
     """Beyond capacity the lowest scores go."""
     small, large = (Replay(section("replay", capacity=n, replay=0.0), 0) for n in (10, 100))

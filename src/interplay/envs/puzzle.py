@@ -74,8 +74,8 @@ def split_of_task(seed: int) -> str:
 
 def heard(text: str, limit: int = HEARD) -> str:
     """The words of one role as they enter another's prompt: on one line, not too long, without chat markers."""
-    words = " ".join(text[: 4 * limit].split()).replace("<|", "< |")
-    return "".join(c for c in words if c.isprintable())[:limit]
+    words = "".join(c for c in " ".join(text[: 4 * limit].split()) if c.isprintable())
+    return words.replace("<|", "< |")[:limit]
 
 
 class Puzzle(Env):

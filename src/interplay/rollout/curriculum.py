@@ -209,7 +209,8 @@ class Replay(Curriculum):
             return {}
         section = self.section
         ranked = sorted(self.known.values(), key=lambda k: (-k.score(section.score), k.step, k.index))
-        score = {k.index: (1.0 / rank) ** (1.0 / section.temperature) for rank, k in enumerate(ranked, 1)}
+        # The floor keeps a low temperature from making every weight but the first exactly 0.
+        score = {k.index: max(1e-200, (1.0 / rank) ** (1.0 / section.temperature)) for rank, k in enumerate(ranked, 1)}
         stale = {k.index: float(step - k.step) for k in ranked}
         by_score, by_age = sum(score.values()), sum(stale.values())
         share = section.staleness if by_age > 0 else 0.0
