@@ -105,6 +105,40 @@ class TrainSection(Section):
     recompute: bool = Field(False, description="compute activations again in the backward pass: less memory, slower")
 
 
+class CurriculumSection(Section):
+    """Which levels are trained on. Without it every task is drawn with the options of [env]."""
+
+    kind: Literal["staged", "self_paced", "replay"]
+    success: str = Field("solved", description="the reward whose positive sum is a success")
+    stages: list[dict[str, Any]] = Field([], description="staged: options over those of [env], easiest first")
+    threshold: float = Field(0.8, gt=0, le=1, description="staged: share of success that ends a stage")
+    window: int = Field(64, ge=1, description="staged: the episodes that count for it")
+    review: float = Field(0.0, ge=0, lt=1, description="staged: share of the tasks from earlier stages")
+    easy: dict[str, int | float] = Field({}, description="self_paced, replay: options at difficulty 0")
+    hard: dict[str, int | float] = Field({}, description="self_paced, replay: the same options at difficulty 1")
+    start: float = Field(0.0, ge=0, le=1, description="self_paced: the first difficulty")
+    target: float = Field(0.5, gt=0, lt=1, description="self_paced: the share of success to hold")
+    rate: float = Field(0.1, gt=0, le=1, description="self_paced: how far one step moves the difficulty")
+    score: Literal["learnability", "regret"] = Field("learnability", description="replay: p(1-p), or value loss")
+    replay: float = Field(0.5, ge=0, le=1, description="replay: share of the tasks that were played before")
+    staleness: float = Field(0.1, ge=0, le=1, description="replay: weight of levels long not played")
+    temperature: float = Field(0.1, gt=0, description="replay: lower prefers the highest scores more")
+    capacity: int = Field(512, ge=1, description="replay: levels remembered")
+
+    @model_validator(mode="after")
+    def _has_its_levels(self) -> CurriculumSection:
+        if self.kind == "staged" and not self.stages:
+            raise ConfigError("curriculum.stages is empty; expected a list of option tables, easiest first.")
+        if self.kind == "self_paced" and not self.easy:
+            raise ConfigError("curriculum.easy is empty; expected options with their values at difficulty 0.")
+        if self.easy.keys() != self.hard.keys():
+            raise ConfigError(
+                f"curriculum.easy has {', '.join(self.easy) or 'nothing'} and curriculum.hard "
+                f"{', '.join(self.hard) or 'nothing'}; expected the same options in both."
+            )
+        return self
+
+
 class WarmstartSection(Section):
     """A short imitation of a bot before reinforcement learning begins."""
 
@@ -155,6 +189,7 @@ class Recipe(Section):
     rollout: RolloutSection = RolloutSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
+    curriculum: CurriculumSection | None = None
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()

@@ -108,7 +108,7 @@ def flat(tree: Any, path: str = "") -> dict[str, Any]:
 def assert_same_state(one: Path, two: Path, step: int) -> None:
     """Weights, optimisers, critics, versions and the algorithm's state, bit for bit."""
     a, b = (checkpoint.read(folder / "checkpoints" / f"step-{step:06d}") for folder in (one, two))
-    for key in ("versions", "algorithm", "step"):
+    for key in ("versions", "algorithm", "curriculum", "step"):
         assert a.trainer[key] == b.trainer[key], key
     states = [flat(c.state()) for c in (a, b)]
     assert states[0].keys() == states[1].keys()
@@ -149,6 +149,19 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "linear schedule": {"train": {"steps": 4, "lr": 1e-2, "schedule": "linear", "warmup_steps": 2}},
     "conversation": {"env": {"name": "tictactoe", "size": 2, "line": 2, "memory": True}},
+    "ppo, level replay": {
+        "algorithm": {"name": "ppo", "replicas": 4, "critic": {"lr": 1e-2}},
+        "curriculum": {"kind": "replay", "score": "regret", "success": "win"},
+    },
+    "self-paced puzzle": {
+        "env": {"name": "plan_path", "size": 3, "walls": 0.1, "speech": "action", "brief": True, "turns": 4},
+        "curriculum": {
+            "kind": "self_paced",
+            "easy": {"min_length": 1, "max_length": 1},
+            "hard": {"min_length": 1, "max_length": 3},
+            "rate": 1.0,
+        },
+    },
 }
 
 

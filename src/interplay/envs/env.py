@@ -86,12 +86,20 @@ class Env(ABC):
 E_ = TypeVar("E_", bound=type[Env])
 _REGISTRY: dict[str, type[Env]] = {}
 _MODULES = {
+    "blocksworld": "interplay.envs.games.blocksworld",
     "connect_four": "interplay.envs.games.connect_four",
+    "eight_queens": "interplay.envs.games.eight_queens",
     "hanabi": "interplay.envs.games.hanabi",
+    "hider_guesser": "interplay.envs.games.hider_guesser",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
     "matrix": "interplay.envs.games.matrix",
     "negotiation": "interplay.envs.games.negotiation",
+    "plan_path": "interplay.envs.games.plan_path",
+    "proposer_solver": "interplay.envs.games.proposer_solver",
+    "social_deduction": "interplay.envs.games.social_deduction",
+    "sokoban": "interplay.envs.games.sokoban",
+    "sudoku": "interplay.envs.games.sudoku",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 

@@ -5,14 +5,17 @@ Everything that can be refused without loading a model is refused here, with the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
-from interplay.config import START, Recipe
+from interplay.config import START, CurriculumSection, Recipe
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.policies.policy import BOT, seat_map
+from interplay.rollout.curriculum import between
 from interplay.types import Role, Task, seed_of
 
 
@@ -46,9 +49,10 @@ class Plan:
     def trainable(self) -> list[str]:
         return [name for name, policy in self.recipe.policies.items() if policy.trainable]
 
-    def task(self, index: int, split: str = "train") -> Task:
+    def task(self, index: int, split: str = "train", options: Mapping[str, Any] | None = None) -> Task:
+        """Task number `index`; `options` go over those of [env]."""
         env = self.recipe.env
-        return envs.sample_task(env.name, env.options, split, index, self.recipe.seed)
+        return envs.sample_task(env.name, {**env.options, **(options or {})}, split, index, self.recipe.seed)
 
 
 def resolve(recipe: Recipe) -> Plan:
@@ -79,7 +83,36 @@ def resolve(recipe: Recipe) -> Plan:
             f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
             "expected 'playout' or 'critic'."
         )
-    return Plan(recipe, sample.roles, seats, algorithm)
+    plan = Plan(recipe, sample.roles, seats, algorithm)
+    if recipe.curriculum is not None:
+        _check_curriculum(plan, recipe.curriculum, sample)
+    return plan
+
+
+def _check_curriculum(plan: Plan, section: CurriculumSection, sample: envs.Env) -> None:
+    if section.success not in sample.reward_names:
+        raise ConfigError(
+            f"curriculum.success is '{section.success}', which {sample.task.env} does not give; "
+            f"{did_you_mean(section.success, sample.reward_names)}"
+        )
+    if section.kind == "replay" and section.score == "regret" and "values" not in plan.algorithm.needs:
+        raise ConfigError(
+            f"curriculum.score is 'regret', which needs a critic's values, and {plan.recipe.algorithm.name} has none; "
+            "expected 'learnability', or an algorithm with a critic such as ppo."
+        )
+    sets: dict[str, Mapping[str, Any]] = {f"stages.{i}": stage for i, stage in enumerate(section.stages)}
+    if section.easy:
+        sets |= {f"easy to hard at difficulty {d}": between(section, d) for d in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    for key, options in sets.items():
+        try:
+            made = envs.make(plan.task(0, options=options))
+        except ConfigError as error:
+            raise ConfigError(f"curriculum.{key}: {error}") from None
+        if made.roles != sample.roles:
+            raise ConfigError(
+                f"curriculum.{key} has the roles {', '.join(made.roles)}, [env] {', '.join(sample.roles)}; "
+                "expected the same."
+            )
 
 
 def _check_bot(key: str, name: str, env: envs.Env) -> None:

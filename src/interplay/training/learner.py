@@ -212,12 +212,7 @@ class Critic:
         return pieces(self.model, turns, self.config.micro_batch_tokens, actions=False)
 
     def _predict(self, batch: MicroBatch) -> Tensor:
-        return (
-            self.head(hidden_states(self.model, batch))
-            .float()
-            .squeeze(-1)
-            .index_select(0, batch.prediction_N)
-        )
+        return self.head(hidden_states(self.model, batch)).float().squeeze(-1).index_select(0, batch.prediction_N)
 
     @torch.no_grad()
     def values(self, turns: Sequence[Turn]) -> list[float]:

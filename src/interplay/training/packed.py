@@ -29,7 +29,9 @@ LOGITS = 1 << 30  # how many may exist at a time
 
 
 @triton.jit
-def _norm_forward(x, residual, weight, out, total, scales, eps, C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr):
+def _norm_forward(
+    x, residual, weight, out, total, scales, eps, C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, BLOCK)
     inside = c < C
@@ -55,7 +57,7 @@ def _norm_backward(
     w = tl.load(weight + c, mask=inside, other=0.0).to(tl.float32)
     sums = tl.zeros([BLOCK], tl.float32)
     for row in range(first, T, PROGRAMS):
-        at = row.to(tl.int64) * C + c
+        at = tl.cast(row, tl.int64) * C + c
         g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
         s = tl.load(total + at, mask=inside, other=0.0).to(tl.float32)
         r = tl.load(scales + row)
@@ -119,14 +121,12 @@ def _turn_back(
     query, key = dq + (token * H + h) * D + d, dk + (token * G + h - H) * D + d
     value = dv + (token * G + h - H - G) * D + d
     is_query, is_key, is_value = h < H, (h >= H) & (h < H + G), (h >= H + G) & (h < H + 2 * G)
-    low = (
-        tl.load(query, mask=is_query & (d < HALF), other=0.0).to(tl.float32)
-        + tl.load(key, mask=is_key & (d < HALF), other=0.0).to(tl.float32)
-    )
-    high = (
-        tl.load(query + HALF, mask=is_query & (d < HALF), other=0.0).to(tl.float32)
-        + tl.load(key + HALF, mask=is_key & (d < HALF), other=0.0).to(tl.float32)
-    )
+    low = tl.load(query, mask=is_query & (d < HALF), other=0.0).to(tl.float32) + tl.load(
+        key, mask=is_key & (d < HALF), other=0.0
+    ).to(tl.float32)
+    high = tl.load(query + HALF, mask=is_query & (d < HALF), other=0.0).to(tl.float32) + tl.load(
+        key + HALF, mask=is_key & (d < HALF), other=0.0
+    ).to(tl.float32)
     c = tl.load(cos + position * HALF + d).to(tl.float32)
     s = tl.load(sin + position * HALF + d).to(tl.float32)
     a = low * c + high * s + tl.load(value, mask=is_value & (d < HALF), other=0.0).to(tl.float32)
@@ -367,8 +367,5 @@ class LogProbs(torch.autograd.Function):
             to_hidden[part] = logits @ weight
             if ctx.needs_input_grad[1]:
                 share = logits.t() @ hidden[part]
-                if M <= ctx.rows:
-                    to_weight = share
-                else:
-                    to_weight = share.float() if to_weight is None else to_weight.add_(share)
+                to_weight = share if ctx.rows >= M else share.float() if to_weight is None else to_weight.add_(share)
         return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None

@@ -26,6 +26,7 @@ from interplay.config import START
 from interplay.errors import CheckpointError, GuardError
 from interplay.policies.model import load
 from interplay.policies.model import save as save_model
+from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
@@ -84,6 +85,8 @@ class Trainer:
             for name in self.plan.trainable
         }
         self.algorithm = self.plan.algorithm
+        section = recipe.curriculum
+        self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
         self.critics = self._make_critics()
         self.state_critic = self._make_state_critic()
         self.records = RunRecords(self.folder, recipe)
@@ -148,6 +151,8 @@ class Trainer:
         self._score(episodes)
         clock.lap("score")
         metrics |= self._credit(episodes)
+        if self.curriculum is not None:  # after credit, which the critics' targets come from
+            metrics |= self.curriculum.record(self.step_index, episodes, self.learners)
         batches = self._batch(episodes)
         metrics |= self._step(batches, episodes)
         self._publish()
@@ -161,6 +166,8 @@ class Trainer:
 
     def _tasks(self) -> list[Task]:
         count = self.plan.recipe.rollout.tasks
+        if self.curriculum is not None:
+            return self.curriculum.choose(self.step_index, count, lambda i, options: self.plan.task(i, options=options))
         return [self.plan.task(self.step_index * count + i) for i in range(count)]
 
     async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
@@ -251,7 +258,9 @@ class Trainer:
 
         Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
         train = self.plan.recipe.train
-        key, limit = ("gap_mean", train.gap_mean_warn) if self.learners[name].masters.rounded else ("gap", train.gap_warn)
+        key, limit = (
+            ("gap_mean", train.gap_mean_warn) if self.learners[name].masters.rounded else ("gap", train.gap_warn)
+        )
         gap = found.get(key, 0.0)
         if gap > limit:
             log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
@@ -284,6 +293,7 @@ class Trainer:
         trainer = {
             "versions": {n: self.team.members[n].engine.version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
+            "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].loaded for n in self.learners}
@@ -312,6 +322,8 @@ class Trainer:
         for name, critic in self.critics.items():
             critic.load_state_dict(state["critics"][name])
         self.algorithm.load_state_dict(found.trainer["algorithm"])
+        if self.curriculum is not None and found.trainer.get("curriculum") is not None:  # else it begins now
+            self.curriculum.load_state_dict(found.trainer["curriculum"])
         for name, version in found.trainer["versions"].items():
             self.team.members[name].engine.publish(version)
         self.records.rewind(found.trainer["records"])

@@ -7,6 +7,7 @@ A layer with a sliding window sees that many tokens back, itself included.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,7 +127,9 @@ class Varlen:
         return varlen(q, k, v, self.bounds, self.longest, scale, window or 1 << 30).transpose(0, 1).unsqueeze(0)
 
 
-def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, bounds: Tensor, longest: int, scale: float, window: int) -> Tensor:
+def varlen(
+    q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, bounds: Tensor, longest: int, scale: float, window: int
+) -> Tensor:
     """Causal attention within each of the sequences: torch's flash kernel where there is one for this dtype."""
     D = q_THD.shape[-1]
     if q_THD.is_cuda and q_THD.dtype in (torch.bfloat16, torch.float16):
@@ -138,10 +141,11 @@ def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, bounds: Tensor, longest:
         if group > 1:  # torch 2.11 has no grouped heads here
             k_TGD, v_TGD = (x.repeat_interleave(group, dim=1) for x in (k_TGD, v_TGD))
         seen = (-1 if window >= longest else window - 1, 0)
-        return varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, window_size=seen)
+        mixed: Any = varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, window_size=seen)
+        return mixed
     out = []
     ends = bounds.tolist()
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in itertools.pairwise(ends):
         q, k, v = (x[start:end].transpose(0, 1).unsqueeze(0) for x in (q_THD, k_TGD, v_TGD))
         out.append(Causal().attend(0, q, k, v, scale, window)[0].transpose(0, 1))
     return torch.cat(out)

@@ -1,0 +1,231 @@
+"""The bot `solver`: plays every puzzle to its end, in the actor's seat, the planner's, or both.
+
+The planner's seat says the moves that the actor's would play. Path, Sudoku, Blocksworld and Queens are solved where
+they are defined, since drawing a level needs it; Sokoban's solver is here. In the other games with a solver (twenty
+questions, proposer–solver, social deduction) it plays each role by a simple rule.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Literal
+
+from interplay.agents.bots.bot import Bot, register_bot
+from interplay.envs.env import Env
+from interplay.envs.games.blocksworld import Blocksworld
+from interplay.envs.games.eight_queens import EightQueens
+from interplay.envs.games.hider_guesser import HiderGuesser
+from interplay.envs.games.plan_path import PlanPath
+from interplay.envs.games.proposer_solver import ProposerSolver
+from interplay.envs.games.social_deduction import SocialDeduction
+from interplay.envs.games.sokoban import Room, Sokoban, bits, offsets, reach, shift, walk
+from interplay.envs.games.sudoku import Sudoku
+from interplay.envs.puzzle import Puzzle
+from interplay.errors import ConfigError, EnvError
+from interplay.types import Role
+
+LIMIT = 400_000  # Sokoban positions; beyond it a room counts as too hard
+
+
+@register_bot("solver")
+class SolverBot(Bot):
+    """Solves puzzles (best moves in the actor's seat, best advice in the planner's); a sound rule in word games."""
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        if role not in env.observe():
+            raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")
+        if isinstance(env, Puzzle):
+            return ", ".join(solution(env)[: env.task.data["moves"]])
+        for kind, rule in _RULES.items():
+            if isinstance(env, kind):
+                return rule(env, role, rng)
+        self.suits(env)
+        raise AssertionError("unreachable")
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, (*_RULES, PlanPath, Sudoku, Blocksworld, EightQueens, Sokoban)):
+            raise ConfigError(f"bot 'solver' cannot play '{self.env_name}'; bot 'random' plays anything with a list.")
+
+
+def solution(env: Puzzle) -> list[str]:
+    """Moves that solve the puzzle from here: the fewest (in Sokoban the fewest pushes, and of those the fewest moves;
+    in Sudoku and Queens one for each cell that is not right).
+
+    From a Sokoban position that cannot be solved any more, any legal move.
+    """
+    if isinstance(env, Sokoban):
+        return list(sokoban(env.level, env.boxes, env.player) or env.legal_moves()[:1])
+    if isinstance(env, (PlanPath, Sudoku, Blocksworld, EightQueens)):
+        return env.solution()
+    raise ConfigError(f"no solver knows '{env.task.env}'.")
+
+
+# -- Sokoban ----------------------------------------------------------------------------------------------------------
+
+
+Fewest = Literal["pushes", "moves"]
+
+
+def sokoban(room: Room, boxes: int, player: int, fewest: Fewest = "pushes") -> tuple[str, ...] | None:
+    """The moves of a solution with the fewest pushes (or moves) and, among those, the fewest moves (or pushes).
+
+    None if there is none. A plan is remembered for every position on its way: following it costs one search.
+    """
+    level = (fewest, room.width, room.floor, room.goals)
+    if (plan := _PLANS.get((level, boxes, player))) is None:
+        plan = _search(room, boxes, player, fewest)
+        if len(_PLANS) > 100_000:
+            _PLANS.clear()
+        _PLANS[level, boxes, player] = plan
+        for n, (now, at) in enumerate(_positions(room, boxes, player, plan)):
+            _PLANS[level, now, at] = plan[n:]
+    return plan or None
+
+
+_PLANS: dict[tuple[tuple[str, int, int, int], int, int], tuple[str, ...]] = {}
+
+
+def _positions(room: Room, boxes: int, player: int, moves: tuple[str, ...]) -> list[tuple[int, int]]:
+    steps, found = offsets(room.width), []
+    for move in moves:
+        found.append((boxes, player))
+        player += steps[move]
+        if boxes >> player & 1:
+            boxes ^= 1 << player | 1 << (player + steps[move])
+    return found
+
+
+def _search(room: Room, boxes: int, player: int, fewest: Fewest) -> tuple[str, ...]:
+    """A* over (boxes, player after a push), ordered by pushes and then moves or the reverse; () if all is lost.
+
+    The estimate, a lower bound of both, is the matching of boxes to goals over an empty floor, out of reach for a box
+    that can be brought to none.
+    """
+    width, floor, goals = room.width, room.floor, room.goals
+    if boxes == goals:
+        return ()
+    alive = sum(1 << cell for cell in {cell for pulls in room.pulls for cell in pulls})
+    estimate = _estimator(room)
+    first = (boxes, player)
+    cost: dict[tuple[int, int], tuple[int, int]] = {first: (0, 0)}
+    came: dict[tuple[int, int], tuple[tuple[int, int], int, int]] = {}  # before, the pusher's cell, the offset
+    queue = [(estimate(boxes), 0, 0, first)]  # the first count with the estimate ahead, the second, the first alone
+    while queue:
+        _, second, leading, node = heapq.heappop(queue)
+        if cost[node] < (leading, second):
+            continue
+        boxes, player = node
+        if boxes == goals:
+            return tuple(_unwind(room, first, node, came))
+        if len(cost) > LIMIT:
+            raise EnvError(f"a Sokoban room has more than {LIMIT:,} positions to search; expected a smaller one.")
+        free = floor & ~boxes
+        walked = _walked(player, free, width)
+        for offset in (1, -1, width, -width):
+            # Who stands next to a box with room behind it, on a cell from which that box can still be brought home.
+            beside = shift(boxes, -offset) & shift(free & alive, -2 * offset) & free
+            for cell in bits(beside):
+                if cell not in walked:
+                    continue
+                box = cell + offset
+                pushed = boxes ^ 1 << box ^ 1 << (box + offset)
+                if _frozen(pushed, box + offset, floor, goals, width):
+                    continue
+                new, steps = (pushed, box), walked[cell] + 1
+                spent = (leading + 1, second + steps) if fewest == "pushes" else (leading + steps, second + 1)
+                if spent < cost.get(new, (10**9, 0)) and (ahead := estimate(pushed)) < 10**6:
+                    cost[new], came[new] = spent, (node, cell, offset)
+                    heapq.heappush(queue, (spent[0] + ahead, spent[1], spent[0], new))
+    return ()
+
+
+def _estimator(room: Room) -> Callable[[int], int]:
+    tables = [{cell: pulls.get(cell, 10**6) for cell in bits(room.floor)} for pulls in room.pulls]
+    count = len(tables)
+
+    @cache
+    def estimate(boxes: int) -> int:
+        rows = [[table[cell] for table in tables] for cell in bits(boxes)]
+        if count <= 4:
+            ways = itertools.permutations(range(count))
+            return min(sum(row[goal] for row, goal in zip(rows, way, strict=True)) for way in ways)
+        # The cheapest matching, goal set by goal set.
+        best = {0: 0}
+        for row in rows:
+            following: dict[int, int] = {}
+            for taken, spent in best.items():
+                for goal, steps in enumerate(row):
+                    if not taken >> goal & 1:
+                        after = taken | 1 << goal
+                        following[after] = min(following.get(after, 10**9), spent + steps)
+            best = following
+        return best[(1 << count) - 1]
+
+    return estimate
+
+
+def _walked(player: int, free: int, width: int) -> dict[int, int]:
+    """Steps from the player to every cell it can walk to."""
+    found, edge, seen, steps = {player: 0}, 1 << player, 1 << player, 0
+    while edge:
+        edge = (edge << 1 | edge >> 1 | edge << width | edge >> width) & free & ~seen
+        seen |= edge
+        steps += 1
+        for cell in bits(edge):
+            found[cell] = steps
+    return found
+
+
+def _frozen(boxes: int, cell: int, floor: int, goals: int, width: int) -> bool:
+    """Whether the box just pushed to `cell` is in a square of boxes and walls, one of them off its goal: lost."""
+    for down in (width, -width):
+        for side in (1, -1):
+            square = 1 << cell | 1 << (cell + side) | 1 << (cell + down) | 1 << (cell + down + side)
+            if not square & floor & ~boxes and square & boxes & ~goals:
+                return True
+    return False
+
+
+def _unwind(
+    room: Room,
+    first: tuple[int, int],
+    node: tuple[int, int],
+    came: dict[tuple[int, int], tuple[tuple[int, int], int, int]],
+) -> list[str]:
+    letters = {offset: move for move, offset in offsets(room.width).items()}
+    parts: list[list[str]] = []
+    while node != first:
+        node, cell, offset = came[node]
+        way = walk(node[1], cell, room.floor & ~node[0], room.width)
+        assert way is not None and reach(node[1], room.floor & ~node[0], room.width) >> cell & 1
+        parts.append([*way, letters[offset]])
+    return [move for part in reversed(parts) for move in part]
+
+
+# -- the word games ---------------------------------------------------------------------------------------------------
+
+
+def _twenty_questions(env: Env, role: Role, rng: random.Random) -> str:
+    assert isinstance(env, HiderGuesser)
+    return env.truth() if role == "hider" else env.best_question()
+
+
+def _propose_or_solve(env: Env, role: Role, rng: random.Random) -> str:
+    assert isinstance(env, ProposerSolver)
+    return env.propose(rng) if role == "proposer" else env.answer()
+
+
+def _deduce(env: Env, role: Role, rng: random.Random) -> str:
+    assert isinstance(env, SocialDeduction)
+    return env.advise(role, rng)
+
+
+_RULES: dict[type[Env], Callable[[Env, Role, random.Random], str]] = {
+    HiderGuesser: _twenty_questions,
+    ProposerSolver: _propose_or_solve,
+    SocialDeduction: _deduce,
+}

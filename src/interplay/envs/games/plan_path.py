@@ -1,0 +1,150 @@
+"""Plan-Path: find the way through a grid of walls, a planner advising an actor (as in AT-GRPO).
+
+Rules         a square grid with walls, a start and a goal; each move goes one cell up, down, left or right. It ends
+              at the goal, or at the turn limit (by default twice the shortest way, and two).
+Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
+Observation   the grid with the current position: @ you, G the goal, # walls, . free. The actor also sees what the
+              planner said in this turn. Every prompt is fresh and complete in itself.
+Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move into a wall or off the grid is
+              illegal: it and the rest of the reply are not played, and the turn is spent. Planner: free text, cut at
+              400 characters, or with `speech = "action"` a reply that the actor could give.
+Rewards       `solved` (team, at the end): 1 at the goal, else 0. `progress` (team, each turn): how much nearer the
+              goal is by the shortest way, as a share of the way from the start (no position counts as worse than −1).
+              `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
+Difficulty    size, walls, length (of the shortest way; `min_length` and `max_length` bound it).
+Version       1
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from interplay.envs.env import register
+from interplay.envs.puzzle import DIRECTIONS, Level, Mine, Puzzle, PuzzleOptions, read_directions
+from interplay.errors import ConfigError
+
+
+class Options(PuzzleOptions):
+    size: int = Field(6, ge=3, le=20, description="rows and columns")
+    walls: float = Field(0.25, ge=0, le=0.6, description="share of the cells that are walls")
+    min_length: int = Field(3, ge=1, description="of the shortest way, in moves")
+    max_length: int = Field(0, ge=0, description="of the shortest way, in moves; 0: any")
+
+    @model_validator(mode="after")
+    def _lengths_are_a_range(self) -> Options:
+        if self.max_length and self.max_length < self.min_length:
+            raise ConfigError(f"env.max_length is {self.max_length}; expected at least env.min_length.")
+        return self
+
+
+Table = tuple[dict[str, int], ...]  # of each cell, the cells next to it by the move that leads there
+
+
+def neighbours(size: int, walls: frozenset[int]) -> Table:
+    table = []
+    for cell in range(size * size):
+        row, col = divmod(cell, size)
+        ways = {}
+        for move, (dr, dc) in DIRECTIONS.items():
+            r, c = row + dr, col + dc
+            if 0 <= r < size and 0 <= c < size and r * size + c not in walls:
+                ways[move] = r * size + c
+        table.append(ways)
+    return tuple(table)
+
+
+def distances(table: Sequence[Mapping[str, int]], goal: int) -> dict[int, int]:
+    """Moves from every cell that can reach `goal`. Ways go both ways, so this searches from the goal."""
+    found = {goal: 0}
+    queue = deque([goal])
+    while queue:
+        cell = queue.popleft()
+        for other in table[cell].values():
+            if other not in found:
+                found[other] = found[cell] + 1
+                queue.append(other)
+    return found
+
+
+@dataclass(frozen=True)
+class PathLevel(Level):
+    size: int
+    walls: frozenset[int]
+    start: int
+    goal: int
+    table: Table
+    distance: Mapping[int, int]
+
+
+@register("plan_path")
+class PlanPath(Puzzle):
+    Options = Options
+    rules = "Lead @ to G around the walls (#)."
+    form = "A move is U, D, L or R."
+    level: PathLevel
+
+    @classmethod
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+        size = data["size"]
+        cells = list(range(size * size))
+        rng.shuffle(cells)
+        count = min(round(data["walls"] * len(cells)), len(cells) - 2)
+        walls, goal = frozenset(cells[:count]), cells[count]
+        table = neighbours(size, walls)
+        distance = distances(table, goal)
+        low, high = data["min_length"], data["max_length"] or len(cells)
+        starts = [cell for cell in cells[count + 1 :] if low <= distance.get(cell, 0) <= high]
+        if not starts:
+            return None
+        start = starts[0]
+        key = f"{size} {sorted(walls)} {start} {goal}"
+        if not mine(key):
+            return None
+        length = distance[start]
+        difficulty = {"size": size, "walls": count, "length": length}
+        return PathLevel(key, length, difficulty, size, walls, start, goal, table, distance)
+
+    def begin(self) -> None:
+        self.cell = self.level.start
+
+    def view(self) -> str:
+        level = self.level
+        cells = ["#" if i in level.walls else "." for i in range(level.size**2)]
+        cells[level.goal] = "G"
+        cells[self.cell] = "@"
+        return "\n".join(" ".join(cells[r : r + level.size]) for r in range(0, len(cells), level.size))
+
+    def legal_moves(self) -> list[str]:
+        return list(self.level.table[self.cell])
+
+    def read(self, text: str) -> list[str] | None:
+        return read_directions(text)
+
+    def play(self, move: str) -> bool:
+        if move not in self.level.table[self.cell]:
+            return False
+        self.cell = self.level.table[self.cell][move]
+        return True
+
+    def measure(self) -> float:
+        return 1.0 - self.level.distance[self.cell] / self.level.moves
+
+    @property
+    def solved(self) -> bool:
+        return self.cell == self.level.goal
+
+    def solution(self) -> list[str]:
+        """The shortest way from here."""
+        level, cell = self.level, self.cell
+        moves: list[str] = []
+        while cell != level.goal:
+            move = next(m for m, to in level.table[cell].items() if level.distance[to] < level.distance[cell])
+            cell = level.table[cell][move]
+            moves.append(move)
+        return moves

@@ -1,0 +1,221 @@
+"""The spy: all players but one share a secret word; they give clues and then vote on who the spy is.
+
+Rules         `words` are on the table for all to see. One player is the spy; all others know which word is the
+              secret. In each of `rounds` rounds the players speak one after the other, a short clue each. Then all
+              vote at once for another player. Who alone has most votes is found out. A spy who is found out may still
+              name the secret word, and wins by that; otherwise the others win. Nobody found out, or somebody else:
+              the spy wins.
+Roles         p0, p1, … (`players` of them); which is the spy is drawn.
+Observation   the words, whether you are the spy, the secret if you are not, and every clue so far. Votes are hidden
+              until all have voted. Every prompt is fresh and complete in itself.
+Actions       a clue of at most 80 characters that names none of the words; then a player's name; for a spy who was
+              found out, a word. An illegal clue is heard as silence, an illegal vote counts for nobody, an illegal
+              last word is no word.
+Rewards       `win` (agent, at the end): 1 for the side that wins, −1 for the other. `illegal` (process): −1, as much
+              as a win is worth.
+Difficulty    players, rounds, words.
+Version       1
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import Env, register
+from interplay.envs.games.hider_guesser import OBJECTS, QUESTIONS
+from interplay.envs.puzzle import TRIES, heard, split_of, split_of_task
+from interplay.errors import ConfigError
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+LONGEST = 80  # characters of a clue
+
+
+class Options(Section):
+    players: int = Field(4, ge=3, le=10)
+    rounds: int = Field(1, ge=1, le=5, description="rounds of clues before the vote")
+    words: int = Field(8, ge=2, le=32, description="words on the table")
+    last_word: bool = Field(True, description="a spy who is found out may still name the secret")
+
+
+@lru_cache(maxsize=4096)
+def _draw(seed: int, count: int, players: int) -> tuple[tuple[str, ...], str, int]:
+    rng, split = random.Random(seed), split_of_task(seed)
+    for _ in range(TRIES):
+        words = tuple(sorted(rng.sample(sorted(OBJECTS), count)))
+        secret = rng.choice(words)
+        if split_of(f"{secret}: {words}") == split:
+            return words, secret, rng.randrange(players)
+    raise ConfigError(f"no words for the {split} split were found with env.words = {count}.")
+
+
+@register("social_deduction")
+class SocialDeduction(Env):
+    Options = Options
+    reward_names = ("win", "illegal")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        data = task.data
+        self.roles = tuple(f"p{i}" for i in range(data["players"]))
+        self.words, self.secret, spy = _draw(task.seed, data["words"], data["players"])
+        self.spy: Role = self.roles[spy]
+        self.clues: tuple[str, ...] = ()
+        self.votes: tuple[tuple[Role, Role | None], ...] = ()  # once all have voted
+        self.last: str | None = None  # what a spy who was found out named
+
+    @property
+    def difficulty(self) -> Mapping[str, float]:
+        data = self.task.data
+        return {"players": data["players"], "rounds": data["rounds"], "words": data["words"]}
+
+    @property
+    def phase(self) -> str:
+        if len(self.clues) < len(self.roles) * self.task.data["rounds"]:
+            return "clue"
+        if not self.votes:
+            return "vote"
+        asked = self.task.data["last_word"] and self.last is None
+        return "word" if self.found_out == self.spy and asked else "over"
+
+    @property
+    def found_out(self) -> Role | None:
+        """Who alone has most votes."""
+        ranking = Counter(vote for _, vote in self.votes if vote is not None).most_common(2)
+        if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):
+            return None
+        return ranking[0][0]
+
+    def observe(self) -> dict[Role, Observation]:
+        phase = self.phase
+        if phase == "over":
+            return {}
+        if phase == "clue":
+            role = self.roles[len(self.clues) % len(self.roles)]
+            ask = f"Your turn, {role}: give a short clue that names none of the words."
+            return {role: self._seen(role, ask, ())}
+        if phase == "word":
+            return {self.spy: self._seen(self.spy, "You were found out. Which is the secret word?", self.words)}
+        seen = {}
+        for role in self.roles:
+            others = tuple(r for r in self.roles if r != role)
+            seen[role] = self._seen(role, f"Vote, {role}: who is the spy? Reply with {', '.join(others)}.", others)
+        return seen
+
+    def _seen(self, role: Role, ask: str, legal: tuple[str, ...]) -> Observation:
+        know = "You are the spy, and do not know it." if role == self.spy else f"It is: {self.secret}."
+        rules = f"Words: {', '.join(self.words)}. One is the secret, known to all but the spy. {know}"
+        said = [f"{self.roles[i % len(self.roles)]}: {clue or '(silence)'}" for i, clue in enumerate(self.clues)]
+        messages = (Message("system", rules), Message("user", "\n".join([*said, ask])))
+        return Observation(messages, True, legal, self.phase)
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        phase = self.phase
+        if phase == "vote":
+            heard_votes = {role: _name(actions[role]) for role in self.roles}
+            fair = {role: vote if vote in self.roles and vote != role else None for role, vote in heard_votes.items()}
+            self.votes = tuple(fair.items())
+            return Rewards.process("illegal", {role: -1.0 for role, vote in fair.items() if vote is None})
+        ((role, text),) = actions.items()
+        if phase == "word":
+            self.last = _name(text) if _name(text) in self.words else ""
+            return Rewards() if self.last else Rewards.process("illegal", {role: -1.0})
+        clue = heard(text, LONGEST + 1)
+        bad = not clue or len(clue) > LONGEST or self._names_a_word(clue)
+        self.clues = (*self.clues, "" if bad else clue)
+        return Rewards.process("illegal", {role: -1.0}) if bad else Rewards()
+
+    def _names_a_word(self, clue: str) -> bool:
+        # For the spy too: a rule that only bound those who know the secret would give it away.
+        plain = f" {re.sub(r'[^a-z0-9]+', ' ', clue.lower())} "
+        return any(f" {word} " in plain or f" {word}s " in plain for word in self.words)
+
+    def outcome(self) -> Rewards:
+        if not self.votes:  # cut short
+            return Rewards.agent("win", dict.fromkeys(self.roles, None))
+        spy_wins = self.found_out != self.spy or self.last == self.secret
+        return Rewards.agent("win", {r: 1.0 if (r == self.spy) == spy_wins else -1.0 for r in self.roles})
+
+    def state(self) -> str:
+        votes = " ".join(f"{role}>{vote or '-'}" for role, vote in self.votes)
+        head = f"{self.phase}; spy {self.spy}, secret {self.secret} of {', '.join(self.words)}"
+        return f"{head}\nclues: {' | '.join(self.clues)}\nvotes: {votes}; last word: {self.last}"
+
+    def fork(self, seed: int | None = None) -> SocialDeduction:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin  # only immutable values, and no chance after the draw
+
+    def redeal(self, role: Role, rng: random.Random) -> SocialDeduction:
+        """To the spy the secret is hidden, to the others who the spy is. Clues are words and fit any deal."""
+        twin = self.fork()
+        if role == self.spy:
+            twin.secret = rng.choice(self.words)
+        elif not self.votes:  # after the vote only a spy acts
+            twin.spy = rng.choice([r for r in self.roles if r != role])
+        return twin
+
+    # -- for scripted players -------------------------------------------------------------------------------------
+
+    def advise(self, role: Role, rng: random.Random) -> str:
+        """Clues are true or false statements from the table of attributes; votes go to who fits them worst.
+
+        Uses only what `role` sees. The spy says what fits most of the words, and guesses what fits most clues.
+        """
+        if self.phase == "clue":
+            return self._clue(role, rng)
+        marks = {r: 0.0 for r in self.roles if r != role}
+        fits = dict.fromkeys(self.words, 0)
+        for i, clue in enumerate(self.clues):
+            speaker = self.roles[i % len(self.roles)]
+            if (read := _claim(clue)) is None:
+                continue
+            key, holds = read
+            for word in self.words:
+                fits[word] += (key in OBJECTS[word]) == holds
+            if speaker in marks and role != self.spy:
+                rare = sum((key in OBJECTS[word]) == holds for word in self.words)
+                marks[speaker] += len(self.words) if (key in OBJECTS[self.secret]) != holds else rare
+        if self.phase == "word":
+            best = max(fits.values())
+            return rng.choice([word for word, count in fits.items() if count == best])
+        worst = max(marks.values())
+        return rng.choice([r for r, mark in marks.items() if mark == worst])
+
+    def _clue(self, role: Role, rng: random.Random) -> str:
+        said = {read[0] for clue in self.clues if (read := _claim(clue))}
+        options = []
+        for key in QUESTIONS:
+            for holds in (True, False):
+                count = sum((key in OBJECTS[word]) == holds for word in self.words)
+                true = role == self.spy or (key in OBJECTS[self.secret]) == holds
+                if true and count < len(self.words) and key not in said and not self._names_a_word(_phrase(key, holds)):
+                    options.append((count, key, holds))
+        if not options:
+            return "I have nothing to add."
+        # The spy blends in with what fits most words; the others are specific, but not enough to give it away.
+        aim = max(o[0] for o in options) if role == self.spy else min(max(2, len(self.words) // 3), len(self.words) - 1)
+        near = min(abs(o[0] - aim) for o in options)
+        _, key, holds = rng.choice([o for o in options if abs(o[0] - aim) == near])
+        return _phrase(key, holds)
+
+
+def _name(text: str) -> str:
+    return " ".join(text[:200].lower().strip(" \t\r\n.,!:").split())
+
+
+def _phrase(key: str, holds: bool) -> str:
+    return f"{QUESTIONS[key]} {'Yes.' if holds else 'No.'}"
+
+
+_CLAIMS = {_phrase(key, holds): (key, holds) for key in QUESTIONS for holds in (True, False)}
+
+
+def _claim(clue: str) -> tuple[str, bool] | None:
+    return _CLAIMS.get(clue)

@@ -1,0 +1,291 @@
+"""What the puzzles share: a planner who speaks, an actor who moves, one reward for both.
+
+Each turn the planner sees the position and says something, then the actor, who sees the position and the planner's
+words, gives the moves that are executed; `team = "single"` leaves the actor alone. A subclass draws a `Level` and
+says how a move is read, played and measured. What it must keep: every level can be solved; a level belongs to one
+split (its hash says which, so a test level is never a training level); everything that changes is an immutable
+value, so that a fork is a copy of a dictionary; `measure` depends on the position alone, so that `progress`
+telescopes: undoing and repeating moves earns nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import SPLITS, Env
+from interplay.errors import ConfigError
+from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
+
+PENALTY = -0.1  # of an illegal move, and again of a reply that cannot be read
+WORST = -1.0  # no position counts for less, however far from the end: the first counts 0 or more, the last 1
+HEARD = 400  # characters of the planner's words that reach the actor
+TRIES = 3_000  # draws before the options are called too narrow
+Mine = Callable[[str], bool]  # whether a level with this key belongs to the task's split
+
+
+class PuzzleOptions(Section):
+    """Options of every puzzle."""
+
+    team: Literal["pair", "single"] = Field("pair", description="planner and actor, or the actor alone")
+    speech: Literal["free", "action"] = Field(
+        "free", description="what the planner says: anything, or a reply the actor could give (else the turn is lost)"
+    )
+    moves: int = Field(1, ge=1, le=200, description="moves the actor may give in one reply")
+    turns: int = Field(0, ge=0, le=1000, description="turns before the end; 0: twice what a good solution needs, and 2")
+    brief: bool = Field(False, description="show the position alone: for models trained from nothing")
+
+
+class FileOptions(Section):
+    """Options of puzzles whose levels can also come from a file."""
+
+    file: str = Field("", description="read the levels from this file instead of drawing them")
+    holdout: bool = Field(True, description="share the file's levels out between the splits; false: all use all")
+
+
+@dataclass(frozen=True)
+class Level:
+    """A puzzle as drawn: what never changes while it is played."""
+
+    key: str  # tells it from other levels; decides the split
+    moves: int  # of a good solution, the shortest where that is cheap to know
+    difficulty: Mapping[str, float]
+
+
+def split_of(key: str) -> str:
+    """The one split in which a level with this key may appear."""
+    return SPLITS[seed_of("level", key) % len(SPLITS)]
+
+
+def split_of_task(seed: int) -> str:
+    """The split a task's seed was made for (see `Env.make_task`)."""
+    return SPLITS[seed % 4 % len(SPLITS)]
+
+
+def heard(text: str, limit: int = HEARD) -> str:
+    """The words of one role as they enter another's prompt: on one line, not too long, without chat markers."""
+    words = "".join(c for c in " ".join(text[: 4 * limit].split()) if c.isprintable())
+    return words.replace("<|", "< |")[:limit]
+
+
+class Puzzle(Env):
+    reward_names = ("solved", "progress", "illegal", "format")
+    rules: ClassVar[str]  # what the puzzle is, for every role
+    form: ClassVar[str]  # how one move is written
+    level: Level
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        data = task.data
+        self.roles = ("actor",) if data["team"] == "single" else ("planner", "actor")
+        self.level = _level(type(self), task.seed, json.dumps(dict(data), sort_keys=True))
+        self.limit: int = data["turns"] or 2 * -(-self.level.moves // data["moves"]) + 2
+        self.turn = 0
+        self.said: str | None = None  # by the planner in this turn
+        self.refused = False  # whether the last turn ended with a refused reply
+        self.begin()
+        self.first = self.potential = self.measure()
+
+    # -- what a puzzle says ---------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+        """A level that can be solved and whose key is `mine`; None where this draw came to nothing."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Set up the first position of `self.level`."""
+
+    @abstractmethod
+    def view(self) -> str:
+        """The current position."""
+
+    @abstractmethod
+    def legal_moves(self) -> list[str]:
+        """Every move that can be played now."""
+
+    @abstractmethod
+    def read(self, text: str) -> list[str] | None:
+        """The moves in a reply, written as `legal_moves` writes them; None if it cannot be read."""
+
+    @abstractmethod
+    def play(self, move: str) -> bool:
+        """Play a move that was read; False, and no change, if it is illegal."""
+
+    @abstractmethod
+    def measure(self) -> float:
+        """How far the position is, 1 when it is solved: a function of the position alone."""
+
+    @property
+    @abstractmethod
+    def solved(self) -> bool: ...
+
+    # -- the contract ---------------------------------------------------------------------------------------------
+
+    @property
+    def difficulty(self) -> Mapping[str, float]:
+        return self.level.difficulty
+
+    @property
+    def over(self) -> bool:
+        return self.turn >= self.limit or self.solved
+
+    @property
+    def to_act(self) -> Role:
+        return "planner" if self.said is None and len(self.roles) == 2 else "actor"
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over:
+            return {}
+        role, data = self.to_act, self.task.data
+        listed = data["moves"] == 1 and (role == "actor" or data["speech"] == "action")
+        legal = tuple(self.legal_moves()) if listed else ()
+        phase = "plan" if role == "planner" else "act"
+        if data["brief"]:
+            asked = "\nhint?" if role == "planner" else "" if self.said is None else f"\nhint: {self.said}"
+            return {role: Observation((Message("user", self.view() + asked),), True, legal, phase)}
+        now = [self.view(), f"Turn {self.turn + 1} of {self.limit}."]
+        if self.refused:
+            now.append("The last reply was refused.")
+        if self.said is not None:
+            now.append(f"The planner says: {self.said}")
+        messages = (Message("system", f"{self.rules} {self._duty(role)}"), Message("user", "\n".join(now)))
+        return {role: Observation(messages, True, legal, phase)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        if role == "planner":
+            return self._listen(text)
+        moves = self._readable(text)
+        self.said, self.refused = None, not moves
+        self.turn += 1
+        for move in moves or ():
+            if self.solved:
+                break
+            if not self.play(move):
+                self.refused = True
+                break
+        rewards = Rewards.team("progress", self._progress())
+        if self.refused:
+            rewards += Rewards.process("illegal", {role: PENALTY})
+        if moves is None:
+            rewards += Rewards.agent("format", {role: PENALTY})
+        return rewards
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("solved", float(self.solved))
+
+    def state(self) -> str:
+        if self.over:
+            return f"{self.view()}\n{'solved' if self.solved else 'not solved'}"
+        said = "" if self.said is None else f"; said: {self.said}"
+        return f"{self.view()}\nturn {self.turn + 1} of {self.limit}; {self.to_act} to act{said}"
+
+    def fork(self, seed: int | None = None) -> Puzzle:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin  # only immutable values, and no chance after the draw: nothing to copy or reseed
+
+    # -- the turn -------------------------------------------------------------------------------------------------
+
+    def _listen(self, text: str) -> Rewards:
+        if self.task.data["speech"] == "action":
+            moves = self._readable(text)
+            listed = self.task.data["moves"] == 1
+            if not moves or (listed and moves[0] not in self.legal_moves()):
+                self.turn += 1
+                self.refused = True
+                rewards = Rewards.team("progress", 0.0) + Rewards.process("illegal", {"planner": PENALTY})
+                return rewards if moves else rewards + Rewards.agent("format", {"planner": PENALTY})
+            self.said = ", ".join(moves)
+            return Rewards()
+        self.said = heard(text)
+        return Rewards()
+
+    def _readable(self, text: str) -> list[str] | None:
+        allowed: int = self.task.data["moves"]
+        moves = self.read(text) if len(text) <= 40 * allowed + 100 else None
+        return moves if moves and len(moves) <= allowed else None
+
+    def _progress(self) -> float:
+        """The share of the way that this turn went; over a solved episode these add up to 1."""
+        before, self.potential = self.potential, max(WORST, self.measure())
+        return (self.potential - before) / (1.0 - self.first)
+
+    def _duty(self, role: Role) -> str:
+        allowed: int = self.task.data["moves"]
+        count = "one move" if allowed == 1 else f"1 to {allowed} moves, separated by commas,"
+        if role == "actor":
+            return f"Reply with {count} and nothing else. {self.form}"
+        if self.task.data["speech"] == "action":
+            return f"You are the planner: suggest {count} to the actor, and nothing else. {self.form}"
+        return "You are the planner: tell the actor, who moves next, in a few words what to do."
+
+
+@lru_cache(maxsize=4096)
+def _level(cls: type[Puzzle], seed: int, options: str) -> Level:
+    """The level of a task; replicas of a task share it."""
+    data, rng, split = json.loads(options), random.Random(seed), split_of_task(seed)
+    for _ in range(TRIES):
+        if (level := cls.draw(rng, data, lambda key: split_of(key) == split)) is not None:
+            return level
+    raise ConfigError(
+        f"no {cls.__name__} level for the {split} split was found in {TRIES:,} draws with the options {options}; "
+        "expected a wider range of difficulty."
+    )
+
+
+def from_file(rng: random.Random, data: Mapping[str, Any], reader: Callable[[str], Sequence[str]], mine: Mine) -> str:
+    """One level's text out of `data["file"]`, of this split's share unless `holdout` is off."""
+    path = Path(data["file"])
+    try:
+        stamp = path.stat().st_mtime_ns
+        texts = _texts(path, stamp, reader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"env.file is '{path}', which cannot be read: {error}.") from None
+    if not texts:
+        raise ConfigError(f"env.file is '{path}', which holds no level.")
+    if not data["holdout"]:
+        return rng.choice(texts)
+    for text in rng.sample(texts, len(texts)):
+        if mine(text):
+            return text
+    raise ConfigError(
+        f"env.file is '{path}', whose {len(texts)} levels leave none for this split; "
+        "expected more levels, or env.holdout = false."
+    )
+
+
+@lru_cache(maxsize=16)
+def _texts(path: Path, stamp: int, reader: Callable[[str], Sequence[str]]) -> tuple[str, ...]:
+    return tuple(reader(path.read_text(encoding="utf-8")))
+
+
+# -- moves on a grid ------------------------------------------------------------------------------------------------
+
+DIRECTIONS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+_NAMES = {"UP": "U", "DOWN": "D", "LEFT": "L", "RIGHT": "R"}
+
+
+def read_directions(text: str) -> list[str] | None:
+    """`U`, `up`, `U, R, R` and `URR` as single letters; None for anything else."""
+    moves: list[str] = []
+    for word in re.split(r"[\s,;]+", text.strip(" \t\r\n.,;").upper()):
+        if word in _NAMES:
+            moves.append(_NAMES[word])
+        elif word and not word.strip("UDLR"):
+            moves += word
+        else:
+            return None
+    return moves

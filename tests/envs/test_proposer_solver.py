@@ -1,0 +1,119 @@
+"""Proposer–solver: the form is strict, the program marks, and tasks of middling success pay."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from interplay.envs import SPLITS, make, sample_task
+from interplay.envs.games.proposer_solver import Expression, ProposerSolver
+from interplay.types import Level, Rewards
+
+
+def game(index: int = 0, split: str = "train", **options: Any) -> ProposerSolver:
+    env = make(sample_task("proposer_solver", options, split, index))
+    assert isinstance(env, ProposerSolver)
+    return env
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2", 3), ("7 // 2 * (3 - 5)", -6), ("(8 % 5)*999", 2997), (" 2*3 ", 6),
+        ("7", None), ("1 / 2", None), ("2 ** 9", None), ("1000 + 1", None), ("1 // 0", None), ("-3 + 1", None),
+        ("1 + x", None), ("print(1)", None), ("1 +", None), ("1 + 2\n3 + 4", None), ("((((1))))", None),
+        ("1 + 02", None), ("(" * 90 + "1 + 1" + ")" * 90, 2), ("1 + 2 # ok", None),
+    ],
+)  # fmt: skip
+def test_expressions_are_read_strictly(text: str, value: int | None) -> None:
+    """Whole numbers and five operators; anything else is no task, and nothing is ever executed."""
+    found = Expression.of(text)
+    assert (found.value if found else None) == value
+
+
+@pytest.mark.parametrize(("right", "pays"), [(0, 0.0), (1, 0.5), (2, 1.0), (3, 0.5), (4, 0.0)])
+def test_the_frontier_pays_most(right: int, pays: float) -> None:
+    """1 − |2p − 1| for the proposer; the solver is paid for each attempt by itself."""
+    env = game()
+    env.step({"proposer": env.propose(random.Random(0))})
+    answer, seen = env.answer(), set()
+    for i in range(4):
+        seen.add(str(env.observe()["solver"]))
+        (reward,) = env.step({"solver": answer if i < right else "12345678"})
+        assert (reward.name, reward.level, reward.value) == ("right", Level.AGENT, float(i < right))
+    assert len(seen) == 1, "no attempt knows of the others"
+    assert not env.observe() and [(r.role, r.value) for r in env.outcome()] == [("proposer", pays)]
+
+
+def test_a_task_must_contain_what_was_asked() -> None:
+    """The asked number and operator, no more operators than allowed."""
+    env = game()
+    number, sign = env.number, env.operator
+    assert env._checked(f"{number} {sign} 5") == f"{number} {sign} 5"
+    assert env._checked(f"{number + 1 if number < 999 else 2} {sign} 5") is None
+    other = "+" if sign != "+" else "-"
+    assert env._checked(f"{number} {other} 5") is None
+    assert env._checked(f"{number} {sign} 5 + 1 + 1 + 1 + 1") is None
+
+
+def test_malformed_tasks_end_it_and_earn_nothing() -> None:
+    """promise 8: an echo of the prompt, or prose, is no task: −1, no frontier, and the solver is not asked."""
+    env = game()
+    prompt = "\n".join(m.content for m in env.observe()["proposer"].messages)
+    for text in (prompt, "", "What is 2 + 2?"):
+        twin = env.fork()
+        assert [(r.name, r.level, r.value) for r in twin.step({"proposer": text})] == [("illegal", Level.PROCESS, -1.0)]
+        assert not twin.observe() and [r.value for r in twin.outcome()] == [0.0]
+
+
+@pytest.mark.parametrize("kind", ["arithmetic", "grid"])
+def test_the_solver_cannot_win_by_echoing(kind: str) -> None:
+    """promise 8: repeating the task, or several answers at once, cannot be read."""
+    for i in range(10):
+        env, total = game(i, kind=kind), Rewards()
+        env.step({"proposer": env.propose(random.Random(i))})
+        answer = env.answer()
+        prompt = "\n".join(m.content for m in env.observe()["solver"].messages)
+        for text in (prompt, env.posed or "", f"It is {answer}", f"{answer} or 7"):
+            total += env.step({"solver": text})
+        assert sum(r.value or 0.0 for r in total if r.name == "right") == 0
+        assert sum(r.name == "illegal" for r in total) == 4
+
+
+def test_a_grid_must_be_in_the_form_and_have_a_way() -> None:
+    """One start where asked, one goal, the asked wall, and a way; any way that arrives is right."""
+    env = game(kind="grid", most=3)
+    env.start, env.wall = 0, 4
+    good = "S..\n.#.\n..G"
+    assert env._checked(good) == good and env._checked("S . .\n. # .\n. . G") == good
+    for bad in (
+        "S..\n...\n..G",
+        ".S.\n.#.\n..G",
+        "S.#\n.##\n##G",
+        "S..\n.#.\n...",
+        "S..\n.#G\n..G",
+        "S..\n.#.",
+        "S..G\n.#..\n....",
+    ):
+        assert env._checked(bad) is None, bad
+    env.step({"proposer": good})
+    assert [env._right(t) for t in ("RRDD", "D D R R", "R L R R D D", "RR", "RDRD", "RRDDD", "here", "R" * 99)] == [
+        True, True, True, False, False, False, None, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "grid"}, {"kind": "grid", "most": 3}])
+def test_splits_never_share_what_is_asked_for(options: dict[str, Any]) -> None:
+    """promise 8: the demands on the task belong to one split."""
+    seen = {s: {str(game(i, s, **options).observe()) for i in range(200)} for s in SPLITS}
+    assert all(len(found) > 5 for found in seen.values())
+    assert sum(map(len, seen.values())) == len(set().union(*seen.values()))
+
+
+def test_cut_short_it_is_not_scored() -> None:
+    """None is not zero: a proposal without an attempt has no share."""
+    env = game()
+    env.step({"proposer": env.propose(random.Random(0))})
+    assert [r.value for r in env.outcome()] == [None]

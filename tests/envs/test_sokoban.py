@@ -1,0 +1,149 @@
+"""Sokoban: pushes follow the rules, drawn rooms are as hard as they say, .xsb files are read."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interplay.agents.bots.solver import sokoban
+from interplay.envs import make, sample_task
+from interplay.envs.games.sokoban import Sokoban, bits, offsets, parse_xsb, read_xsb
+from interplay.errors import ConfigError
+
+MICROBAN = Path(__file__).parents[1] / "data" / "microban.xsb"
+
+
+def room(tmp_path: Path, text: str, **options: Any) -> Sokoban:
+    (tmp_path / "room.xsb").write_text(text)
+    found = make(sample_task("sokoban", {"file": str(tmp_path / "room.xsb"), "holdout": False, **options}))
+    assert isinstance(found, Sokoban)
+    return found
+
+
+def play(env: Sokoban, moves: str) -> list[float]:
+    progress = []
+    for move in moves:
+        env.step({"planner": ""})
+        progress += [r.value for r in env.step({"actor": move}) if r.name == "progress" and r.value is not None]
+    return progress
+
+
+def test_pushing(tmp_path: Path) -> None:
+    """A box moves when the cell behind is free, never into a wall; goals show under box and player."""
+    env = room(tmp_path, "#######\n#@$ . #\n#    $#\n#.    #\n#######")
+    assert env.view().splitlines()[1] == "# @ $ - . - #"
+    play(env, "RR")
+    assert env.view().splitlines()[1] == "# - - @ * - #"
+    play(env, "R")
+    assert env.view().splitlines()[1] == "# - - - + $ #"
+    assert env.legal_moves() == ["D", "L"]
+    play(env, "R")
+    assert env.refused and env.view().splitlines()[1] == "# - - - + $ #"
+
+
+def test_two_boxes_in_a_row_do_not_move(tmp_path: Path) -> None:
+    """Only one box is pushed at a time."""
+    env = room(tmp_path, "########\n#@$$ ..#\n########")
+    before = env.view()
+    play(env, "R")
+    assert env.refused and env.view() == before
+
+
+def test_solving_ends_it_and_progress_counts_pushes(tmp_path: Path) -> None:
+    """Each push towards the goal is an equal share; walking is none; a push away takes it back."""
+    env = room(tmp_path, "########\n#@$   .#\n#      #\n########", turns=30)
+    assert play(env, "RDRRUL") == pytest.approx([0.25, 0, 0, 0, 0, -0.25])
+    env = room(tmp_path, "########\n#@$   .#\n########", turns=9)
+    assert play(env, "RRRR") == pytest.approx([0.25] * 4)
+    assert env.solved and not env.observe()
+    assert [r.value for r in env.outcome()] == [1.0]
+
+
+def test_a_lost_box_counts_as_far_off(tmp_path: Path) -> None:
+    """A box in a corner can reach no goal: progress falls, and the puzzle goes on to its limit."""
+    env = room(tmp_path, "######\n#  . #\n#@$  #\n#    #\n######", turns=5)
+    assert play(env, "RR") == pytest.approx([0.5, -1.5]), "from 2 pushes away to lost, which counts −1"
+    assert env.level.far(env.boxes) == env.level.width + env.level.height
+    assert env.observe()
+
+
+def test_drawn_rooms_need_as_many_pushes_as_they_say() -> None:
+    """Pulling backwards, breadth first: the pushes of the drawn solution are the fewest there are."""
+    for i in range(40):
+        env = make(sample_task("sokoban", {"size": 6, "boxes": 1 + i % 2, "walls": 0.2}, index=i))
+        assert isinstance(env, Sokoban)
+        moves = sokoban(env.level, env.boxes, env.player)
+        assert moves is not None
+        boxes, player, pushes = env.boxes, env.player, 0
+        for move in moves:
+            player += offsets(env.level.width)[move]
+            if boxes >> player & 1:
+                boxes ^= 1 << player | 1 << (player + offsets(env.level.width)[move])
+                pushes += 1
+        assert pushes == env.difficulty["pushes"] and boxes == env.level.goals
+
+
+def test_reading_a_collection() -> None:
+    """Comments and titles separate levels; ragged rows, both floor symbols and all marks are understood."""
+    levels = read_xsb(MICROBAN.read_text())
+    assert len(levels) == 6
+    rooms = [parse_xsb(text) for text in levels]
+    assert [r.boxes.bit_count() for r in rooms] == [2, 3, 2, 3, 4, 3]
+    assert [(r.width, r.height) for r in rooms] == [(6, 7), (6, 7), (9, 6), (8, 6), (8, 7), (12, 6)]
+    underscores = parse_xsb("####\n#+_###\n#-$- #\n######")
+    assert underscores.goals >> underscores.player & 1
+    boxoban = "; 0\n####\n#@$.#\n####\n\n; 1\n#####\n#@ $.#\n######\n"
+    assert len(read_xsb(boxoban)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("####\n#@ #\n####", "1 players, 0 boxes and 0 goals"),
+        ("#####\n#@$ #\n#####", "1 players, 1 boxes and 0 goals"),
+        ("#####\n#.$ #\n#####", "0 players"),
+        ("########\n#@ #$. #\n########", "behind walls"),
+    ],
+)
+def test_levels_that_cannot_be_played_are_refused(tmp_path: Path, text: str, match: str) -> None:
+    """A wrong level is named, not crashed on."""
+    with pytest.raises(ConfigError, match=match):
+        room(tmp_path, text)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    """No file, an empty one, or one without a level for the split."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        make(sample_task("sokoban", {"file": str(tmp_path / "none.xsb")}))
+    with pytest.raises(ConfigError, match="holds no level"):
+        room(tmp_path, "; nothing\n")
+    text = "####\n#@$.#\n#####"
+    refused = 0
+    for split in ("train", "validation", "test"):
+        (tmp_path / "one.xsb").write_text(text)
+        try:
+            make(sample_task("sokoban", {"file": str(tmp_path / "one.xsb")}, split))
+        except ConfigError as error:
+            assert "leave none for this split" in str(error) and "env.holdout = false" in str(error)
+            refused += 1
+    assert refused == 2, "one level belongs to one split"
+
+
+def test_a_files_levels_are_shared_out_between_the_splits() -> None:
+    """With `holdout` no level of a file is in two splits; without, all are in all."""
+    seen = {}
+    for split in ("train", "validation", "test"):
+        tasks = [sample_task("sokoban", {"file": str(MICROBAN), "holdout": False}, split, i) for i in range(60)]
+        seen[split] = {make(task).state().rsplit("\n", 1)[0] for task in tasks}
+    assert seen["train"] == seen["validation"] == seen["test"] and len(seen["test"]) == 6
+
+
+def test_cells_are_bits() -> None:
+    """The small set arithmetic that rooms are made of."""
+    rng = random.Random(0)
+    for _ in range(50):
+        cells = {rng.randrange(100) for _ in range(10)}
+        assert set(bits(sum(1 << c for c in cells))) == cells
