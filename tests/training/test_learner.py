@@ -20,7 +20,8 @@ from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import GuardError
 from interplay.policies.model import Loaded
-from interplay.training.learner import Critic, Learner, _factor, logprobs, minibatches, token_weights
+from interplay.training.forward import logprobs, pieces
+from interplay.training.learner import Critic, Learner, _factor, minibatches, token_weights
 from interplay.types import Completion, Keys, Turn
 
 MakeTiny = Callable[..., Loaded]
@@ -224,7 +225,7 @@ def test_promise_6_loss_gradients_and_metrics_do_not_depend_on_the_size_of_micro
     for limit in (1, 25, 70, 10_000):
         ours = learner(loaded, micro_batch_tokens=limit, **STILL)
         found = gradients(ours)
-        results.append((len(ours._pieces(turns)), ours.step(turns, pulled, average, True), found))
+        results.append((len(pieces(ours.model, turns, limit)), ours.step(turns, pulled, average, True), found))
     assert len({pieces for pieces, _, _ in results}) == 4
     _, metrics, expected = results[-1]
     for _, other, found in results[:-1]:

@@ -100,6 +100,7 @@ _MODULES = {
     "social_deduction": "interplay.envs.games.social_deduction",
     "sokoban": "interplay.envs.games.sokoban",
     "sudoku": "interplay.envs.games.sudoku",
+    "sums": "interplay.envs.tasks.sums",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 

@@ -6,13 +6,14 @@ elsewhere tries are padded rows and the model runs as transformers wrote it. Log
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from interplay.engines.local.adapters import Mix, mixing
+from interplay.engines.engine import Adapter
+from interplay.engines.local.adapters import Mix, Stacked, mixing
 from interplay.engines.local.attention import Causal, Layout, Masked, Varlen, using
 from interplay.errors import GuardError
 from interplay.training.batch import MicroBatch, lay, micro_batches
@@ -50,6 +51,19 @@ def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = N
     return found.flatten(0, 1).index_select(0, flat)
 
 
+def mix_for(model: PreTrainedModel, batch: MicroBatch, adapters: Mapping[str, Adapter]) -> Mix | None:
+    """Each row with the adapter of its policy; None where there are none."""
+    if not adapters:
+        return None
+    order = {name: i for i, name in enumerate(adapters)}
+    whose = torch.tensor([order[p] for p in batch.policies], device=model.device)
+    source = Stacked(model, list(adapters.values()))
+    if batch.bounds is None:
+        return Mix(source, source.keep(whose).unsqueeze(1))
+    lengths = batch.bounds[1:] - batch.bounds[:-1]
+    return Mix(source, source.keep(whose.repeat_interleave(lengths)).unsqueeze(0))
+
+
 def predict(
     model: PreTrainedModel, batch: MicroBatch, temperature: float, mix: Mix | None = None, recompute: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -68,12 +82,13 @@ def predict(
 
 @torch.no_grad()
 def logprobs(
-    model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, mix: Mix | None = None
+    model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, adapters: Mapping[str, Adapter] | None = None
 ) -> list[list[float]]:
-    """log π(action | prompt) of each turn under `model`, at the temperature the turns were sampled with."""
+    """log π(action | prompt) of each turn under `model`, at the temperature the turns were sampled with; with the
+    adapter of each turn's policy, where `adapters` are given."""
     out: list[list[float]] = [[] for _ in turns]
     for batch in pieces(model, turns, max_tokens):
-        logp_M, _ = predict(model, batch, temperature_of(turns), mix)
+        logp_M, _ = predict(model, batch, temperature_of(turns), mix_for(model, batch, adapters or {}))
         flat = logp_M.index_select(0, batch.prediction_N).tolist()
         at = 0
         for i in batch.turns:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,114 +19,63 @@ from transformers import PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets, sft_loss, value_loss
 from interplay.config import TrainSection
+from interplay.engines.engine import Adapter
 from interplay.errors import GuardError
 from interplay.training.batch import MicroBatch
-from interplay.training.forward import hidden_states, logprobs, pieces, predict, temperature_of
+from interplay.training.forward import hidden_states, logprobs, mix_for, pieces, predict, temperature_of
 from interplay.types import Turn, seed_of
 
 Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
 
 
 class Learner:
-    def __init__(self, name: str, model: PreTrainedModel, config: TrainSection, lr: float, seed: int) -> None:
-        self.name, self.model, self.config, self.seed = name, model, config, seed
+    """With `adapter`, its tensors are what is trained, and the model is a base that other policies may share."""
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        config: TrainSection,
+        lr: float,
+        seed: int,
+        adapter: Adapter | None = None,
+    ) -> None:
+        self.name, self.model, self.config, self.seed, self.adapter = name, model, config, seed, adapter
         self.device = next(model.parameters()).device
         self.steps = 0
-        self.masters = Masters(model.parameters())
+        own = list(model.parameters())
+        if adapter is not None:
+            model.requires_grad_(False)
+            own = [t.requires_grad_() for pair in adapter.weights.values() for t in pair]
+        self.masters = Masters(own)
         self.optimizer = _adamw(self.masters.own, config, lr)
         self.lr = lr
 
-    # -- forward --------------------------------------------------------------------------------------------------
-
-    def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
-        return pieces(self.model, turns, self.config.micro_batch_tokens)
-
     def logprobs(self, turns: Sequence[Turn]) -> list[list[float]]:
         """log π(action | prompt) of each turn under the current weights."""
-        return logprobs(self.model, turns, self.config.micro_batch_tokens)
-
-    # -- steps ----------------------------------------------------------------------------------------------------
+        return logprobs(self.model, turns, self.config.micro_batch_tokens, adapters([self]))
 
     def step(self, turns: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool) -> dict[str, float]:
         """One training step over credited turns: epochs × minibatches optimiser steps."""
-        turns = [t for t in turns if t.advantage is not None]
-        now = self.lr * _factor(self.config, self.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = now
-        parts = minibatches(turns, self.config, seed_of("policy", self.seed, self.name, self.steps))
-        old: dict[str, list[float]] = {}
-        if len(parts) > 1:  # later minibatches need the policy as it was before the first
-            old = {t.id: lp for t, lp in zip(turns, self.logprobs(turns), strict=True)}
-        totals: dict[str, float] = {}
-        for part in parts:
-            for key, value in self._optimise(part, loss, average, keep_zeros, old).items():
-                totals[key] = (
-                    max(totals.get(key, 0.0), value) if key[:3] == "gap" else totals.get(key, 0.0) + value / len(parts)
-                )
-        self.steps += 1
-        return totals | {"lr": now, "turns": float(len(turns))}
-
-    def _optimise(
-        self, part: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool, old: Mapping[str, list[float]]
-    ) -> dict[str, float]:
-        weight = token_weights(part, average)
-        # A turn without advantage counts in the denominators but has no gradient: it need not be computed.
-        turns = [t for t in part if keep_zeros or t.advantage]
-        if not turns:
-            return {}
-        totals: dict[str, float] = {}
-        gap = far = 0.0
-        tokens = 0
-        for batch in self._pieces(turns):
-            members = [turns[i] for i in batch.turns]
-            logp_M, entropy_M = predict(self.model, batch, temperature_of(turns), recompute=self.config.recompute)
-            outputs = Outputs(logp_M.index_select(0, batch.prediction_N), entropy_M.index_select(0, batch.prediction_N))
-            before = self._flat(old[t.id] for t in members) if old else outputs.logprobs_N.detach()
-            targets = Targets(
-                self._flat([t.advantage or 0.0] * len(t.action) for t in members),
-                before,
-                self._flat([weight[t.id]] * len(t.action) for t in members),
-                self._flat(t.ref_logprobs or () for t in members) if members[0].ref_logprobs else None,
-            )
-            value, metrics = loss(targets, outputs)
-            value.backward()
-            self.masters.collect()
-            apart = (before - self._flat(t.logprobs for t in members)).abs().nan_to_num(math.inf, posinf=math.inf)
-            gap = max(gap, apart.max().item())
-            far += apart.sum().item()
-            tokens += len(apart)
-            for key, number in (metrics | {"loss": value.item()}).items():
-                totals[key] = totals.get(key, 0.0) + number
-        mean = far / max(1, tokens)
-        rounded = self.masters.rounded  # in bf16 single tokens may be far apart: the mean is what must be small
-        found, limit = (mean, self.config.gap_mean_stop) if rounded else (gap, self.config.gap_stop)
-        if found > limit:  # before the weights move
-            self.optimizer.zero_grad(set_to_none=True)
-            raise GuardError(
-                f"policy '{self.name}': engine and learner disagree by {found:.2e} in log-prob, past "
-                f"train.{'gap_mean_stop' if rounded else 'gap_stop'} ({limit:g}); "
-                "the samples were not drawn from these weights."
-            )
-        totals["grad_norm"] = self._apply(totals["loss"])
-        return totals | {"gap": gap, "gap_mean": mean}
+        return step([self], {self.name: turns}, loss, average, keep_zeros)[self.name]
 
     def imitate(self, turns: Sequence[Turn]) -> float:
         """One optimiser step towards given replies; the mean negative log-likelihood per token."""
         weight = token_weights(turns, "token")
         total = 0.0
-        for batch in self._pieces(turns):
+        for batch in pieces(self.model, turns, self.config.micro_batch_tokens):
             members = [turns[i] for i in batch.turns]
-            logp_M, _ = predict(self.model, batch, 1.0)
+            logp_M, _ = predict(self.model, batch, 1.0, mix_for(self.model, batch, adapters([self])))
             loss = sft_loss(
-                logp_M.index_select(0, batch.prediction_N), self._flat([weight[t.id]] * len(t.action) for t in members)
+                logp_M.index_select(0, batch.prediction_N), self.flat([weight[t.id]] * len(t.action) for t in members)
             )
             loss.backward()
             self.masters.collect()
             total += loss.item()
-        self._apply(total)
+        self.apply(total)
         return total
 
-    def _apply(self, loss: float) -> float:
+    def apply(self, loss: float) -> float:
         norm = float(nn.utils.clip_grad_norm_(self.masters.own, self.config.grad_clip))
         if not (math.isfinite(norm) and math.isfinite(loss)):
             self.optimizer.zero_grad(set_to_none=True)
@@ -138,8 +88,13 @@ class Learner:
         self.masters.publish()
         return norm
 
-    def _flat(self, parts: Any) -> Tensor:
+    def flat(self, parts: Any) -> Tensor:
         return torch.tensor([x for part in parts for x in part], dtype=torch.float32, device=self.device)
+
+    @property
+    def rounded(self) -> bool:
+        """The model computes in less than fp32."""
+        return self.model.dtype is not torch.float32
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -157,17 +112,147 @@ class Learner:
         self.steps = state["steps"]
 
 
+def adapters(learners: Sequence[Learner]) -> dict[str, Adapter]:
+    return {x.name: x.adapter for x in learners if x.adapter is not None}
+
+
+def step(
+    learners: Sequence[Learner], turns: Mapping[str, Sequence[Turn]], loss: Loss, average: str, keep_zeros: bool
+) -> dict[str, dict[str, float]]:
+    """One training step of policies that share a model: its adapters go through it in one forward and backward pass.
+
+    Everything else stays apart: minibatches, denominators, the gate, clipping, the optimiser."""
+    credited = {x.name: [t for t in turns[x.name] if t.advantage is not None] for x in learners}
+    parts = {x.name: _begin(x, credited[x.name]) for x in learners}
+    everyone = [t for x in learners for t in credited[x.name]]
+    old: dict[str, list[float]] = {}
+    if any(len(p) > 1 for p in parts.values()):  # later minibatches need the policy as it was before the first
+        first = learners[0]
+        found = logprobs(first.model, everyone, first.config.micro_batch_tokens, adapters(learners))
+        old = {t.id: lp for t, lp in zip(everyone, found, strict=True)}
+    totals: dict[str, dict[str, float]] = {x.name: {} for x in learners}
+    for k in range(max(map(len, parts.values()))):
+        now = [x for x in learners if k < len(parts[x.name])]
+        for name, metrics in _optimise(now, {x.name: parts[x.name][k] for x in now}, loss, average, keep_zeros, old):
+            whole = totals[name]
+            for key, value in metrics.items():
+                before = whole.get(key, 0.0)
+                whole[key] = max(before, value) if key[:3] == "gap" else before + value / len(parts[name])
+    for learner in learners:
+        learner.steps += 1
+        lr = learner.optimizer.param_groups[0]["lr"]
+        totals[learner.name] |= {"lr": lr, "turns": float(len(credited[learner.name]))}
+    return totals
+
+
+def _begin(learner: Learner, turns: Sequence[Turn]) -> list[list[Turn]]:
+    now = learner.lr * _factor(learner.config, learner.steps)
+    for group in learner.optimizer.param_groups:
+        group["lr"] = now
+    return minibatches(turns, learner.config, seed_of("policy", learner.seed, learner.name, learner.steps))
+
+
+@dataclass
+class _Tally:
+    """What one policy's minibatch came to."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    gap: float = 0.0
+    far: float = 0.0
+    tokens: int = 0
+
+
+def _optimise(
+    learners: Sequence[Learner],
+    parts: Mapping[str, Sequence[Turn]],
+    loss: Loss,
+    average: str,
+    keep_zeros: bool,
+    old: Mapping[str, list[float]],
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """One optimiser step of each learner. Nobody moves before everybody's gate is passed."""
+    weight = {key: w for part in parts.values() for key, w in token_weights(part, average).items()}
+    # A turn without advantage counts in the denominators but has no gradient: it need not be computed.
+    turns = [t for x in learners for t in parts[x.name] if keep_zeros or t.advantage]
+    if not turns:
+        return
+    first = learners[0]
+    whose = {t.id: x.name for x in learners for t in parts[x.name]}
+    tallies: dict[str, _Tally] = {}
+    for batch in pieces(first.model, turns, first.config.micro_batch_tokens):
+        members = [turns[i] for i in batch.turns]
+        mix = mix_for(first.model, batch, adapters(learners))
+        logp_M, entropy_M = predict(first.model, batch, temperature_of(turns), mix, first.config.recompute)
+        logp_N, entropy_N = (x.index_select(0, batch.prediction_N) for x in (logp_M, entropy_M))
+        objective = logp_N.new_zeros(())
+        for name, mine, at in _apart(members, whose, first.device):
+            tally = tallies.setdefault(name, _Tally())
+            outputs = Outputs(logp_N.index_select(0, at), entropy_N.index_select(0, at))
+            before = first.flat(old[t.id] for t in mine) if old else outputs.logprobs_N.detach()
+            targets = Targets(
+                first.flat([t.advantage or 0.0] * len(t.action) for t in mine),
+                before,
+                first.flat([weight[t.id]] * len(t.action) for t in mine),
+                first.flat(t.ref_logprobs or () for t in mine) if mine[0].ref_logprobs else None,
+            )
+            value, metrics = loss(targets, outputs)
+            objective = objective + value
+            apart = (before - first.flat(t.logprobs for t in mine)).abs().nan_to_num(math.inf, posinf=math.inf)
+            tally.gap = max(tally.gap, apart.max().item())
+            tally.far += apart.sum().item()
+            tally.tokens += len(apart)
+            for key, number in (metrics | {"loss": value.item()}).items():
+                tally.metrics[key] = tally.metrics.get(key, 0.0) + number
+        objective.backward()
+        for learner in learners:
+            learner.masters.collect()
+    moving = [x for x in learners if x.name in tallies]
+    for learner in moving:
+        _refuse_gap(learner, tallies[learner.name], learners)
+    for learner in moving:
+        tally = tallies[learner.name]
+        norm = learner.apply(tally.metrics["loss"])
+        gaps = {"gap": tally.gap, "gap_mean": tally.far / tally.tokens}
+        yield learner.name, tally.metrics | gaps | {"grad_norm": norm}
+
+
+def _apart(
+    turns: Sequence[Turn], whose: Mapping[str, str], device: torch.device
+) -> Iterator[tuple[str, list[Turn], Tensor]]:
+    """Each learner's turns, and where their tokens stand among all tokens of `turns`."""
+    by_name: dict[str, tuple[list[Turn], list[range]]] = {}
+    at = 0
+    for turn in turns:
+        mine, spans = by_name.setdefault(whose[turn.id], ([], []))
+        mine.append(turn)
+        spans.append(range(at, at + len(turn.action)))
+        at += len(turn.action)
+    for name, (mine, spans) in by_name.items():
+        yield name, mine, torch.tensor([i for span in spans for i in span], device=device)
+
+
+def _refuse_gap(learner: Learner, tally: _Tally, everyone: Sequence[Learner]) -> None:
+    """Promise 2. In bf16 single tokens may be far apart: there the mean is what must be small."""
+    config, rounded = learner.config, learner.rounded
+    mean = tally.far / tally.tokens
+    found, limit = (mean, config.gap_mean_stop) if rounded else (tally.gap, config.gap_stop)
+    if found > limit:
+        for other in everyone:
+            other.optimizer.zero_grad(set_to_none=True)
+        raise GuardError(
+            f"policy '{learner.name}': engine and learner disagree by {found:.2e} in log-prob, past "
+            f"train.{'gap_mean_stop' if rounded else 'gap_stop'} ({limit:g}); "
+            "the samples were not drawn from these weights."
+        )
+
+
 class Masters:
     """What the optimiser steps: fp32 parameters themselves, and fp32 copies of those that compute in less."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         self.own = [p if p.dtype is torch.float32 else p.detach().float() for p in self.parameters]
         self._copies = [(m, p) for m, p in zip(self.own, self.parameters, strict=True) if m is not p]
-
-    @property
-    def rounded(self) -> bool:
-        return bool(self._copies)
 
     @torch.no_grad()
     def collect(self) -> None:

@@ -226,21 +226,41 @@ class Together(torch.autograd.Function):
         return (to_x, None, None, None, *out)
 
 
+class TogetherWithAdapters(torch.autograd.Function):
+    """The same over a frozen base, plus every token's own adapter: y = x·Wᵀ + ((x·Dᵀ) ∘ keep)·U. One pass over the
+    output adds what the adapters say, in place."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, keep: Tensor
+    ) -> Tensor:
+        low = linear(x, down) * keep
+        ctx.save_for_backward(x, weight, down, up, keep, low)
+        return linear(x, weight, bias).addmm_(low, up)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, down, up, keep, low = ctx.saved_tensors
+        grad = grad.contiguous()
+        to_low = (grad @ up.t()) * keep
+        to_x = (grad @ weight).addmm_(to_low, down)
+        return to_x, None, None, to_low.t() @ x, low.t() @ grad, None
+
+
 def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
     bias = None if block.bias is None else block.bias[: block.rows]
-    biases = [] if bias is None else [m.bias for m in block.layers]
-    y = Together.apply(x_TC, block.weight, bias, len(block.layers), *(m.weight for m in block.layers), *biases)
     pairs = [] if mix is None else [mix.source.pair(m) for m in block.layers]
     if mix is None or not any(p is not None for p in pairs):
-        return y
-    keep_TR = mix.keep.to(x_TC.dtype).reshape(-1, mix.keep.shape[-1])
+        biases = [] if bias is None else [m.bias for m in block.layers]
+        weights = [m.weight for m in block.layers]
+        return Together.apply(x_TC, block.weight, bias, len(block.layers), *weights, *biases)
     downs, ups = [], []
     for pair, start, module in zip(pairs, block.starts, block.layers, strict=True):
         if pair is not None:
             downs.append(pair[0])
             ups.append(pad(pair[1], (start, block.rows - start - module.weight.shape[0])))
-    low = linear(x_TC, torch.cat(downs)) * keep_TR.repeat(1, len(downs))
-    return torch.addmm(y, low, torch.cat(ups))
+    keep_TR = mix.keep.to(x_TC.dtype).reshape(-1, mix.keep.shape[-1]).repeat(1, len(downs))
+    return TogetherWithAdapters.apply(x_TC, block.weight, bias, torch.cat(downs), torch.cat(ups), keep_TR)
 
 
 # -- the decoder ----------------------------------------------------------------------------------------------------

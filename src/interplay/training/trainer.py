@@ -258,9 +258,7 @@ class Trainer:
 
         Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
         train = self.plan.recipe.train
-        key, limit = (
-            ("gap_mean", train.gap_mean_warn) if self.learners[name].masters.rounded else ("gap", train.gap_warn)
-        )
+        key, limit = ("gap_mean", train.gap_mean_warn) if self.learners[name].rounded else ("gap", train.gap_warn)
         gap = found.get(key, 0.0)
         if gap > limit:
             log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)

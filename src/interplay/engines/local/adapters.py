@@ -11,7 +11,7 @@ every Hugging Face format, stays as it is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -177,6 +177,37 @@ class Bank:
 
     def index(self, name: str | None) -> int:
         return -1 if name is None else self.indices[name]
+
+    def keep(self, indices: Tensor) -> Tensor:
+        """[..., R]: the scales of each row's own adapter."""
+        return torch.where(indices.unsqueeze(-1) == self.owner, self.scales, 0.0)
+
+
+class Stacked:
+    """Several adapters' own tensors, joined along their ranks when a layer asks: gradients flow to each of them."""
+
+    def __init__(self, model: Any, parts: Sequence[Adapter]) -> None:
+        self._names = {layer: name for name, layer in layers(model).items()}
+        self._parts = parts
+        self._pairs: dict[nn.Module, tuple[Tensor, Tensor] | None] = {}
+        device = next(model.parameters()).device
+        ranks = torch.tensor([a.rank for a in parts], device=device)
+        self.owner = torch.arange(len(parts), device=device).repeat_interleave(ranks)
+        self.scales = torch.tensor([a.scale for a in parts], device=device).repeat_interleave(ranks)
+
+    def pair(self, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
+        if layer not in self._pairs:
+            self._pairs[layer] = self._join(layer)
+        return self._pairs[layer]
+
+    def _join(self, layer: Any) -> tuple[Tensor, Tensor] | None:
+        name = self._names.get(layer)
+        if name is None or not any(name in a.weights for a in self._parts):
+            return None
+        like, (k, n) = layer.weight, sizes(layer)
+        zero = lambda rank: (like.new_zeros((rank, k)), like.new_zeros((n, rank)))  # noqa: E731
+        pairs = [a.weights.get(name) or zero(a.rank) for a in self._parts]
+        return torch.cat([d.to(like.dtype) for d, _ in pairs]), torch.cat([u.to(like.dtype).t() for _, u in pairs])
 
     def keep(self, indices: Tensor) -> Tensor:
         """[..., R]: the scales of each row's own adapter."""

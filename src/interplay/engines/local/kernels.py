@@ -346,7 +346,7 @@ def lora_expand(
     T = y_TM.shape[0]
     R, N = owner_R.shape[0], weight.shape[1]
     columns = next(c for c in (128, 64, 32, 16) if all(s % c == 0 for s in starts) or c == 16)
-    tokens = 32 if T <= 512 else 128
+    tokens = 32 if T <= 512 else 64
     second, third = (*starts[1:], 1 << 30, 1 << 30)[:2]
     _expand[(triton.cdiv(T, tokens), triton.cdiv(N, columns))](
         y_TM, y_TM.stride(0), weight, owner_R, scales_R, adapters_T, T, second, third,

@@ -1,0 +1,124 @@
+"""A whole training step, ours beside TRL's, in one run: sums ("What is a + b?"), 32 prompts × 8 replies of at most 128
+tokens, GRPO, one policy, full weights.
+
+    python benchmarks/end_to_end.py --model smollm2          one GPU, SmolLM2-135M-Instruct, bf16 (TRL: pip install trl)
+    python benchmarks/end_to_end.py --model tiny --quick     a CPU: does it run
+    python benchmarks/end_to_end.py --model FOLDER --json table.json
+
+The same model, prompts per step, replies per prompt, length limit, learning rate and reward for both; TRL runs with its own
+defaults otherwise. Each side's first steps (compilation, graphs, allocation) are left out; the median of the rest counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interplay.config import load
+from interplay.policies.model import locate
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Observer, Trainer
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "sums" / "grpo.toml"
+
+
+def ours(model: str, steps: int, tokens: int, tasks: int) -> list[dict[str, float]]:
+    overrides = [
+        f'policies.solver.base="{model}"', f"train.steps={steps}", f"sampling.max_tokens={tokens}", "train.lr=1e-6",
+        f"rollout.tasks={tasks}", "checkpoint.every=100000", "records.episodes_per_step=0", "records.tensorboard=off",
+    ]  # fmt: skip
+    out: list[dict[str, float]] = []
+    last = time.perf_counter()
+
+    def stepped(step: int, metrics: Any) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        seen = {"seconds": now - last, "reward": metrics["reward"], "tokens": metrics["tokens_sampled"]}
+        seen |= {k: v for k, v in metrics.items() if k.startswith("seconds/") or k.endswith(("gap", "gap_mean"))}
+        out.append(seen)
+        print("  ours  " + "  ".join(f"{k} {v:.3f}" for k, v in seen.items()), flush=True)
+        last = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(resolve(load(RECIPE, overrides)), Path(folder), Observer(stepped=stepped))
+        trainer.train()
+        trainer.close()
+    return out
+
+
+def trl(model: str, steps: int, tokens: int, tasks: int) -> list[dict[str, float]]:
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    rng = random.Random(0)
+    pairs = [(rng.randint(1, 99), rng.randint(1, 99)) for _ in range(tasks * steps)]
+    rows = [{"prompt": [{"role": "user", "content": f"What is {a} + {b}?"}], "total": a + b} for a, b in pairs]
+
+    def correct(completions: list[Any], total: list[int], **_: Any) -> list[float]:
+        found = [re.findall(r"-?\d+", c[0]["content"].replace(",", "")) for c in completions]
+        return [float(bool(f) and len(f[-1]) < 20 and int(f[-1]) == t) for f, t in zip(found, total, strict=True)]
+
+    out: list[dict[str, float]] = []
+
+    class Clock(TrainerCallback):
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            self.began = time.perf_counter()
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            out.append({"seconds": time.perf_counter() - self.began})
+            print(f"  trl   seconds {out[-1]['seconds']:.3f}", flush=True)
+
+    gpu = torch.cuda.is_available()
+    with tempfile.TemporaryDirectory() as folder:
+        config = GRPOConfig(
+            output_dir=folder, per_device_train_batch_size=8 * tasks, num_generations=8, max_completion_length=tokens,
+            learning_rate=1e-6, max_steps=steps, bf16=gpu, use_cpu=not gpu, report_to=[], save_strategy="no",
+            logging_steps=1000, model_init_kwargs={"dtype": torch.bfloat16 if gpu else torch.float32},
+        )  # fmt: skip
+        trainer = GRPOTrainer(
+            model=model, reward_funcs=correct, args=config, train_dataset=Dataset.from_list(rows), callbacks=[Clock()]
+        )
+        trainer.train()
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--trl-steps", type=int, default=6, help="0 leaves TRL out")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", metavar="PATH")
+    args = parser.parse_args()
+    tokens, tasks = (8, 4) if args.quick else (128, 32)
+    folder = locate(args.model, 0)
+    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    print(f"{hardware}, torch {torch.__version__}, {args.model}: {8 * tasks} replies of at most {tokens} tokens a step")
+    mine = ours(folder, args.steps, tokens, tasks)
+    table: dict[str, Any] = {"hardware": hardware, "torch": torch.__version__, "ours": mine}
+    a = statistics.median(m["seconds"] for m in mine[3:])
+    rate = statistics.median(m["tokens"] / m["seconds"] for m in mine[3:])
+    print(f"interplay: {a:.3f} s a step ({rate:,.0f} sampled tokens/s)")
+    if args.trl_steps:
+        theirs = trl(folder, args.trl_steps, tokens, tasks)
+        b = statistics.median(m["seconds"] for m in theirs[1:])
+        table |= {"trl": theirs, "ratio": b / a}
+        print(f"TRL:       {b:.3f} s a step\n{b / a:.1f} times faster")
+    if args.json:
+        Path(args.json).write_text(json.dumps(table, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Work with verifiable outcomes."""
