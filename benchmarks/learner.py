@@ -4,9 +4,10 @@
     python benchmarks/learner.py --quick             a CPU: the tiny model (does it run; the rate says nothing)
     python benchmarks/learner.py --json table.json
 
-MFU = (6·N per token without embeddings, plus attention) / time / the matmul rate measured in the run; 4·N plus the same
-attention for LoRA, which needs no gradients of the base's matrices. A step is forward, loss, backward, clipping, optimiser and the host's
-work around them, as training runs it. The output layer's product, which N does not count, is in the time.
+MFU = (6·N per token without embeddings, plus attention) / time / the matmul rate measured in the run; 4·N plus the
+same attention for LoRA, which needs no gradients of the base's matrices. A step is forward, loss, backward, clipping,
+optimiser and the host's work around them, as training runs it. The output layer's product, which N does not count, is
+in the time.
 """
 
 from __future__ import annotations

@@ -51,17 +51,28 @@ def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = N
     return found.flatten(0, 1).index_select(0, flat)
 
 
-def mix_for(model: PreTrainedModel, batch: MicroBatch, adapters: Mapping[str, Adapter]) -> Mix | None:
-    """Each row with the adapter of its policy; None where there are none."""
-    if not adapters:
-        return None
-    order = {name: i for i, name in enumerate(adapters)}
-    whose = torch.tensor([order[p] for p in batch.policies], device=model.device)
-    source = Stacked(model, list(adapters.values()))
-    if batch.bounds is None:
-        return Mix(source, source.keep(whose).unsqueeze(1))
-    lengths = batch.bounds[1:] - batch.bounds[:-1]
-    return Mix(source, source.keep(whose.repeat_interleave(lengths)).unsqueeze(0))
+class Mixer:
+    """The adapters of policies that share a model, joined once for many micro-batches."""
+
+    def __init__(self, model: PreTrainedModel, adapters: Mapping[str, Adapter]) -> None:
+        self._order = {name: i for i, name in enumerate(adapters)}
+        self._source = Stacked(model, list(adapters.values())) if adapters else None
+
+    def mix(self, batch: MicroBatch) -> Mix | None:
+        """Each row with the adapter of its policy; None where there are none."""
+        source = self._source
+        if source is None:
+            return None
+        whose = torch.tensor([self._order[p] for p in batch.policies], device=batch.ids_BL.device)
+        if batch.bounds is None:
+            return Mix(source, source.keep(whose).unsqueeze(1))
+        lengths = batch.bounds[1:] - batch.bounds[:-1]
+        return Mix(source, source.keep(whose.repeat_interleave(lengths)).unsqueeze(0))
+
+    def collect(self) -> None:
+        """Hand the gradients of what was joined to the adapters' own tensors."""
+        if self._source is not None:
+            self._source.collect()
 
 
 def predict(
@@ -87,8 +98,9 @@ def logprobs(
     """log π(action | prompt) of each turn under `model`, at the temperature the turns were sampled with; with the
     adapter of each turn's policy, where `adapters` are given."""
     out: list[list[float]] = [[] for _ in turns]
+    mixer = Mixer(model, adapters or {})
     for batch in pieces(model, turns, max_tokens):
-        logp_M, _ = predict(model, batch, temperature_of(turns), mix_for(model, batch, adapters or {}))
+        logp_M, _ = predict(model, batch, temperature_of(turns), mixer.mix(batch))
         flat = logp_M.index_select(0, batch.prediction_N).tolist()
         at = 0
         for i in batch.turns:

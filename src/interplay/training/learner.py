@@ -22,7 +22,7 @@ from interplay.config import TrainSection
 from interplay.engines.engine import Adapter
 from interplay.errors import GuardError
 from interplay.training.batch import MicroBatch
-from interplay.training.forward import hidden_states, logprobs, mix_for, pieces, predict, temperature_of
+from interplay.training.forward import Mixer, hidden_states, logprobs, pieces, predict, temperature_of
 from interplay.types import Turn, seed_of
 
 Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
@@ -62,16 +62,18 @@ class Learner:
     def imitate(self, turns: Sequence[Turn]) -> float:
         """One optimiser step towards given replies; the mean negative log-likelihood per token."""
         weight = token_weights(turns, "token")
+        mixer = Mixer(self.model, adapters([self]))
         total = 0.0
         for batch in pieces(self.model, turns, self.config.micro_batch_tokens):
             members = [turns[i] for i in batch.turns]
-            logp_M, _ = predict(self.model, batch, 1.0, mix_for(self.model, batch, adapters([self])))
+            logp_M, _ = predict(self.model, batch, 1.0, mixer.mix(batch))
             loss = sft_loss(
                 logp_M.index_select(0, batch.prediction_N), self.flat([weight[t.id]] * len(t.action) for t in members)
             )
             loss.backward()
             self.masters.collect()
             total += loss.item()
+        mixer.collect()
         self.apply(total)
         return total
 
@@ -178,11 +180,11 @@ def _optimise(
         return
     first = learners[0]
     whose = {t.id: x.name for x in learners for t in parts[x.name]}
+    mixer = Mixer(first.model, adapters(learners))
     tallies: dict[str, _Tally] = {}
     for batch in pieces(first.model, turns, first.config.micro_batch_tokens):
         members = [turns[i] for i in batch.turns]
-        mix = mix_for(first.model, batch, adapters(learners))
-        logp_M, entropy_M = predict(first.model, batch, temperature_of(turns), mix, first.config.recompute)
+        logp_M, entropy_M = predict(first.model, batch, temperature_of(turns), mixer.mix(batch), first.config.recompute)
         logp_N, entropy_N = (x.index_select(0, batch.prediction_N) for x in (logp_M, entropy_M))
         objective = logp_N.new_zeros(())
         for name, mine, at in _apart(members, whose, first.device):
@@ -206,6 +208,7 @@ def _optimise(
         objective.backward()
         for learner in learners:
             learner.masters.collect()
+    mixer.collect()
     moving = [x for x in learners if x.name in tallies]
     for learner in moving:
         _refuse_gap(learner, tallies[learner.name], learners)

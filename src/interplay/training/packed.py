@@ -2,7 +2,7 @@
 
 The same blocks of weights that the engine decodes with (`engines/local/fused.py`), the same rounding at the same
 places. Log-probs come from hidden states a few thousand rows at a time, and logits are made again in the backward pass:
-[tokens × vocabulary] never exists as a whole, nor in fp32.
+[tokens × vocabulary] never exists as a whole.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.functional import embedding, linear, pad
+from torch.nn.functional import embedding, linear
 from torch.utils.checkpoint import checkpoint
 
 from interplay.engines.local import kernels
-from interplay.engines.local.adapters import Mix
+from interplay.engines.local.adapters import Mix, Stacked
 from interplay.engines.local.attention import varlen
 from interplay.engines.local.fused import Block, Fused, Layer
 
-LOGITS = 1 << 30  # how many may exist at a time
+LOGITS = 1 << 29  # how many may exist at a time: 2 GiB of them
 # Shapes: T tokens, C hidden size, N outputs, H query heads, G key-value heads, D head size, V vocabulary, R ranks.
 
 
@@ -228,13 +228,14 @@ class Together(torch.autograd.Function):
 
 class TogetherWithAdapters(torch.autograd.Function):
     """The same over a frozen base, plus every token's own adapter: y = x·Wᵀ + ((x·Dᵀ) ∘ keep)·U. One pass over the
-    output adds what the adapters say, in place."""
+    output adds what the adapters say, in place. D and U are fp32, their gradients too."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, keep: Tensor
     ) -> Tensor:
-        low = linear(x, down) * keep
+        down, up = down.to(x.dtype), up.to(x.dtype)
+        low = linear(x, down).mul_(keep)
         ctx.save_for_backward(x, weight, down, up, keep, low)
         return linear(x, weight, bias).addmm_(low, up)
 
@@ -242,25 +243,23 @@ class TogetherWithAdapters(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, down, up, keep, low = ctx.saved_tensors
         grad = grad.contiguous()
-        to_low = (grad @ up.t()) * keep
+        to_low = (grad @ up.t()).mul_(keep)
         to_x = (grad @ weight).addmm_(to_low, down)
-        return to_x, None, None, to_low.t() @ x, low.t() @ grad, None
+        return to_x, None, None, (to_low.t() @ x).float(), (low.t() @ grad).float(), None
 
 
 def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
     bias = None if block.bias is None else block.bias[: block.rows]
-    pairs = [] if mix is None else [mix.source.pair(m) for m in block.layers]
-    if mix is None or not any(p is not None for p in pairs):
+    pair = None
+    if mix is not None:
+        assert isinstance(mix.source, Stacked)
+        pair = mix.source.joined(block.layers)
+    if mix is None or pair is None:
         biases = [] if bias is None else [m.bias for m in block.layers]
         weights = [m.weight for m in block.layers]
         return Together.apply(x_TC, block.weight, bias, len(block.layers), *weights, *biases)
-    downs, ups = [], []
-    for pair, start, module in zip(pairs, block.starts, block.layers, strict=True):
-        if pair is not None:
-            downs.append(pair[0])
-            ups.append(pad(pair[1], (start, block.rows - start - module.weight.shape[0])))
-    keep_TR = mix.keep.to(x_TC.dtype).reshape(-1, mix.keep.shape[-1]).repeat(1, len(downs))
-    return TogetherWithAdapters.apply(x_TC, block.weight, bias, torch.cat(downs), torch.cat(ups), keep_TR)
+    keep_TR = mix.keep.to(x_TC.dtype).reshape(-1, mix.keep.shape[-1]).repeat(1, len(block.layers))
+    return TogetherWithAdapters.apply(x_TC, block.weight, bias, *pair, keep_TR)
 
 
 # -- the decoder ----------------------------------------------------------------------------------------------------
@@ -340,7 +339,7 @@ def _logit_stats(logits, targets, heat, V, lse, logp, entropy, BLOCK: tl.constex
 
 
 @triton.jit
-def _logit_grad(logits, targets, heat, V, lse, entropy, grad_logp, grad_entropy, BLOCK: tl.constexpr):
+def _logit_grad(logits, targets, heat, V, lse, entropy, grad_logp, grad_entropy, out, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(logits + row * V + i, mask=i < V, other=float("-inf")).to(tl.float32) / heat
@@ -349,7 +348,7 @@ def _logit_grad(logits, targets, heat, V, lse, entropy, grad_logp, grad_entropy,
     g = tl.load(grad_logp + row)
     d = g * (tl.where(i == tl.load(targets + row), 1.0, 0.0) - p)
     d -= tl.load(grad_entropy + row) * tl.where(p > 0, p * (x - log_sum + tl.load(entropy + row)), 0.0)
-    tl.store(logits + row * V + i, (d / heat).to(logits.dtype.element_ty), mask=i < V)
+    tl.store(out + row * V + i, (d / heat).to(out.dtype.element_ty), mask=i < V)
 
 
 class LogProbs(torch.autograd.Function):
@@ -362,7 +361,7 @@ class LogProbs(torch.autograd.Function):
         rows = max(1, LOGITS // V)
         for a in range(0, M, rows):
             part = slice(a, a + rows)
-            logits = linear(hidden[part], weight)
+            logits = kernels.logits(hidden[part], weight)
             _logit_stats[(logits.shape[0],)](
                 logits, targets[part], heat, V, lse[part], logp[part], entropy[part], BLOCK=2048, num_warps=8
             )
@@ -379,13 +378,14 @@ class LogProbs(torch.autograd.Function):
         grad_logp, grad_entropy = grad_logp.float().contiguous(), grad_entropy.float().contiguous()
         for a in range(0, M, ctx.rows):
             part = slice(a, a + ctx.rows)
-            logits = linear(hidden[part], weight)
+            logits = kernels.logits(hidden[part], weight)
+            grad = torch.empty_like(logits, dtype=hidden.dtype)
             _logit_grad[(logits.shape[0], triton.cdiv(V, 4096))](
                 logits, targets[part], ctx.heat, V, lse[part], entropy[part], grad_logp[part], grad_entropy[part],
-                BLOCK=4096, num_warps=8,
+                grad, BLOCK=4096, num_warps=8,
             )  # fmt: skip
-            to_hidden[part] = logits @ weight
+            to_hidden[part] = grad @ weight
             if ctx.needs_input_grad[1]:
-                share = logits.t() @ hidden[part]
+                share = grad.t() @ hidden[part]
                 to_weight = share if ctx.rows >= M else share.float() if to_weight is None else to_weight.add_(share)
         return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None

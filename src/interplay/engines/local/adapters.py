@@ -26,7 +26,7 @@ from interplay.errors import EngineError
 
 
 class Source(Protocol):
-    """Where a layer's stacked weights come from: the engine's buffers, or the learner's parameters."""
+    """Where stacked weights come from: the engine's buffers (`Bank`), or the learner's tensors (`Stacked`)."""
 
     def pair(self, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
         """(down [R, K], up [R, N]) of a layer; None where no adapter touches it."""
@@ -59,8 +59,8 @@ def _hook(layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
     pair = mix.source.pair(layer) if mix is not None else None
     if mix is None or pair is None:
         return out
-    down, up = pair
-    return out + (nn.functional.linear(args[0], down) * mix.keep.to(down.dtype)) @ up
+    down, up = (t.to(out.dtype) for t in pair)
+    return out + (nn.functional.linear(args[0], down) * mix.keep.to(out.dtype)) @ up
 
 
 def layers(model: Any) -> dict[str, nn.Module]:
@@ -184,30 +184,66 @@ class Bank:
 
 
 class Stacked:
-    """Several adapters' own tensors, joined along their ranks when a layer asks: gradients flow to each of them."""
+    """Several adapters' own tensors for the learner, joined along their ranks, and across layers that share an input.
+
+    What is joined is a leaf of its own, made once for all micro-batches of an optimiser step; `collect` then hands
+    every adapter its share of the gradients."""
 
     def __init__(self, model: Any, parts: Sequence[Adapter]) -> None:
         self._names = {layer: name for name, layer in layers(model).items()}
         self._parts = parts
-        self._pairs: dict[nn.Module, tuple[Tensor, Tensor] | None] = {}
-        device = next(model.parameters()).device
-        ranks = torch.tensor([a.rank for a in parts], device=device)
-        self.owner = torch.arange(len(parts), device=device).repeat_interleave(ranks)
-        self.scales = torch.tensor([a.scale for a in parts], device=device).repeat_interleave(ranks)
+        self._joined: dict[tuple[nn.Module, ...], tuple[Tensor, Tensor] | None] = {}
+        self.device = next(model.parameters()).device
+        ranks = torch.tensor([a.rank for a in parts], device=self.device)
+        self.owner = torch.arange(len(parts), device=self.device).repeat_interleave(ranks)
+        self.scales = torch.tensor([a.scale for a in parts], device=self.device).repeat_interleave(ranks)
 
     def pair(self, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
-        if layer not in self._pairs:
-            self._pairs[layer] = self._join(layer)
-        return self._pairs[layer]
+        return self.joined((layer,))
 
-    def _join(self, layer: Any) -> tuple[Tensor, Tensor] | None:
-        name = self._names.get(layer)
-        if name is None or not any(name in a.weights for a in self._parts):
+    def joined(self, together: tuple[nn.Module, ...]) -> tuple[Tensor, Tensor] | None:
+        """(down [layers · R, K], up [layers · R, N of all layers]) of layers whose outputs lie side by side; None where
+        no adapter touches any of them."""
+        if together not in self._joined:
+            self._joined[together] = self._join(together)
+        return self._joined[together]
+
+    @torch.no_grad()
+    def _join(self, together: tuple[nn.Module, ...]) -> tuple[Tensor, Tensor] | None:
+        if not any(self._names.get(m) in a.weights for m in together for a in self._parts):
             return None
-        like, (k, n) = layer.weight, sizes(layer)
-        zero = lambda rank: (like.new_zeros((rank, k)), like.new_zeros((n, rank)))  # noqa: E731
-        pairs = [a.weights.get(name) or zero(a.rank) for a in self._parts]
-        return torch.cat([d.to(like.dtype) for d, _ in pairs]), torch.cat([u.to(like.dtype).t() for _, u in pairs])
+        rows, width = len(self.owner) * len(together), sum(sizes(m)[1] for m in together)
+        down = torch.zeros((rows, sizes(together[0])[0]), device=self.device)
+        up = torch.zeros((rows, width), device=self.device)
+        for part, place, columns in self._places(together):
+            down[place] = part[0].float()
+            up[place, columns] = part[1].float().t()
+        trained = any(t.requires_grad for a in self._parts for pair in a.weights.values() for t in pair)
+        return down.requires_grad_(trained), up.requires_grad_(trained)
+
+    def _places(self, together: tuple[nn.Module, ...]) -> Iterator[tuple[tuple[Tensor, Tensor], slice, slice]]:
+        """Each adapter's tensors for each of the layers: their rows, and the columns of their output."""
+        row = column = 0
+        for module in together:
+            n = sizes(module)[1]
+            for adapter in self._parts:
+                found = adapter.weights.get(self._names.get(module, ""))
+                if found is not None:
+                    yield found, slice(row, row + adapter.rank), slice(column, column + n)
+                row += adapter.rank
+            column += n
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Add the gradients of everything that was joined to those of the adapters' tensors."""
+        for together, pair in self._joined.items():
+            if pair is None or pair[0].grad is None or pair[1].grad is None:
+                continue
+            for (down, up), place, columns in self._places(together):
+                for tensor, grad in ((down, pair[0].grad[place]), (up, pair[1].grad[place, columns].t())):
+                    if tensor.requires_grad:
+                        tensor.grad = grad.clone() if tensor.grad is None else tensor.grad.add_(grad)
+            pair[0].grad = pair[1].grad = None
 
     def keep(self, indices: Tensor) -> Tensor:
         """[..., R]: the scales of each row's own adapter."""

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Protocol
 
 import torch
@@ -137,11 +138,12 @@ def varlen(
 
         if scale != D**-0.5:
             q_THD = q_THD * (scale * D**0.5)
-        group = q_THD.shape[1] // k_TGD.shape[1]
-        if group > 1:  # torch 2.11 has no grouped heads here
-            k_TGD, v_TGD = (x.repeat_interleave(group, dim=1) for x in (k_TGD, v_TGD))
-        seen = (-1 if window >= longest else window - 1, 0)
-        mixed: Any = varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, window_size=seen)
+        options: dict[str, Any] = {"window_size": (-1 if window >= longest else window - 1, 0)}
+        if (
+            "enable_gqa" in signature(varlen_attn).parameters
+        ):  # torch 2.11 takes fewer key-value heads without being told
+            options["enable_gqa"] = True
+        mixed: Any = varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, **options)
         return mixed
     out = []
     ends = bounds.tolist()

@@ -111,6 +111,9 @@ class CudaRunner(Cached):
             rows.append(torch.cat([sequence.prompt.hidden.unsqueeze(0), hidden[offsets[i] : offsets[i + 1] - 1]]))
         return self._forced_logprobs(sequences, rows)
 
+    def _logits(self, hidden_TC: Tensor) -> Tensor:
+        return kernels.logits(hidden_TC, self.head.weight) if self.head.bias is None else self.head(hidden_TC)
+
     # -- decoding -------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
@@ -125,7 +128,7 @@ class CudaRunner(Cached):
         self.rows.produced.zero_()
         if hidden is not None:
             part = self.rows.part(old, count)
-            kernels.sample_and_advance(self.head(hidden), part, len(fresh))
+            kernels.sample_and_advance(self._logits(hidden), part, len(fresh))
         wanted = max(s.request.sampling.max_tokens - len(s.tokens) - (i >= old) for i, s in enumerate(self._seated))
         if wanted > 0:
             graph, _ = self._graph(bucket(count), sampled=True)
@@ -204,7 +207,7 @@ class CudaRunner(Cached):
         mixed = rows.adapters[:size] if adapters else None
         hidden = self._forward(rows.ids[:size], rows.positions[:size], rows.slots[:size], attend, mixed)
         if sampled:
-            kernels.sample_and_advance(self.head(hidden), rows, size)
+            kernels.sample_and_advance(self._logits(hidden), rows, size)
         return hidden
 
     # -- adapters -------------------------------------------------------------------------------------------------

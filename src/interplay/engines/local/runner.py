@@ -79,6 +79,9 @@ class Cached:
     def _slots(self, blocks: Seq[int]) -> np.ndarray:
         return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
 
+    def _logits(self, hidden_TC: Tensor) -> Tensor:
+        return self.head(hidden_TC)
+
     def _index(self, name: str | None) -> int:
         return -1 if self.bank is None else self.bank.index(name)
 
@@ -86,7 +89,7 @@ class Cached:
     def _draw(self, sequences: Seq[Sequence], hidden_NC: Tensor) -> list[Drawn]:
         """One token for each sequence, in plain torch: the reference, and the way for legal masks and cuts."""
         samplings = [s.request.sampling for s in sequences]
-        logits_NV = self.head(hidden_NC)
+        logits_NV = self._logits(hidden_NC)
         if any(s.legal is not None for s in sequences) or any(s.cuts for s in samplings):
             logits_NV = restrict(logits_NV, samplings, [allowed(s) for s in sequences])
         seeds = np.array([s.request.seed for s in sequences], np.uint64)
@@ -104,7 +107,7 @@ class Cached:
             target = torch.tensor(sequence.request.forced, device=self.device)
             logprobs: list[float] = []
             for part, wanted in zip(rows.split(1024), target.split(1024), strict=True):
-                logits = self.head(part).float() / heat
+                logits = self._logits(part).float() / heat
                 logprobs += (logits.gather(1, wanted.unsqueeze(1)).squeeze(1) - logits.logsumexp(1)).tolist()
             out.append(logprobs)
         return out
