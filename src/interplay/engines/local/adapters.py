@@ -242,7 +242,9 @@ class Stacked:
             for (down, up), place, columns in self._places(together):
                 for tensor, grad in ((down, pair[0].grad[place]), (up, pair[1].grad[place, columns].t())):
                     if tensor.requires_grad:
-                        tensor.grad = grad.clone() if tensor.grad is None else tensor.grad.add_(grad)
+                        if tensor.grad is None:
+                            tensor.grad = torch.zeros_like(tensor)
+                        tensor.grad += grad
             pair[0].grad = pair[1].grad = None
 
     def keep(self, indices: Tensor) -> Tensor:
