@@ -31,6 +31,7 @@ class Stamp:
     decision: int
     path: tuple[int, ...] = ()  # (decision, role where several act, candidate, playout) of the fork this line plays out
     candidate: int = 0
+    state: str = ""  # Env.state() at this decision, where it is recorded
 
     @property
     def playout(self) -> int | None:
@@ -90,6 +91,9 @@ class ModelAgent:
 
     def commit(self, view: View, turn: Turn) -> None:
         assert view.prompt is not None
+        if not turn.action:  # words that were put into its mouth: the next prompt is rendered anew
+            self.history, self.said = (*view.messages, Message("assistant", turn.text)), None
+            return
         reply, ended = self.renderer.decode(turn.action)
         self.history = (*view.messages, Message("assistant", reply))
         self.said = Said(view.prompt, turn.action, reply, ended)
@@ -144,4 +148,6 @@ def _blank(
         candidate=stamp.candidate,
         playout=stamp.playout,
         messages=observation.messages,
+        legal=observation.legal,
+        state=stamp.state,
     )

@@ -6,6 +6,7 @@ step. The model is the very object the engine samples from: publishing is `Engin
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ class Learner:
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def step(self, turns: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool) -> dict[str, float]:
+    def step(self, turns: Sequence[Turn], loss: Loss, average: str | int, keep_zeros: bool) -> dict[str, float]:
         """One training step over credited turns: epochs × minibatches optimiser steps."""
         turns = [t for t in turns if t.advantage is not None]
         now = self.lr * _factor(self.config, self.steps)
@@ -65,7 +66,7 @@ class Learner:
         return totals | {"lr": now, "turns": float(len(turns))}
 
     def _optimise(
-        self, part: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool, old: Mapping[str, list[float]]
+        self, part: Sequence[Turn], loss: Loss, average: str | int, keep_zeros: bool, old: Mapping[str, list[float]]
     ) -> dict[str, float]:
         weight = token_weights(part, average)
         # A turn without advantage counts in the denominators but has no gradient: it need not be computed.
@@ -80,10 +81,12 @@ class Learner:
             outputs = Outputs(logp_M.index_select(0, batch.prediction_N), entropy_M.index_select(0, batch.prediction_N))
             before = self._flat(old[t.id] for t in members) if old else outputs.logprobs_N.detach()
             targets = Targets(
-                self._flat([t.advantage or 0.0] * len(t.action) for t in members),
+                self._flat(t.token_advantages or [t.advantage or 0.0] * len(t.action) for t in members),
                 before,
                 self._flat([weight[t.id]] * len(t.action) for t in members),
                 self._flat(t.ref_logprobs or () for t in members) if members[0].ref_logprobs else None,
+                self._flat(t.logprobs for t in members),
+                self._flat([i] * len(t.action) for i, t in enumerate(members)).long(),
             )
             value, metrics = loss(targets, outputs)
             value.backward()
@@ -159,9 +162,10 @@ class Critic:
         self.optimizer = _adamw(self.module, config, lr)
         self.steps = 0
 
-    def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
+    def _pieces(self, turns: Sequence[Turn], tokens: bool = False) -> list[MicroBatch]:
         limit = self.config.micro_batch_tokens
-        return list(micro_batches(lay(turns, row_limit=limit, actions=False), turns, limit, self.device, actions=False))
+        trie = lay(turns, row_limit=limit, actions=tokens)
+        return list(micro_batches(trie, turns, limit, self.device, actions=tokens))
 
     def _predict(self, batch: MicroBatch) -> Tensor:
         return (
@@ -179,18 +183,31 @@ class Critic:
                 out[i] = value
         return out
 
+    @torch.no_grad()
+    def token_values(self, turns: Sequence[Turn]) -> list[tuple[float, ...]]:
+        """A value before each sampled token."""
+        out: list[tuple[float, ...]] = [()] * len(turns)
+        for batch in self._pieces(turns, tokens=True):
+            flat = iter(self._predict(batch).tolist())
+            for i in batch.turns:
+                out[i] = tuple(itertools.islice(flat, len(turns[i].action)))
+        return out
+
     def step(self, turns: Sequence[Turn]) -> dict[str, float]:
-        """Move towards `turn.target`: epochs × minibatches optimiser steps, as the policy takes."""
-        turns = [t for t in turns if t.target is not None]
+        """Move towards `turn.target`, or `token_targets`: epochs × minibatches optimiser steps, as the policy takes."""
+        turns = [t for t in turns if t.target is not None or t.token_targets is not None]
+        tokens = bool(turns) and turns[0].token_targets is not None
         parts = minibatches(turns, self.config, seed_of("critic", self.steps))
         total = 0.0
         for part in parts:
-            for batch in self._pieces(part):
+            count = sum(len(t.action) for t in part) if tokens else len(part)
+            for batch in self._pieces(part, tokens):
                 members = [part[i] for i in batch.turns]
-                column = lambda f: torch.tensor([f(t) for t in members], device=self.device)  # noqa: B023, E731
-                weights = torch.full((len(members),), 1.0 / len(part), device=self.device)
-                old = column(lambda t: t.value or 0.0)
-                loss = value_loss(self._predict(batch), column(lambda t: t.target), old, weights, self.clip)
+                column = lambda f: torch.tensor([x for t in members for x in f(t)], device=self.device)  # noqa: B023, E731
+                wanted = column(lambda t: t.token_targets or [t.target])
+                old = column(lambda t: t.token_values or [t.value or 0.0])
+                weights = torch.full_like(wanted, 1.0 / count)
+                loss = value_loss(self._predict(batch), wanted, old, weights, self.clip)
                 loss.backward()
                 total += loss.item() / len(parts)
             norm = float(nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip))
@@ -255,8 +272,11 @@ def minibatches(turns: Sequence[Turn], config: TrainSection, seed: int) -> list[
     return out
 
 
-def token_weights(turns: Sequence[Turn], average: str) -> dict[str, float]:
-    """The weight of one token of each turn, so that all weights together are 1."""
+def token_weights(turns: Sequence[Turn], average: str | int) -> dict[str, float]:
+    """The weight of one token of each turn, so that all weights together are 1; given a constant length, of that many
+    tokens per turn."""
+    if isinstance(average, int):
+        return {t.id: 1.0 / (average * len(turns)) for t in turns}
     if average == "turn":
         return {t.id: 1.0 / (len(t.action) * len(turns)) for t in turns}
     total = sum(len(t.action) for t in turns)
