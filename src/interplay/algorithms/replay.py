@@ -16,7 +16,7 @@ from interplay.algorithms.credit import mix
 from interplay.config import RewardSection
 from interplay.types import Episode, Role, Turn
 
-BUCKETS = 4096
+BUCKETS = 2048
 Bag = tuple[int, ...]
 
 
