@@ -1,4 +1,4 @@
-"""C3: counterfactual replay of each decision (2603.06859, sec. 3).
+"""C3: counterfactual replay of each decision (2603.06859).
 
 The transcript is frozen at a decision, the reply is drawn K − 1 times more, and every version is played out `playouts`
 times; a reply's value is the mean of its leaves, its advantage that value minus the mean of its *siblings'*

@@ -1,4 +1,4 @@
-"""Difference rewards: what the team would have lost without this action (Wolpert & Tumer, 2002, eq. 4).
+"""Difference rewards: what the team would have lost without this action (Wolpert & Tumer, 2002).
 
 A_i = R(a) − R(a with agent i saying `default`), on a fork with the same randomness. What the others did cancels: an
 agent is neither paid for a teammate's success nor blamed for its failure. Unlike COMA's mean over the agent's own

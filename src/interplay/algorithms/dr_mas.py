@@ -1,4 +1,4 @@
-"""Dr. MAS: returns normalised per agent, over that agent's own turns (2602.08847, eq. 7).
+"""Dr. MAS: returns normalised per agent, over that agent's own turns (2602.08847).
 
 A = (R − μ_k) / (σ_k + ε), μ_k and σ_k over all turns that agent k took in the group. A mean over the whole team
 gives agents whose rewards lie elsewhere a constant push, and their gradients explode. Unlike GRPO here, which counts

@@ -10,6 +10,7 @@ for text, the other replies to the same prompt. The paper's target actor is repl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +49,15 @@ class MADDPG(Algorithm):
             self.critics[role] = Fitted(CentralCritic, self.settings.lr, seed=len(self.critics))
         return self.critics[role]
 
-    def action_values(self, turn: Turn, others: Mapping[Role, str], actions: Sequence[str]) -> list[float]:
-        """Q_i(s, (a_−i, a)) for each of `actions`, the others' being what they did."""
-        joints: list[Joint] = [(turn.state, sorted({**others, turn.role: a}.items())) for a in actions]
-        return self.critic_of(turn.role).module(joints).tolist()
+    def action_values(
+        self, role: Role, asked: Sequence[tuple[Turn, Mapping[Role, str], Sequence[str]]]
+    ) -> list[list[float]]:
+        """Q_i(s, (a_−i, a)) of one role for each of a turn's alternatives, the others' being what they did."""
+        joints: list[Joint] = [
+            (turn.state, sorted({**others, role: a}.items())) for turn, others, actions in asked for a in actions
+        ]
+        values = iter(self.critic_of(role).module(joints).tolist())
+        return [list(itertools.islice(values, len(actions))) for _, _, actions in asked]
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         turns = [t for e in episodes for t in e.line() if t.is_model]
@@ -60,14 +66,14 @@ class MADDPG(Algorithm):
             for group in credit.groups(turns, ("task", "role", "prompt"))
             for t in group
         }
+        joint = {episode.id: joint_actions(episode) for episode in episodes}
         lonely = 0
-        for episode in episodes:
-            joint = joint_actions(episode)
-            for turn in (t for t in episode.line() if t.is_model):
-                others = list(turn.legal) or siblings[turn.id]
-                values = self.action_values(turn, joint[turn.decision], [turn.text, *others])
+        for role in sorted({t.role for t in turns}):
+            mine = [t for t in turns if t.role == role]
+            asked = [(t, joint[t.keys.episode][t.decision], [t.text, *(t.legal or siblings[t.id])]) for t in mine]
+            for turn, (value, *others) in zip(mine, self.action_values(role, asked), strict=True):
                 lonely += not others
-                turn.advantage = values[0] - sum(values[1:]) / len(others) if others else 0.0
+                turn.advantage = value - sum(others) / len(others) if others else 0.0
         legal = sum(bool(t.legal) for t in turns) / max(1, len(turns))
         return {"credit/legal": legal, "credit/groups_of_one": lonely, **credit.summary(turns)}
 

@@ -1,4 +1,4 @@
-"""MAGRPO: the joint action is what is compared (LLM Collaboration with MARL, 2508.04652, eq. 4 and alg. 1).
+"""MAGRPO: the joint action is what is compared (LLM Collaboration with MARL, 2508.04652).
 
 Every acting role draws K replies. Joint action j earns R_j = r_j + γ·mean(its playouts), and A_j = R_j − mean R is
 given to all replies in it. Joints are `aligned`, the k-th reply of each (K joints), or `crossed`, all combinations, a

@@ -1,4 +1,4 @@
-"""MAPoRL: an answer is worth what it does for everybody's later answers (2502.18439, eq. 2 and 3).
+"""MAPoRL: an answer is worth what it does for everybody's later answers (2502.18439).
 
 With V(t, a) what agent a earned at decision t, R(t, a) = [V(t, a) + Σ_{t'>t} γ^{t'−t} mean_j V(t', j)] / Σ_{t'≥t}
 γ^{t'−t}, γ 0.3, and A is R minus its mean over the group's episodes at the same turn of the same role. V is what the

@@ -1,4 +1,4 @@
-"""QMIX: utilities mixed by a network whose weights come from the state and are never negative (1803.11485, eq. 6).
+"""QMIX: utilities mixed by a network whose weights come from the state and are never negative (1803.11485, eq. 5).
 
 VDN's sum cannot say that a reply matters only in some states, or only next to another; QMIX can, as long as raising
 one agent's utility never lowers the team's (∂Q_tot/∂Q_i ≥ 0). That is what lets each agent choose on its own, and also

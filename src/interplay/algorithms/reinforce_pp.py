@@ -1,4 +1,4 @@
-"""REINFORCE++: the return, whitened over the whole batch of a policy (2501.03262, eq. 8 and 9).
+"""REINFORCE++: the return, whitened over the whole batch of a policy (2501.03262).
 
 No group and no critic: one episode per task is enough, so that a batch holds more tasks. With `group` > 1 it is
 REINFORCE++-baseline: the group's mean is taken off first, the deviation is still that of the batch, so that a task

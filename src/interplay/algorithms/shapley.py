@@ -1,4 +1,4 @@
-"""Shapley credit: what an action adds to every part of the team, on average (Shapley, 1953; SQDDPG, 1907.05707, eq. 5).
+"""Shapley credit: what an action adds to every part of the team, on average (Shapley, 1953; SQDDPG, 1907.05707).
 
 v(S) is the return when the roles in S do what they did and the others say `default`; φ_i averages v(S ∪ i) − v(S) over
 all orders in which the team can be put together. Exact to four roles that act at once, sampled orders beyond; the φ of

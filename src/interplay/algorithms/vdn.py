@@ -1,4 +1,4 @@
-"""VDN: the team's value is the sum of one utility per agent (1706.05296, eq. 3).
+"""VDN: the team's value is the sum of one utility per agent (1706.05296).
 
 Q_tot(s, a) = Σ Q_i(h_i, a_i) is fitted to what the team earned (the mean of its roles' returns); agent i's reply is
 then judged by its own utility, which holds what *it* contributed. There are two forms, chosen by what the environment
@@ -11,6 +11,7 @@ QMIX mixes instead of adding.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,8 +31,8 @@ class VDNSettings(LossSettings):
     group: int = Field(8, ge=2, description="episodes per task")
     lr: float = Field(5e-3, gt=0, description="learning rate of the utilities")
     replay: int = Field(512, ge=1, description="episodes remembered")
-    updates: int = Field(8, ge=1, description="gradient steps per training step")
-    batch: int = Field(64, ge=1, description="joint decisions per gradient step")
+    updates: int = Field(4, ge=1, description="gradient steps per training step")
+    batch: int = Field(32, ge=1, description="joint decisions per gradient step")
     target_every: int = Field(5, ge=1, description="training steps between copies to the target network")
 
 
@@ -65,10 +66,11 @@ class VDN(Algorithm):
         found = self._slopes(net, episodes)
         turns = [turn for turn, _, _ in found]
         replies = self._alternatives(turns)
+        moves = {t.id: next(m for m in step.moves if m.role == t.role) for t, step, _ in found}
+        values = iter(net.utilities([(moves[t.id], a) for t in turns for a in (t.text, *replies[t.id])]).tolist())
         lonely = 0
-        for turn, step, slope in found:
-            move = next(m for m in step.moves if m.role == turn.role)
-            mine, *others = net.utilities([(move, a) for a in (turn.text, *replies[turn.id])]).tolist()
+        for turn, _, slope in found:
+            mine, others = next(values), list(itertools.islice(values, len(replies[turn.id])))
             lonely += not others
             turn.advantage = slope * (mine - sum(others) / len(others)) if others else 0.0
         legal = sum(bool(t.legal) for t in turns) / max(1, len(turns))

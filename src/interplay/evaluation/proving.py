@@ -1,8 +1,10 @@
 """The proving ground: any algorithm, on tables instead of language models, in seconds.
 
-A policy is a softmax table, one row per information set, one column per legal action. Everything else is the real thing:
-the environments, the runner and its trees, the algorithm's own `credit`, `update` and `loss`, with log-probs that are
-exact. What fails here fails for reasons of the algorithm, not of a model, an engine or a tokenizer.
+A policy is a softmax table, one row per information set, one column per legal action. Everything else is the real
+thing: the environments, the runner and its trees, the algorithm's own `credit`, `update` and `loss`, with log-probs
+that are exact. What fails here fails for reasons of the algorithm, not of a model, an engine or a tokenizer. It stands
+in the package, not in the tests, because the benchmark and the tests both run it, and so can whoever writes an
+algorithm.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import torch
 from torch import Tensor
 
 from interplay import algorithms, envs
-from interplay.agents.agent import Stamp, View, blank
+from interplay.agents.agent import Agent, Stamp, View, blank
 from interplay.algorithms import Algorithm, Independent, credit
 from interplay.algorithms.losses import Outputs, Targets, gumbel_loss
 from interplay.algorithms.maddpg import MADDPG, joint_actions
+from interplay.algorithms.replay import Move, Step, history
+from interplay.algorithms.vdn import VDN
 from interplay.config import Open, RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.evaluation.games import Game
@@ -81,13 +85,10 @@ class TableAgent:
 
     role: Role
     table: Table
+    policy: str
     trainable: bool
     known: tuple[Message, ...] = ()
     parent: str | None = None
-
-    @property
-    def policy(self) -> str:
-        return self.role
 
     def look(self, observation: Observation) -> View:
         return View(observation, None, self.known + observation.messages)
@@ -164,8 +165,8 @@ class Ground:
     def _task(self, index: int) -> Task:
         return envs.sample_task(self.game.env, self.game.options, "train", index, self.seed)
 
-    def _seats(self, task: Task) -> dict[Role, TableAgent]:
-        return {role: TableAgent(role, table, role not in self.frozen) for role, table in self.tables.items()}
+    def _seats(self, task: Task) -> dict[Role, Agent]:
+        return {role: TableAgent(role, table, role, role not in self.frozen) for role, table in self.tables.items()}
 
     def train(self, steps: int | None = None) -> None:
         with asyncio.Runner() as loop:
@@ -220,13 +221,11 @@ class Ground:
 
     def _gumbel(self, role: Role, episodes: Sequence[Episode]) -> Tensor:
         assert isinstance(self.algorithm, MADDPG)
-        rows, values = [], []
-        for episode in episodes:
-            joint = joint_actions(episode)
-            for turn in episode.line(role):
-                found = self.algorithm.action_values(turn, joint[turn.decision], turn.legal)
-                rows.append(turn.prompt[0])
-                values.append(found + [0.0] * (COLUMNS - len(found)))
+        joint = {episode.id: joint_actions(episode) for episode in episodes}
+        turns = [turn for episode in episodes for turn in episode.line(role)]
+        asked = [(turn, joint[turn.keys.episode][turn.decision], turn.legal) for turn in turns]
+        values = [found + [0.0] * (COLUMNS - len(found)) for found in self.algorithm.action_values(role, asked)]
+        rows = [turn.prompt[0] for turn in turns]
         logits = self.tables[role].logprobs()[torch.tensor(rows)]
         noise = -torch.log(-torch.log(torch.rand(logits.shape, generator=self.noise).clamp(1e-6, 1 - 1e-6)))
         return gumbel_loss(logits, torch.tensor(values), noise, temperature=1.0)
@@ -270,45 +269,51 @@ def believed(algorithm: Algorithm, episode: Episode) -> tuple[str, ...]:
     line = episode.line()
     joints = list(itertools.product(*(turn.legal for turn in line)))
     if isinstance(algorithm, MADDPG):
-        values = [
-            algorithm.action_values(line[0], dict(zip([t.role for t in line], joint, strict=True)), [joint[0]])[0]
-            for joint in joints
-        ]
+        asked = [(line[0], dict(zip([t.role for t in line], joint, strict=True)), [joint[0]]) for joint in joints]
+        values = [found[0] for found in algorithm.action_values(line[0].role, asked)]
     else:
-        from interplay.algorithms.replay import Move, Step, history
-
-        assert isinstance(algorithm, algorithms.lookup("vdn"))
-        fitted: Any = algorithm.model(list(episode.seats))  # type: ignore[attr-defined]
-        steps = [
-            Step(0, line[0].state, tuple(Move(t.role, history(t), a, t.legal) for t, a in zip(line, joint, strict=True)),
-                 {}, {})
-            for joint in joints
-        ]  # fmt: skip
+        assert isinstance(algorithm, VDN)
+        fitted: Any = algorithm.model(list(episode.seats))
+        moves = [[Move(t.role, history(t), a, t.legal) for t, a in zip(line, joint, strict=True)] for joint in joints]
+        steps = [Step(0, line[0].state, tuple(joint), {}, {}) for joint in moves]
         values = fitted.module.total(fitted.module.table(steps), steps).tolist()
     return joints[max(range(len(joints)), key=values.__getitem__)]
 
 
-def algorithm(name: str, game: Game, **settings: Any) -> Algorithm:
-    """An algorithm as the proving ground runs it: its published settings, and the game's default action if it asks."""
-    fields = algorithms.lookup(name).Settings.model_fields
-    if "default" in fields:
-        settings.setdefault("default", game.default)
-    if name == "custom":
-        settings.setdefault("plan", {"kind": "tree", "candidates": 4})
-        settings.setdefault("grouping", ["episode", "decision", "role"])
-    return algorithms.make(Open(name=name, **settings), RewardSection())
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm as the proving ground runs it: its published settings unless `settings` say otherwise."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    gumbel: bool = False
+    label: str = ""
+
+    def algorithm(self, game: Game) -> Algorithm:
+        settings = dict(self.settings)
+        if "default" in algorithms.lookup(self.name).Settings.model_fields:
+            settings["default"] = game.default
+        return algorithms.make(Open(name=self.name, **settings), RewardSection())
 
 
-def prove(name: str, game: Game, seed: int = 0, gumbel: bool = False, **settings: Any) -> tuple[Ground, float]:
-    ground = Ground(game, algorithm(name, game, **settings), seed, tasks=tasks_for(name, settings), gumbel=gumbel)
+_COMPOSED = {"plan": {"kind": "tree", "candidates": 4}, "grouping": ["episode", "decision", "role"], "credit": "scaled"}
+CONTENDERS = [
+    *(Contender(name, label=name) for name in algorithms.known() if name not in ("custom", "maddpg", "magrpo", "ppo")),
+    Contender("ppo", label="ppo (turns)"),
+    Contender("ppo", {"level": "token"}, label="ppo (tokens)"),
+    Contender("magrpo", label="magrpo (aligned)"),
+    Contender("magrpo", {"joint": "crossed"}, label="magrpo (crossed)"),
+    Contender("maddpg", label="maddpg (score function)"),
+    Contender("maddpg", gumbel=True, label="maddpg (Gumbel)"),
+    Contender("custom", _COMPOSED, label="custom (C3's tree, GRPO's rule)"),
+]
+
+
+def prove(contender: Contender, game: Game, seed: int = 0, frozen: Collection[Role] = ()) -> Ground:
+    """Train; every algorithm sees about 16 replies of each role per step."""
+    made = contender.algorithm(game)
+    plan = made.plan
+    each = plan.replicas * (1 if isinstance(plan, Independent) else plan.candidates)
+    ground = Ground(game, made, seed, max(1, 16 // each), frozen, contender.gumbel)
     ground.train()
-    return ground, ground.result()
-
-
-def tasks_for(name: str, settings: Mapping[str, Any]) -> int:
-    """Enough tasks that every algorithm sees about 32 replies of each role per step."""
-    plan = algorithm(name, _ANY, **settings).plan
-    return max(1, 32 // (plan.replicas * (1 if isinstance(plan, Independent) else plan.candidates)))
-
-
-_ANY = Game("any", "", "matrix", lambda e: 0.0, 0.0)
+    return ground
