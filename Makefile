@@ -19,8 +19,8 @@ demo: install
 	$(BIN)/interplay train recipes/tictactoe/demo.toml
 
 lint: install
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/mypy
 
 test: lint

@@ -3,7 +3,7 @@
     python benchmarks/algorithms.py --seeds 2 --workers 2 --markdown docs/algorithms.md
 
 Tables stand in for language models (`interplay.evaluation.proving`), so a cell takes seconds. Misses are printed as
-they fall, each with its reason.
+they fall, each with its reason. Ctrl-C prints the seeds that are complete.
 """
 
 from __future__ import annotations
@@ -84,13 +84,18 @@ def cell(job: tuple[str, str, int, tuple[str, ...], bool]) -> Cell:
     return Cell(label, name, seed, frozen, result, spread, common, believed, time.monotonic() - began)
 
 
-def jobs(seeds: int, labels: list[str], games: list[str]) -> list[tuple[str, str, int, tuple[str, ...], bool]]:
-    out = [(label, game, seed, (), False) for label in labels for game in games for seed in range(seeds)]
+Job = tuple[str, str, int, tuple[str, ...], bool]
+
+
+def jobs(seeds: int, labels: list[str], games: list[str]) -> list[Job]:
+    """Seed by seed; the frozen ones belong to the first."""
+    out: list[Job] = []
     if "two_keys" in games:
         out += [(label, "two_keys", 0, (role,), False) for label in labels for role in ("p0", "p1")]
     fitted = [label for label in labels if BY_LABEL[label].name in ("vdn", "qmix", "maddpg") and "Gumbel" not in label]
     payoffs = [game for game in ("monotonic", "non_monotonic", "climbing") if game in games]
-    return out + [(label, game, 0, ("p0", "p1"), True) for label in fitted for game in payoffs]
+    out += [(label, game, 0, ("p0", "p1"), True) for label in fitted for game in payoffs]
+    return out + [(label, game, seed, (), False) for seed in range(seeds) for label in labels for game in games]
 
 
 def shown(game: Game, value: float) -> str:
@@ -165,7 +170,8 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
         f"Printed by `{command}`. Policies are softmax tables, everything else is what trains language models: the "
         "environments, the runner and its trees, each algorithm's own credit and loss, with its published settings. "
         "Every algorithm sees about 16 replies of each role per step. ✓ solved, – missed, a fraction where seeds "
-        "disagree; the number is the mean over seeds.",
+        "disagree; the number is the mean over seeds."
+        f" Seeds: {1 + max(c.seed for c in cells)}.",
         "\n".join(family()),
         "## The games",
         "\n".join(["| game | known answer | measured | solved at | steps |", "|---|---|---|---|---|"]
@@ -210,17 +216,19 @@ def main() -> None:
     todo = jobs(args.seeds, labels, games)
     cells: list[Cell] = []
     with ProcessPoolExecutor(args.workers) as pool:
-        for done in pool.map(cell, todo):
-            cells.append(done)
-            frozen = f"frozen {' '.join(done.frozen)}" if done.frozen else ""
-            said = f"{done.label:34} {done.game:20} seed {done.seed} {frozen:14}"
-            print(
-                f"{len(cells):4}/{len(todo)} {said} {done.result:7.3f}  {done.seconds:.1f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-    command = "python benchmarks/algorithms.py " + " ".join(sys.argv[1:])
-    text = page(cells, labels, games, command)
+        try:
+            for done in pool.map(cell, todo):
+                cells.append(done)
+                frozen = f"frozen {' '.join(done.frozen)}" if done.frozen else ""
+                said = f"{done.label:34} {done.game:20} seed {done.seed} {frozen:14} {done.result:7.3f}"
+                print(f"{len(cells):4}/{len(todo)} {said}  {done.seconds:.1f} s", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+    seeds = min((seed for _, _, seed, _, _ in todo[len(cells) :]), default=args.seeds)
+    if not seeds:
+        sys.exit("interrupted before the first seed was complete; nothing to print.")
+    cells = [c for c in cells if c.seed < seeds]
+    text = page(cells, labels, games, "python " + " ".join(sys.argv))
     if args.markdown:
         args.markdown.write_text(text, encoding="utf-8")
     print(text)

@@ -123,6 +123,7 @@ class Algorithm(ABC):
     Settings: ClassVar[type[LossSettings]] = LossSettings
     settings: LossSettings
     needs: frozenset[Need] = frozenset()
+    uses_legal: ClassVar[bool] = False  # does something else, and better, where legal actions are listed
 
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
         self.settings = settings

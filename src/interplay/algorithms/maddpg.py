@@ -31,6 +31,7 @@ Joint = tuple[str, list[tuple[Role, str]]]
 class MADDPG(Algorithm):
     Settings = VDNSettings
     settings: VDNSettings
+    uses_legal = True
 
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
         super().__init__(settings, reward)

@@ -40,6 +40,7 @@ class VDNSettings(LossSettings):
 class VDN(Algorithm):
     Settings = VDNSettings
     settings: VDNSettings
+    uses_legal = True
     mixed: ClassVar[bool] = False
 
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:

@@ -54,12 +54,13 @@ class Relay(Asked):
             return {}
         return {f"p{len(self.said)}": self.ask("left, right or wait?")}
 
-    def right(self) -> int:
-        said = [text for step in self.said for text in step.values()]
-        return sum(a == b for a, b in zip(said, ("right", "left"), strict=False))
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.noise = self.rng.choice((-1.0, 1.0))
+        return super().step(actions)
 
     def worth(self) -> float:
-        return self.right() + self.rng.choice((-1.0, 1.0))
+        said = [text for step in self.said for text in step.values()]
+        return self.noise + sum(a == b for a, b in zip(said, ("right", "left"), strict=True))
 
 
 class TwoStep(Asked):
