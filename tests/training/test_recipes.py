@@ -14,6 +14,8 @@ from interplay.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
+# One of each kind of machinery runs always: groups, central critic, coalitions, fitted networks, reference, custom.
+ALWAYS = {"matrix/grpo", "matrix/mappo", "matrix/shapley", "matrix/qmix", "tictactoe/online_dpo", "matrix/custom"}
 
 
 def small(path: Path) -> config.Recipe:
@@ -30,6 +32,7 @@ def small(path: Path) -> config.Recipe:
     ]
     changes += ["warmstart.episodes=150", "warmstart.lr=0.03", "warmstart.batch=16"] if recipe.warmstart else []
     changes += ["env.size=2", "env.line=2"] if recipe.env.name == "tictactoe" else []
+    changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
     return config.load(path, changes)
 
 
@@ -38,7 +41,14 @@ def test_every_algorithm_has_a_recipe() -> None:
     assert used == set(algorithms.known())
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=name, marks=() if name in ALWAYS else pytest.mark.slow)
+        for p in RECIPES
+        for name in [f"{p.parent.name}/{p.stem}"]
+    ],
+)
 def test_a_recipe_trains_two_steps(path: Path, tmp_path: Path) -> None:
     """Weights move, and every number that is logged is finite."""
     transformers_logging.disable_progress_bar()
