@@ -164,3 +164,16 @@ def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -
     first, last = (sum(r["reward/payoff/p0"] for r in part) / 4 for part in (rows[:4], rows[-4:]))
     error = (0.35**2 * 2 / (4 * rows[0]["episodes"])) ** 0.5  # a coin's half has a deviation of 0.35
     assert last > 0.85 and last - first > 5 * error, (first, last, error)
+
+
+@pytest.mark.parametrize("name", ["qmix", "maddpg"])
+def test_promise_9_networks_of_the_algorithm_are_part_of_the_checkpoint(tmp_path: Path, name: str) -> None:
+    """A run that stopped after one step and was resumed is the run that never stopped."""
+    algorithm = {"name": name, "group": 2, "replay": 8, "updates": 2, "batch": 4}
+    whole = train(tmp_path / "whole", algorithm=algorithm, train={"steps": 2, "lr": 1e-3})
+    train(tmp_path / "cut", algorithm=algorithm)
+    resumed = train(tmp_path / "cut", algorithm=algorithm, train={"steps": 2, "lr": 1e-3})
+    assert whole.algorithm.state_dict() == resumed.algorithm.state_dict()
+    one, other = logged(tmp_path / "whole"), logged(tmp_path / "cut")
+    same = [k for k in one if k.startswith(("credit/", "reward", "player/"))]
+    assert {k: one[k] for k in same} == {k: other[k] for k in same}
