@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from interplay import algorithms
 from interplay.algorithms import Algorithm, Independent, Tree, credit
 from interplay.algorithms.losses import dpo_loss, ipo_loss
-from interplay.algorithms.maporl import influence
+from interplay.algorithms.maporl import debated, influence
 from interplay.algorithms.networks import Mixer, TeamValue
 from interplay.algorithms.replay import Move, Replay, Step, said, steps
 from interplay.config import Open, RewardSection
@@ -305,7 +305,7 @@ ALL = list(itertools.product((0, 1), repeat=3))
 def test_helping_is_never_punished_and_misleading_never_paid(right: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     """All 64 ways in which three agents can change their minds once."""
     rounds = [{r: (f"{t}{r}", bool(v)) for r, v in zip("abc", values, strict=True)} for t, values in enumerate(right)]
-    found, _ = influence(rounds)
+    found = influence(rounds)
     for role, was, now in zip("abc", *right, strict=True):
         said = found.get(f"0{role}", (0.0, 0.0))[1]
         assert said >= 0 if was else said <= 0
@@ -319,9 +319,17 @@ def test_influence_by_hand() -> None:
         {"a": ("a0", True), "b": ("b0", False), "c": ("c0", False)},
         {"a": ("a1", True), "b": ("b1", True), "c": ("c1", False)},
     ]
-    found, counts = influence(rounds)
-    assert found == {"a0": (0.0, 0.5), "b0": (0.0, 0.0), "c0": (0.0, 0.0), "b1": (1.0, 0.0)}
-    assert counts == {"rescued": 1, "misled": 0}
+    assert influence(rounds) == {"a0": (0.0, 0.5), "b0": (0.0, 0.0), "c0": (0.0, 0.0), "b1": (1.0, 0.0)}
+    assert debated(rounds) == pytest.approx(
+        {
+            "right/0": 1 / 3,
+            "right/1": 2 / 3,
+            "improved": 1 / 3,
+            "declined": 0.0,
+            "majority_right": 1.0,
+            "any_right": 1.0,
+        }
+    )
 
 
 # -- fitted models ----------------------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class MAPoRL(Algorithm):
         for episode in episodes:
             turns = [t for t in episode.line() if t.is_model]
             values = {t.id: credit.mix(credit.shared(t.rewards), t.role, self.reward) for t in turns}
-            shaped, counts = influence(_answers(turns, values, self.settings.right))
+            rounds = _answers(turns, values, self.settings.right)
+            shaped = influence(rounds)
             for turn in turns:
                 own = credit.mix(credit.own(turn.rewards), turn.role, self.reward)
                 push = shaped.get(turn.id, (0.0, 0.0))
@@ -56,8 +57,8 @@ class MAPoRL(Algorithm):
                     discounted(turn, turns, values, self.settings.discount) + own
                     + self.settings.persuaded * push[0] + self.settings.persuading * push[1]
                 )  # fmt: skip
-            for name, count in counts.items():
-                metrics[f"credit/{name}"] += count / len(episodes)
+            for name, share in debated(rounds).items():
+                metrics[f"credit/{name}"] += share / len(episodes)
         turns = self._centre(episodes, worth)
         return {**metrics, **credit.summary(turns)}
 
@@ -96,8 +97,8 @@ def _answers(turns: Sequence[Turn], values: Mapping[str, float], right: float) -
     return rounds
 
 
-def influence(rounds: Answers) -> tuple[dict[str, tuple[float, float]], dict[str, int]]:
-    """(being persuaded, persuading) of each turn, the second a mean over the peers concerned, and how many changed.
+def influence(rounds: Answers) -> dict[str, tuple[float, float]]:
+    """(being persuaded, persuading) of each turn, the second a mean over the peers concerned.
 
     From one round to the next: a wrong agent that became right where some peer was right earns 1 for its new answer,
     and each right peer 1 for its old; a right agent that became wrong where some peer was wrong −1, and each wrong
@@ -105,7 +106,6 @@ def influence(rounds: Answers) -> tuple[dict[str, tuple[float, float]], dict[str
     """
     persuaded: dict[str, float] = defaultdict(float)
     persuading: dict[str, list[float]] = defaultdict(list)
-    counts = {"rescued": 0, "misled": 0}
     for before, after in itertools.pairwise(rounds):
         for role in before.keys() & after.keys():
             was, now = before[role][1], after[role][1]
@@ -118,9 +118,25 @@ def influence(rounds: Answers) -> tuple[dict[str, tuple[float, float]], dict[str
                     persuading[turn].append(-float(not now))
             if now and not was and any(r for _, r in peers):
                 persuaded[after[role][0]] = 1.0
-                counts["rescued"] += 1
             elif was and not now and any(not r for _, r in peers):
                 persuaded[after[role][0]] = -1.0
-                counts["misled"] += 1
     moved = {turn: sum(v) / len(v) for turn, v in persuading.items()}
-    return {t: (persuaded.get(t, 0.0), moved.get(t, 0.0)) for t in {*persuaded, *moved}}, counts
+    return {t: (persuaded.get(t, 0.0), moved.get(t, 0.0)) for t in {*persuaded, *moved}}
+
+
+def debated(rounds: Answers) -> dict[str, float]:
+    """How one episode went: the share that was right in each round, how many changed for better or worse from one to
+    the next, and at the end whether most, or any, were right."""
+    out = {f"right/{n}": sum(r for _, r in answers.values()) / len(answers) for n, answers in enumerate(rounds)}
+    changes = [
+        int(after[role][1]) - int(before[role][1])
+        for before, after in itertools.pairwise(rounds)
+        for role in before.keys() & after.keys()
+    ]
+    if changes:
+        out["improved"] = changes.count(1) / len(changes)
+        out["declined"] = changes.count(-1) / len(changes)
+    if rounds:
+        out["majority_right"] = float(out[f"right/{len(rounds) - 1}"] > 0.5)
+        out["any_right"] = float(out[f"right/{len(rounds) - 1}"] > 0)
+    return out
