@@ -379,7 +379,7 @@ def test_fitted_models_give_each_agent_its_own_share(
 
     With legal actions the baseline is their mean, so A = ±½ and ±1; with text it is the mean of the three other replies
     to the same prompt (l once or twice), so A = ±⅔ and ±4/3."""
-    algorithm = make(name, updates=60, batch=16)
+    algorithm = make(name, updates=60, batch=16, warmup=0)
     episodes = sweep(make_turn, make_episode, legal)
     metrics = algorithm.credit(episodes)
     assert metrics["credit/legal"] == float(legal) and advantages(episodes) == [0.0] * 8
@@ -402,6 +402,20 @@ def test_fitted_models_survive_a_checkpoint(make_turn: MakeTurn, make_episode: M
     for algorithm in (one, other):
         algorithm.update(episodes)
     assert one.state_dict() == other.state_dict()
+
+
+@pytest.mark.parametrize("name", ["vdn", "maddpg"])
+def test_no_policy_moves_before_the_networks_have_seen_something(
+    make_turn: MakeTurn, make_episode: MakeEpisode, name: str
+) -> None:
+    """During the warm-up turns have no advantage, which is not the same as an advantage of 0; afterwards they do."""
+    algorithm = make(name, warmup=1, updates=1)
+    episodes = sweep(make_turn, make_episode)
+    algorithm.credit(episodes)
+    assert advantages(episodes) == [None] * 8
+    algorithm.update(episodes)
+    algorithm.credit(episodes)
+    assert None not in advantages(episodes)
 
 
 def test_q_learning_looks_ahead_by_the_best_legal_move() -> None:

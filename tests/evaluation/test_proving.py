@@ -29,6 +29,12 @@ def test_every_algorithm_finds_the_best_arm(contender: Contender) -> None:
     assert prove(contender, game).result() >= 0.8
 
 
+def test_qmix_finds_what_vdns_sum_cannot_say() -> None:
+    """QMIX's own two-step game: a sum of utilities takes the safe 7, the mixer the 8."""
+    game = GAME["two_step"]
+    assert prove(LABELS["qmix"], game).result() >= game.goal > prove(LABELS["vdn"], game).result()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda c: c.label)
 @pytest.mark.parametrize("game", ["bandit", "credit", "monotonic", "two_keys"])

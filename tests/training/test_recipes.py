@@ -33,6 +33,7 @@ def small(path: Path) -> config.Recipe:
     changes += ["warmstart.episodes=150", "warmstart.lr=0.03", "warmstart.batch=16"] if recipe.warmstart else []
     changes += ["env.size=2", "env.line=2"] if recipe.env.name == "tictactoe" else []
     changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
+    changes += ["algorithm.warmup=0"] if "warmup" in recipe.algorithm.options else []
     return config.load(path, changes)
 
 

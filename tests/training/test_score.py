@@ -169,7 +169,7 @@ def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -
 @pytest.mark.parametrize("name", ["qmix", "maddpg"])
 def test_promise_9_networks_of_the_algorithm_are_part_of_the_checkpoint(tmp_path: Path, name: str) -> None:
     """A run that stopped after one step and was resumed is the run that never stopped."""
-    algorithm = {"name": name, "group": 2, "replay": 8, "updates": 2, "batch": 4}
+    algorithm = {"name": name, "group": 2, "replay": 8, "updates": 2, "batch": 4, "warmup": 0}
     whole = train(tmp_path / "whole", algorithm=algorithm, train={"steps": 2, "lr": 1e-3})
     train(tmp_path / "cut", algorithm=algorithm)
     resumed = train(tmp_path / "cut", algorithm=algorithm, train={"steps": 2, "lr": 1e-3})

@@ -161,6 +161,12 @@ def whiten(turns: Sequence[Turn]) -> None:
             turn.token_advantages = tuple(white)
 
 
+def withdraw(turns: Iterable[Turn]) -> None:
+    """Take these turns out of training: nothing they were judged by can be believed yet."""
+    for turn in turns:
+        turn.advantage = None
+
+
 def _advantage(turn: Turn) -> float:
     assert turn.advantage is not None
     return turn.advantage

@@ -75,6 +75,8 @@ class MADDPG(Algorithm):
             for turn, (value, *others) in zip(mine, self.action_values(role, asked), strict=True):
                 lonely += not others
                 turn.advantage = value - sum(others) / len(others) if others else 0.0
+        if self.steps < self.settings.warmup:
+            credit.withdraw(turns)
         legal = sum(bool(t.legal) for t in turns) / max(1, len(turns))
         return {"credit/legal": legal, "credit/groups_of_one": lonely, **credit.summary(turns)}
 

@@ -2,7 +2,7 @@
 
 No group and no critic: one episode per task is enough, so that a batch holds more tasks. With `group` > 1 it is
 REINFORCE++-baseline: the group's mean is taken off first, the deviation is still that of the batch, so that a task
-with small differences is not blown up as in GRPO. A turn's return is what follows it.
+with small differences is not blown up as in GRPO. Without a group a turn's return is what follows it.
 """
 
 from __future__ import annotations

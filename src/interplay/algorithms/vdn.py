@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 class VDNSettings(LossSettings):
     group: int = Field(8, ge=2, description="episodes per task")
-    lr: float = Field(5e-3, gt=0, description="learning rate of the utilities")
+    warmup: int = Field(20, ge=0, description="training steps in which only the networks learn; ε-greedy's first part")
+    lr: float = Field(5e-3, gt=0, description="learning rate of the networks")
     replay: int = Field(512, ge=1, description="episodes remembered")
     updates: int = Field(4, ge=1, description="gradient steps per training step")
     batch: int = Field(32, ge=1, description="joint decisions per gradient step")
@@ -74,6 +75,8 @@ class VDN(Algorithm):
             mine, others = next(values), list(itertools.islice(values, len(replies[turn.id])))
             lonely += not others
             turn.advantage = slope * (mine - sum(others) / len(others)) if others else 0.0
+        if self.steps < self.settings.warmup:
+            credit.withdraw(turns)
         legal = sum(bool(t.legal) for t in turns) / max(1, len(turns))
         return {"credit/legal": legal, "credit/groups_of_one": lonely, **credit.summary(turns)}
 
