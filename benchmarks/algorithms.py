@@ -30,29 +30,32 @@ BY_LABEL = {contender.label: contender for contender in CONTENDERS}
 TEAM_MEAN = "maximises the team's mean, which mutual cooperation (3 each, not 1) does: another question was answered"
 NO_MEAN = "the team's mean is 0 whatever is played, so there is nothing to learn and the start remains"
 DEFAULT = "an action is also judged next to the other's default action, so it answers that one as well"
+SMALL = "an advantage is at most β, 0.1: under the plain gradients of the zero-sum games it has hardly left its start"
 ORBIT = "plain gradients circle the equilibrium, and the average of the circles has not settled in the steps given"
+SUM = "a sum of utilities cannot say that the second table's moves pay only together"
+CORNER = (
+    "the best joint action stands next to the worst (−30): from even play every agent's own best reply is the safe "
+    "corner, and a gradient follows it to 7, 6 or 5"
+)
+SAFE = (
+    "next to a teammate who plays evenly the action of the best cell loses 5⅓ and the others 4: the expected gradient "
+    "leads to the safe 0, and no baseline changes it"
+)
+LEFT = (
+    "next to a teammate who still plays evenly the second table is worth 2.5 and the first 7, so play moves away from "
+    "it, and in the steps given does not come back"
+)
+ZERO_SUM = ("matching_pennies", "rock_paper_scissors")
 WHY: dict[tuple[str, str], str] = {
-    (
-        "",
-        "climbing",
-    ): "the best joint action stands next to the worst (−30): from even play every agent's own best reply "
-    "is the safe corner, and a gradient follows it to 7, 6 or 5",
-    (
-        "",
-        "non_monotonic",
-    ): "next to a teammate who plays evenly the action of the best cell loses 5⅓ and the others 4: the "
-    "expected gradient leads to the safe 0, and no baseline changes it",
-    (
-        "",
-        "two_step",
-    ): "next to a teammate who still plays evenly the second table is worth 2.5 and the first 7; once it is "
-    "left it is not tried again",
-    ("", "matching_pennies"): ORBIT,
-    ("", "rock_paper_scissors"): ORBIT,
-    ("vdn", "prisoners_dilemma"): TEAM_MEAN,
-    ("qmix", "prisoners_dilemma"): TEAM_MEAN,
-    **{(name, game): NO_MEAN for name in ("vdn", "qmix") for game in ("matching_pennies", "rock_paper_scissors")},
-    **{("shapley", game): DEFAULT for game in ("matching_pennies", "rock_paper_scissors", "prisoners_dilemma")},
+    ("", "climbing"): CORNER,
+    ("", "non_monotonic"): SAFE,
+    ("", "two_step"): LEFT,
+    ("vdn", "two_step"): SUM,
+    **{("", game): ORBIT for game in ZERO_SUM},
+    **{(name, "prisoners_dilemma"): TEAM_MEAN for name in ("vdn", "qmix")},
+    **{(name, game): NO_MEAN for name in ("vdn", "qmix") for game in ZERO_SUM},
+    **{("shapley", game): DEFAULT for game in ZERO_SUM},
+    **{("online_dpo", game): SMALL for game in ZERO_SUM},
 }
 
 
@@ -181,6 +184,9 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
                      for g in GAMES if g.name in games]),
         "## Results",
         "\n".join(results(cells, labels, games)),
+        "A reply is one token here and a batch serves one gradient step, so ratios are 1 and variants that differ in "
+        "clipping, in the ratio or in length (GSPO, CISPO, Dr.GRPO's constant; PPO by token) do what their parent does: "
+        "their formulas are tested by hand in `tests/algorithms`.",
         "In the stag hunt the word says which of the two equilibria was reached: all hare is safe, all stag is better.",
         "## Why the misses",
         "\n".join(reasons(cells)),
