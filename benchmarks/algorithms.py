@@ -185,7 +185,7 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
         "## Results",
         "\n".join(results(cells, labels, games)),
         "A reply is one token here and a batch serves one gradient step, so ratios are 1 and variants that differ in "
-        "clipping, in the ratio or in length (GSPO, CISPO, Dr.GRPO's constant; PPO by token) do what their parent does: "
+        "clipping, in the ratio or in length (GSPO, CISPO, Dr.GRPO's constant; PPO by token) do as their parent does: "
         "their formulas are tested by hand in `tests/algorithms`.",
         "In the stag hunt the word says which of the two equilibria was reached: all hare is safe, all stag is better.",
         "## Why the misses",
