@@ -16,7 +16,7 @@ from typing import Any
 from interplay import envs
 
 LEAST = 2_000
-REPLIES = {"negotiation": "Shall we?\noffer 1 0 1", "matrix": "Hello."}  # where replies are free text
+REPLIES = {"negotiation": "Shall we?\noffer 1 0 1", "sums": "It is 7."}  # where replies are free text
 OPTIONS: dict[str, list[dict[str, Any]]] = {  # besides the defaults
     "connect_four": [{"columns": 10, "rows": 10}],
     "hanabi": [{"players": 5}, {"variant": "small"}],
@@ -33,7 +33,7 @@ def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, fl
     while spent < seconds:
         env = envs.make(envs.sample_task(name, options, index=episodes))
         while seen := env.observe():
-            env.step({role: rng.choice(o.legal) if o.legal else REPLIES[name] for role, o in seen.items()})
+            env.step({role: rng.choice(o.legal) if o.legal else REPLIES.get(name, "Hello.") for role, o in seen.items()})
             steps += 1
         env.outcome()
         episodes += 1
@@ -52,9 +52,9 @@ def rows(seconds: float) -> list[tuple[str, str, int, float]]:
 
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
-    print(f"{'environment':<14}{'options':<24}{'steps/s':>9}{'steps/episode':>15}")
+    print(f"{'environment':<18}{'options':<24}{'steps/s':>9}{'steps/episode':>15}")
     for name, options, rate, length in rows(seconds):
-        print(f"{name:<14}{options:<24}{rate:>9,}{length:>15.1f}{'' if rate >= LEAST else '  too slow'}")
+        print(f"{name:<18}{options:<24}{rate:>9,}{length:>15.1f}{'' if rate >= LEAST else '  too slow'}")
 
 
 if __name__ == "__main__":

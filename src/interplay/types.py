@@ -204,13 +204,19 @@ class Turn:
     merged: bool = False  # the prompt extends the previous turn of this role, token for token
     seconds: float = 0.0
     messages: tuple[Message, ...] = ()  # what was new in this prompt, for people to read
+    legal: tuple[str, ...] = ()  # the legal actions, where the environment lists them
+    state: str = ""  # Env.state() before this decision, for central critics; empty in playouts
     rewards: Rewards = field(default_factory=Rewards)
     outlook: Rewards | None = None
+    coalitions: Mapping[str, Rewards] = field(default_factory=dict)  # "a,b": the outlook had only a and b acted
     after: tuple[int, ...] = ()  # what a state critic reads: the state this turn led to
     value: float | None = None  # the critic's, at the end of the prompt
     target: float | None = None  # what the critic should have said
+    token_values: tuple[float, ...] | None = None  # the same two before each sampled token, for token-level credit
+    token_targets: tuple[float, ...] | None = None
     ref_logprobs: tuple[float, ...] | None = None
     advantage: float | None = None
+    token_advantages: tuple[float, ...] | None = None  # where they differ; `advantage` is then the largest in size
 
     @property
     def is_model(self) -> bool:

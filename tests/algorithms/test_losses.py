@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from interplay.algorithms import make
-from interplay.algorithms.losses import Outputs, Targets, policy_loss, sft_loss, value_loss
+from interplay.algorithms.losses import (
+    Outputs,
+    Targets,
+    dpo_loss,
+    engine_weight,
+    gumbel_loss,
+    ipo_loss,
+    kl_estimate,
+    policy_loss,
+    sft_loss,
+    value_loss,
+)
 from interplay.config import Open, RewardSection
+from interplay.errors import GuardError
 
 
 def run(
@@ -101,3 +114,105 @@ def test_value_loss_takes_the_worse_of_clipped_and_not() -> None:
 
 def test_imitation_is_the_negative_log_likelihood() -> None:
     assert sft_loss(torch.tensor([-1.0, -3.0]), torch.tensor([0.5, 0.5])).item() == 2.0
+
+
+# -- the rest of the family -------------------------------------------------------------------------------------------
+
+
+def one(
+    ratios: list[float], advantages: list[float], turns: list[int], low: float = 0.2, high: float = 0.2, **kind: Any
+) -> tuple[float, list[float]]:
+    """Loss and gradient with respect to log π, every token weighing 1, π_old = 1."""
+    logp = torch.tensor(ratios).log().requires_grad_()
+    n = len(ratios)
+    targets = Targets(
+        torch.tensor(advantages), torch.zeros(n), torch.ones(n), rollout_logprobs_N=torch.zeros(n),
+        turn_N=torch.tensor(turns),
+    )  # fmt: skip
+    loss, _ = policy_loss(targets, Outputs(logp, torch.zeros(n)), low, high, None, 0.0, 0.0, **kind)
+    loss.backward()
+    return loss.item(), logp.grad.tolist()  # type: ignore[union-attr]
+
+
+def test_gspo_has_one_ratio_per_turn() -> None:
+    """Turn 0: ratios 2 and ½, whose geometric mean is 1, so neither is clipped; turn 1: ratio 4, clipped at 1.2."""
+    loss, gradient = one([2.0, 0.5, 4.0], [1.0, 1.0, 1.0], [0, 0, 1], surrogate="gspo")
+    assert loss == pytest.approx(-(1 + 1 + 1.2))
+    assert gradient == pytest.approx([-1.0, -1.0, 0.0])  # two tokens, each half of a ratio of 1: 2 · ½
+    _, apart = one([2.0, 0.5], [1.0, 1.0], [0, 0])
+    assert apart == pytest.approx([0.0, -0.5]), "with a ratio per token the first is clipped"
+
+
+def test_gspo_needs_to_know_its_turns() -> None:
+    targets = Targets(torch.ones(1), torch.zeros(1), torch.ones(1))
+    with pytest.raises(GuardError, match="turn_N"):
+        policy_loss(targets, Outputs(torch.zeros(1), torch.zeros(1)), 0.2, 0.2, None, 0.0, 0.0, surrogate="gspo")
+
+
+def test_cispo_keeps_the_gradient_of_clipped_tokens() -> None:
+    """−sg(min(ratio, 6))·A·log π: at ratio 10 the gradient is −6·A; PPO's would be 0."""
+    loss, gradient = one([10.0, 0.1], [1.0, -1.0], [0, 0], low=1.0, high=5.0, surrogate="cispo")
+    assert gradient == pytest.approx([-6.0, 0.1])
+    assert loss == pytest.approx(-6 * math.log(10) + 0.1 * math.log(0.1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [("tis", [0.1, 1.0, 2.0, 2.0]), ("icepop", [0.0, 1.0, 3.0, 0.0])],
+)
+def test_engine_corrections(kind: Any, weights: list[float]) -> None:
+    """w = 0.1, 1, 3, 10: TIS cuts at 2, IcePop drops what lies outside 0.5 to 5."""
+    w = torch.tensor([0.1, 1.0, 3.0, 10.0], requires_grad=True)
+    found = engine_weight(w.log(), kind)
+    assert found.tolist() == pytest.approx(weights)
+    assert not found.requires_grad
+
+
+def test_the_correction_multiplies_the_objective() -> None:
+    """The learner's log-prob is log 4 above the engine's: TIS doubles the token, and the mean weight is logged."""
+    logp = torch.zeros(1, requires_grad=True)
+    targets = Targets(torch.ones(1), torch.zeros(1), torch.ones(1), rollout_logprobs_N=torch.tensor([-math.log(4)]))
+    loss, metrics = policy_loss(targets, Outputs(logp, torch.zeros(1)), 0.2, 0.2, None, 0.0, 0.0, correction="tis")
+    assert loss.item() == pytest.approx(-2.0) and metrics["correction"] == pytest.approx(2.0)
+
+
+def test_kl_estimates() -> None:
+    """k1 = 1: k2 = ½ with gradient 1, k3 = e⁻¹ − 1 + 1 with gradient 1 − e⁻¹."""
+    for kind, value, slope in [("k2", 0.5, 1.0), ("k3", math.exp(-1), 1 - math.exp(-1))]:
+        apart = torch.tensor([1.0], requires_grad=True)
+        found = kl_estimate(apart, kind)  # type: ignore[arg-type]
+        found.backward()
+        assert (found.item(), apart.grad.item()) == pytest.approx((value, slope))  # type: ignore[union-attr]
+
+
+def test_k2_has_the_gradient_of_the_kl_and_k3_does_not() -> None:
+    """Over a whole softmax, in expectation under π (samples fixed): Σ π·∇k2 is ∇KL(π ‖ ref), Σ π·∇k3 is not."""
+    logits, ref = torch.tensor([0.3, -0.7, 1.1], requires_grad=True), torch.tensor([0.2, 0.5, 0.3]).log()
+
+    def gradient(loss: torch.Tensor) -> torch.Tensor:
+        (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
+        return found
+
+    logp = torch.log_softmax(logits, 0)
+    exact = gradient((logp.exp() * (logp - ref)).sum())
+    sampled = {k: gradient((logp.detach().exp() * kl_estimate(logp - ref, k)).sum()) for k in ("k2", "k3")}  # type: ignore[arg-type]
+    assert torch.allclose(sampled["k2"], exact, atol=1e-6)
+    assert not torch.allclose(sampled["k3"], exact, atol=1e-2)
+
+
+def test_dpo_and_ipo() -> None:
+    """β 0.5, margin 2: −log σ(1); at margin 0 log 2. IPO with β 0.5 is drawn to 1: (2 − 1)² and (0 − 1)²."""
+    margin = torch.tensor([2.0, 0.0])
+    assert dpo_loss(margin, 0.5).item() == pytest.approx((math.log1p(math.exp(-1)) + math.log(2)) / 2)
+    assert ipo_loss(margin, 0.5).item() == pytest.approx(1.0)
+    assert ipo_loss(torch.tensor([1.0]), 0.5).item() == 0.0
+
+
+def test_gumbel_is_hard_forward_and_soft_backward() -> None:
+    """Noise makes the second action win: its value is the objective. The gradient is that of the softmax's mean value:
+    with p = (½, ½) and values 0 and 4, dE/dlogit = p·(q − E) = ∓1."""
+    logits, values = torch.zeros(1, 2, requires_grad=True), torch.tensor([[0.0, 4.0]])
+    loss = gumbel_loss(logits, values, torch.tensor([[0.0, 1e-6]]), temperature=1.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(-4.0)
+    assert logits.grad.flatten().tolist() == pytest.approx([1.0, -1.0], abs=1e-5)  # type: ignore[union-attr]

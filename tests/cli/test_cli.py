@@ -94,7 +94,7 @@ def shell(*arguments: str, path: Sequence[Path] = ()) -> subprocess.CompletedPro
 def test_help_teaches() -> None:
     """Every command is named, and the first thing to type is there."""
     text = call("--help").output
-    for command in ("train", "eval", "play", "check", "envs", "models"):
+    for command in ("train", "eval", "play", "check", "envs", "algorithms", "models"):
         assert command in text
     assert "interplay train recipes/" in text
     assert "train" in CliRunner().invoke(cli.app, []).output, "without arguments: help, not silence"
@@ -108,6 +108,7 @@ def test_help_teaches() -> None:
         ("play", ["--seat", "--against", "interplay play runs/demo --seat O"]),
         ("check", ["--episodes", "package.module:Class", "size=4"]),
         ("envs", ["rules, actions, rewards and options"]),
+        ("algorithms", ["what each needs", "a recipe that runs"]),
         ("models", ["--save", "--to", "Hugging Face folder"]),
     ],
 )
@@ -132,6 +133,7 @@ def test_version() -> None:
         (["check", "tictacto"], "Did you mean 'tictactoe'?"),
         (["check", "tictactoe", "siz=4"], "unknown key 'siz' in [env]"),
         (["envs", "matrx"], "Did you mean 'matrix'?"),
+        (["algorithms", "grop"], "Did you mean 'grpo'?"),
         (["models", "--save", "tiny"], "--save needs --to FOLDER."),
         (["train", "RECIPE", "--run", "FOLDER", "--resume"], "holds no checkpoint to resume"),
     ],
@@ -245,6 +247,26 @@ def test_envs_lists_and_explains() -> None:
     page = call("envs", "tictactoe").output
     for word in ("Roles", "Observation", "Actions", "Rewards", "size = 3", "line = 3", "memory = False"):
         assert word in page
+
+
+def test_algorithms_lists_needs_and_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every algorithm is in the table with a recipe that names it; a page has the reason and the settings."""
+    from interplay.algorithms import known
+    from interplay.cli.listing import algorithm_needs, algorithm_table
+    from interplay.config import load
+
+    monkeypatch.chdir(Path(__file__).parents[2])
+    columns = [list(column.cells) for column in algorithm_table().columns]
+    names, recipes = columns[0], columns[3]
+    assert names == known()
+    assert [load(str(recipe)).algorithm.name for recipe in recipes] == names
+    needs = {name: algorithm_needs(name) for name in names}
+    assert needs["mappo"] == ["central critic"] and needs["coma"] == ["tree", "central critic"]
+    assert needs["grpo"] == ["groups"] and needs["online_dpo"] == ["tree", "reference"]
+    assert "legal actions" in needs["qmix"][-1] and needs["rae"] == ["nothing"]
+    page = call("algorithms", "dapo").output
+    assert "Clip-higher" in page and "clip_high = 0.28" in page
+    assert "plan = (required)" in call("algorithms", "custom").output
 
 
 def test_models_lists_what_a_base_can_be() -> None:

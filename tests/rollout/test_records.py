@@ -35,7 +35,9 @@ TURN = st.builds(
     temperature=NUMBER, candidate=st.integers(0, 9), kept=st.booleans(), playout=st.none() | st.integers(0, 9),
     status=st.sampled_from(Status), merged=st.booleans(), seconds=NUMBER, messages=MESSAGES, rewards=REWARDS,
     outlook=st.none() | REWARDS, after=IDS, value=st.none() | NUMBER, target=st.none() | NUMBER,
-    ref_logprobs=st.none() | NUMBERS, advantage=st.none() | NUMBER,
+    ref_logprobs=st.none() | NUMBERS, advantage=st.none() | NUMBER, legal=st.lists(WORD, max_size=2).map(tuple),
+    state=WORD, coalitions=st.dictionaries(WORD, REWARDS, max_size=2), token_values=st.none() | NUMBERS,
+    token_targets=st.none() | NUMBERS, token_advantages=st.none() | NUMBERS,
 )  # fmt: skip
 DATA = st.dictionaries(st.text(max_size=3), st.none() | st.booleans() | st.integers() | NUMBER | st.text(max_size=3))
 EPISODE = st.builds(

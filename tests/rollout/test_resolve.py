@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from interplay.config import parse
+from interplay.errors import ConfigError
 from interplay.rollout.resolve import Plan, resolve
 from interplay.types import Task
 
@@ -78,3 +79,21 @@ def test_tasks_are_numbered_and_splits_do_not_meet() -> None:
     assert len(train) == len(test) == 100 and not train & test
     assert made.task(3) == made.task(3) == plan().task(3) != plan(seed=1).task(3)
     assert {"size": 3, "line": 3}.items() <= made.task(0).data.items(), "options are completed with their defaults"
+
+
+def test_plans_that_cannot_work_are_refused_before_anything_is_loaded() -> None:
+    """Too many joint actions; and, from a composition by hand too, candidates that would all tie."""
+    two = {"env": {"name": "matrix"}}
+    assert plan(**two, algorithm={"name": "magrpo", "candidates": 16, "joint": "crossed"})
+    with pytest.raises(ConfigError, match=r"289 joint actions.*at most 256"):
+        plan(**two, algorithm={"name": "magrpo", "candidates": 17, "joint": "crossed"})
+    composed = {"name": "custom", "grouping": ["episode", "decision", "role"]}
+    tree = {"kind": "tree", "continuation": "none"}
+    assert plan(**two, algorithm={**composed, "plan": tree})
+    with pytest.raises(ConfigError, match="rewards only at the end, so all candidates tie"):
+        plan(algorithm={**composed, "plan": tree})
+
+
+def test_an_algorithm_that_compares_with_its_reference_keeps_the_start() -> None:
+    assert plan(algorithm={"name": "online_dpo"}).snapshots == ["player@start"]
+    assert plan(algorithm={"name": "grpo", "kl_reward": 0.1}).snapshots == ["player@start"]

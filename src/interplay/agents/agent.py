@@ -31,6 +31,7 @@ class Stamp:
     decision: int
     path: tuple[int, ...] = ()  # (decision, role where several act, candidate, playout) of the fork this line plays out
     candidate: int = 0
+    state: str = ""  # Env.state() at this decision, where it is recorded
 
     @property
     def playout(self) -> int | None:
@@ -80,7 +81,7 @@ class ModelAgent:
         began = time.monotonic()
         completion = await self.engine.generate(Request(key, prompt.ids, seed_of(*key), self.sampling))
         text, _ = self.renderer.decode(completion.tokens)
-        turn = _blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent)
+        turn = blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent)
         turn.version, turn.prompt, turn.merged = completion.version, prompt.ids, prompt.merged
         turn.action, turn.logprobs = completion.tokens, completion.logprobs
         turn.temperature = self.sampling.temperature
@@ -90,6 +91,9 @@ class ModelAgent:
 
     def commit(self, view: View, turn: Turn) -> None:
         assert view.prompt is not None
+        if not turn.action:  # words that were put into its mouth: the next prompt is rendered anew
+            self.history, self.said = (*view.messages, Message("assistant", turn.text)), None
+            return
         reply, ended = self.renderer.decode(turn.action)
         self.history = (*view.messages, Message("assistant", reply))
         self.said = Said(view.prompt, turn.action, reply, ended)
@@ -113,7 +117,7 @@ class BotAgent:
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
         text = self.bot.act(env, self.role, random.Random(seed_of(*key)))
-        return _blank(self.role, self.policy, view.observation, stamp, "", text, self.parent)
+        return blank(self.role, self.policy, view.observation, stamp, "", text, self.parent)
 
     def commit(self, view: View, turn: Turn) -> None:
         self.parent = turn.id
@@ -122,7 +126,7 @@ class BotAgent:
         return copy.copy(self)
 
 
-def _blank(
+def blank(
     role: Role, policy: str, observation: Observation, stamp: Stamp, digest: str, text: str, parent: str | None
 ) -> Turn:
     keys = Keys(
@@ -144,4 +148,6 @@ def _blank(
         candidate=stamp.candidate,
         playout=stamp.playout,
         messages=observation.messages,
+        legal=observation.legal,
+        state=stamp.state,
     )

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from interplay.algorithms import credit
 from interplay.config import Open, RewardSection, Section, validate
 from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Episode
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
     from interplay.algorithms.losses import Outputs, Targets
 
-Need = Literal["values"]
+Continuation = Literal["none", "playout", "critic"]
+Keep = Literal["greedy", "softmax", "uniform", "first"]
+Joint = Literal["first", "aligned", "crossed", "without", "coalitions"]
+Need = Literal["values", "central", "tokens"]  # a critic's values: at the prompt; at Env.state(); at every token
 
 
 @dataclass(frozen=True)
@@ -37,31 +41,61 @@ class Tree:
     """`candidates` replies at every decision of a trainable seat, each on a fork; one fork is kept and goes on.
 
     A candidate's return is its step rewards plus a continuation: nothing, `playouts` plays to the end by the
-    same seats, or a critic's value of the state it led to.
+    same seats, or a critic's value of the state it led to. Keeping the `first` makes the line of play one that the
+    policy would have played without a tree.
+
+    `joint` says with what the others' candidates a role's own is scored, where several act at once: their `first`;
+    `aligned`, the k-th with the k-th; or `crossed`, the mean over all of them. `without` and `coalitions` instead
+    score the first joint action with some roles saying `default`: each one left out, or all that Shapley values need.
     """
 
     candidates: int
-    continuation: Literal["none", "playout", "critic"]
+    continuation: Continuation
     playouts: int = 1
-    keep: Literal["greedy", "softmax", "uniform"] = "greedy"
+    keep: Keep = "greedy"
     keep_temperature: float = 1.0
     replicas: int = 1
+    joint: Joint = "first"
+    default: str = ""
 
 
 Plan = Independent | Tree
 
 
+class OverlongSettings(Section):
+    """Soft punishment of length (DAPO, 2503.14476, eq. 13): 0 to `length` − `margin` tokens, down to −1 at `length`."""
+
+    length: int = Field(ge=1, description="tokens of a reply at which the punishment is whole")
+    margin: int = Field(ge=1, description="tokens before that over which it grows")
+
+
 class LossSettings(Section):
     """The policy loss that every algorithm here shares (see `losses.py`)."""
 
+    loss: Literal["clip", "gspo", "cispo"] = Field("clip", description="the surrogate: token ratio, turn ratio, CISPO")
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.2, gt=0)
     dual_clip: float | None = Field(
         None, gt=1, description="bounds the loss of bad actions that became likely; 3 is usual"
     )
-    average: Literal["token", "turn"] = Field("token", description="what the mean is taken over")
+    average: Literal["token", "turn"] | int = Field(
+        "token", description="what the mean is taken over; a number is a constant length per turn (Dr.GRPO)"
+    )
     entropy: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     kl: float = Field(0.0, ge=0, description="pull towards the policy as it was when reinforcement learning began")
+    kl_kind: Literal["k2", "k3"] = Field("k2", description="its estimate; k2 has the gradient of the KL itself")
+    kl_reward: float = Field(0.0, ge=0, description="the same pull as a reward (k1 of each turn), not as a loss")
+    correction: Literal["none", "tis", "icepop"] = Field(
+        "none", description="for engines whose numerics differ from the learner's"
+    )
+    overlong: OverlongSettings | None = Field(None, description="reward shaping against length")
+
+    @field_validator("average")
+    @classmethod
+    def _length_is_positive(cls, value: str | int) -> str | int:
+        if isinstance(value, int) and value < 1:
+            raise ConfigError(f"algorithm.average is {value}; expected 'token', 'turn' or a length of at least 1.")
+        return value
 
     @property
     def regularised(self) -> bool:
@@ -77,10 +111,19 @@ class CriticSettings(Section):
     clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate")
 
 
+class TreeSettings(LossSettings):
+    """For the algorithms that compare replies to one prompt."""
+
+    continuation: Continuation = Field("playout", description="what follows a candidate's own step rewards")
+    playouts: int = Field(1, ge=1, description="plays to the end per candidate")
+    critic: CriticSettings = CriticSettings()
+
+
 class Algorithm(ABC):
     Settings: ClassVar[type[LossSettings]] = LossSettings
     settings: LossSettings
-    needs: ClassVar[frozenset[Need]] = frozenset()
+    needs: frozenset[Need] = frozenset()
+    uses_legal: ClassVar[bool] = False  # does something else, and better, where legal actions are listed
 
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
         self.settings = settings
@@ -94,7 +137,19 @@ class Algorithm(ABC):
     @property
     def critic(self) -> CriticSettings | None:
         """The critic this run trains, if it has one."""
-        return None
+        s = self.settings
+        return s.critic if isinstance(s, TreeSettings) and s.continuation == "critic" else None
+
+    @property
+    def reference(self) -> bool:
+        """Whether turns must carry the log-probs of the policy as it was when reinforcement learning began."""
+        return bool(self.settings.kl or self.settings.kl_reward)
+
+    def shape(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        """Rewards that the settings add to the environment's, as named process components; returns their means."""
+        s = self.settings
+        overlong = (s.overlong.length, s.overlong.margin) if s.overlong else None
+        return credit.shape(episodes, s.kl_reward, overlong)
 
     @abstractmethod
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
@@ -105,7 +160,14 @@ class Algorithm(ABC):
         from interplay.algorithms.losses import policy_loss
 
         s = self.settings
-        return policy_loss(targets, outputs, s.clip_low, s.clip_high, s.dual_clip, s.entropy, s.kl)
+        return policy_loss(
+            targets, outputs, s.clip_low, s.clip_high, s.dual_clip, s.entropy, s.kl,
+            surrogate=s.loss, kl_kind=s.kl_kind, correction=s.correction,
+        )  # fmt: skip
+
+    def update(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        """Fit networks of its own (mixers, central critics), after credit was given; returns metrics."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Baselines and the like: part of the checkpoint, as plain JSON values."""
@@ -120,7 +182,11 @@ class Algorithm(ABC):
 
 A = TypeVar("A", bound=type[Algorithm])
 _REGISTRY: dict[str, type[Algorithm]] = {}
-_MODULES = {name: f"interplay.algorithms.{name}" for name in ("grpo", "at_grpo", "rae", "ppo")}
+_NAMES = """
+at_grpo c3 cispo coma custom dapo difference dr_grpo dr_mas gspo grpo maddpg magrpo maporl mappo online_dpo ppo qmix rae
+reinforce_pp rloo shapley vdn
+"""
+_MODULES = {name: f"interplay.algorithms.{name}" for name in _NAMES.split()}
 
 
 def register(name: str) -> Callable[[A], A]:
@@ -135,12 +201,15 @@ def known() -> list[str]:
     return sorted({*_MODULES, *_REGISTRY})
 
 
-def make(section: Open, reward: RewardSection) -> Algorithm:
-    """The algorithm that a recipe names, its settings checked."""
-    name = section.name
+def lookup(name: str) -> type[Algorithm]:
     if name not in _REGISTRY and name in _MODULES:
         importlib.import_module(_MODULES[name])
     if name not in _REGISTRY:
         raise ConfigError(f"algorithm.name '{name}' is not an algorithm; {did_you_mean(name, known())}")
-    cls = _REGISTRY[name]
+    return _REGISTRY[name]
+
+
+def make(section: Open, reward: RewardSection) -> Algorithm:
+    """The algorithm that a recipe names, its settings checked."""
+    cls = lookup(section.name)
     return cls(validate(cls.Settings, section.options, prefix="algorithm"), reward)

@@ -6,13 +6,20 @@ get an advantage too; only those of trainable policies reach a batch.
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Episode, Level, Rewards, Role, Turn
+from interplay.types import Episode, Level, Reward, Rewards, Role, Turn
+
+T = TypeVar("T")
+
+Rule = Callable[[Sequence[float]], list[float]]  # the returns of a group to its advantages
 
 
 def mix(rewards: Rewards, role: Role, weights: RewardSection) -> float:
@@ -21,6 +28,16 @@ def mix(rewards: Rewards, role: Role, weights: RewardSection) -> float:
     return sum(
         level[r.level] * weights.weights.get(r.name, 1.0) * r.value for r in rewards.of(role) if r.value is not None
     )
+
+
+def own(rewards: Rewards) -> Rewards:
+    """The process level: what belongs to this one action, and to nobody else."""
+    return Rewards(tuple(r for r in rewards if r.level is Level.PROCESS))
+
+
+def shared(rewards: Rewards) -> Rewards:
+    """The agent and team levels."""
+    return Rewards(tuple(r for r in rewards if r.level is not Level.PROCESS))
 
 
 def returns(turns: Sequence[Turn], weights: RewardSection) -> list[float]:
@@ -78,14 +95,180 @@ def centred(values: Sequence[float], scale: bool, epsilon: float = 1e-6) -> list
     return [s / (deviation + epsilon) for s in shifted]
 
 
-def gae(rewards: Sequence[float], values: Sequence[float], bootstrap: float, gamma: float, lam: float) -> list[float]:
-    """Generalised advantages over one role's turns: A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t."""
+def leave_one_out(values: Sequence[float]) -> list[float]:
+    """Each value minus the mean of the *others*, which no choice of its own can move; alone, 0."""
+    n = len(values)
+    return [v * n / (n - 1) for v in centred(values, False)] if n > 1 else [0.0] * n
+
+
+RULES: Mapping[str, Rule] = {
+    "mean": lambda values: centred(values, False),
+    "scaled": lambda values: centred(values, True),
+    "leave_one_out": leave_one_out,
+}
+
+
+def grade_episodes(
+    episodes: Iterable[Episode], weights: RewardSection, rule: Rule, drop_ties: bool = False
+) -> Mapping[str, float]:
+    """Compare whole episodes: the return of a role's line, within (task, role), given to all its turns.
+
+    A group that ties teaches nothing; with `drop_ties` its turns do not even count in the loss's denominator.
+    """
+    played = lines(episodes)
+    first = {id(line[0]): line for line in played}
+    grouped = groups([line[0] for line in played], ("task", "role"))
+    dropped = 0
+    for group in grouped:
+        members = [first[id(turn)] for turn in group]
+        advantages = rule([returns(line, weights)[0] for line in members])
+        tied = drop_ties and not any(advantages)
+        dropped += tied
+        for line, advantage in zip(members, advantages, strict=True):
+            for turn in line:
+                turn.advantage = None if tied else advantage
+    lonely = sum(len(g) == 1 for g in grouped)
+    metrics = {"credit/groups_of_one": lonely, **summary(t for line in played for t in line)}
+    return metrics | {"credit/groups_dropped": dropped} if drop_ties else metrics
+
+
+def candidates(episodes: Iterable[Episode]) -> list[Turn]:
+    """The candidates of a tree that were scored."""
+    return [t for e in episodes for t in e.turns if t.playout is None and t.outlook is not None]
+
+
+def grade_candidates(episodes: Iterable[Episode], weights: RewardSection, rule: Rule) -> Mapping[str, float]:
+    """Compare the replies to one prompt: the return of each candidate, within (episode, decision, role)."""
+    turns = candidates(episodes)
+    grouped = groups(turns, ("episode", "decision", "role"))
+    for group in grouped:
+        advantages = rule([candidate_return(t, weights) for t in group])
+        for turn, advantage in zip(group, advantages, strict=True):
+            turn.advantage = advantage
+    return {"credit/groups_of_one": sum(len(g) == 1 for g in grouped), **summary(turns)}
+
+
+def whiten(turns: Sequence[Turn]) -> None:
+    """Mean 0 and deviation 1 over the trained tokens of these turns."""
+    per_turn = [list(t.token_advantages or [_advantage(t)] * len(t.action)) for t in turns]
+    flat = [a for part in per_turn for a in part]
+    mean = math.fsum(flat) / len(flat)
+    deviation = math.sqrt(math.fsum((a - mean) ** 2 for a in flat) / len(flat))
+    for turn, part in zip(turns, per_turn, strict=True):
+        white = [(a - mean) / (deviation + 1e-6) for a in part]
+        turn.advantage = max(white, key=abs)
+        if turn.token_advantages is not None:
+            turn.token_advantages = tuple(white)
+
+
+def withdraw(turns: Iterable[Turn]) -> None:
+    """Take these turns out of training: nothing they were judged by can be believed yet."""
+    for turn in turns:
+        turn.advantage = None
+
+
+def _advantage(turn: Turn) -> float:
+    assert turn.advantage is not None
+    return turn.advantage
+
+
+def gae(
+    rewards: Sequence[float], values: Sequence[float], bootstrap: float, gamma: float | Sequence[float], lam: float
+) -> list[float]:
+    """Generalised advantages over one role's turns, or tokens: A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t
+    (1506.02438, eq. 16). With one γ per step, each discounts what follows that step."""
+    gammas = [gamma] * len(rewards) if isinstance(gamma, float | int) else gamma
     out = [0.0] * len(rewards)
     ahead, following = 0.0, bootstrap
     for t in range(len(rewards) - 1, -1, -1):
-        ahead = rewards[t] + gamma * following - values[t] + gamma * lam * ahead
+        ahead = rewards[t] + gammas[t] * following - values[t] + gammas[t] * lam * ahead
         out[t], following = ahead, values[t]
     return out
+
+
+# -- shaping ----------------------------------------------------------------------------------------------------------
+
+
+def overlong(tokens: int, length: int, margin: int) -> float:
+    """DAPO, eq. 13: 0 up to `length` − `margin` tokens, then evenly down to −1 at `length`, and −1 beyond."""
+    return -min(1.0, max(0.0, (tokens - (length - margin)) / margin))
+
+
+def shape(episodes: Sequence[Episode], kl: float, length: tuple[int, int] | None) -> Mapping[str, float]:
+    """Add `kl` (−coefficient · Σ(log π − log π_ref) of the turn: k1, a constant) and `overlong` to model turns."""
+    if not kl and length is None:
+        return {}
+    sums: dict[str, float] = defaultdict(float)
+    for turn in (t for e in episodes for t in e.turns if t.is_model and t.playout is None):
+        extra = []
+        if kl and turn.ref_logprobs is not None:
+            drift = math.fsum(turn.logprobs) - math.fsum(turn.ref_logprobs)
+            extra.append(Reward("kl", Level.PROCESS, turn.role, -kl * drift))
+        if length is not None:
+            extra.append(Reward("overlong", Level.PROCESS, turn.role, overlong(len(turn.action), *length)))
+        turn.rewards += Rewards(tuple(extra))
+        if turn.outlook is not None:
+            turn.outlook += Rewards(tuple(extra))
+        if turn.kept:
+            for reward in extra:
+                sums[f"reward/{reward.name}/{turn.role}"] += (reward.value or 0.0) / len(episodes)
+    return dict(sorted(sums.items()))
+
+
+# -- coalitions -------------------------------------------------------------------------------------------------------
+
+
+def coalition(roles: Iterable[Role]) -> str:
+    """How a set of roles is written in `Turn.coalitions`."""
+    return ",".join(sorted(roles))
+
+
+def team(turn: Turn) -> list[Role]:
+    """The roles that acted with this turn: the largest coalition it was valued in."""
+    return max((who.split(",") for who in turn.coalitions if who), key=len)
+
+
+def orders(roles: Sequence[Role]) -> list[tuple[Role, ...]]:
+    """Orders in which a team can be put together: all of them up to four roles, beyond that 12 and their reverses."""
+    if len(roles) <= 4:
+        return list(itertools.permutations(roles))
+    rng = random.Random(len(roles))
+    drawn = [tuple(rng.sample(list(roles), len(roles))) for _ in range(12)]
+    return drawn + [order[::-1] for order in drawn]
+
+
+def shapley(worth: Mapping[str, float], roles: Sequence[Role]) -> dict[Role, float]:
+    """What each role adds when it joins, averaged over `orders`: φ sums to v(N) − v(∅) whichever orders are used."""
+    ways = orders(roles)
+    out = dict.fromkeys(roles, 0.0)
+    for order in ways:
+        for i, role in enumerate(order):
+            gain = worth[coalition(order[: i + 1])] - worth[coalition(order[:i])]
+            out[role] += gain / len(ways)
+    return out
+
+
+# -- preferences ------------------------------------------------------------------------------------------------------
+
+
+def preference(compare: Callable[[T, T], float | None], one: T, other: T) -> float:
+    """Who is better, asked in both orders: 1, −1, or 0 where the judge abstains or changes its mind with the order.
+
+    `compare(a, b)` is positive where a is better, None where it cannot say. Swapping the two negates the answer.
+    """
+    there, back = compare(one, other), compare(other, one)
+    if there is None or back is None or there * back >= 0:
+        return 0.0
+    return math.copysign(1.0, there)
+
+
+def tournament(items: Sequence[T], compare: Callable[[T, T], float | None]) -> list[list[float]]:
+    """Everybody against everybody: entry [i][j] is 1 where i is preferred to j, −1 where j is, 0 where neither."""
+    table = [[0.0] * len(items) for _ in items]
+    for i, j in itertools.combinations(range(len(items)), 2):
+        table[i][j] = preference(compare, items[i], items[j])
+        table[j][i] = -table[i][j]
+    return table
 
 
 def summary(turns: Iterable[Turn]) -> Mapping[str, float]:

@@ -31,14 +31,4 @@ class GRPO(Algorithm):
         return Independent(self.settings.group)
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        played = [line for line in credit.lines(episodes) if line]
-        first = {id(line[0]): line for line in played}
-        grouped = credit.groups([line[0] for line in played], ("task", "role"))
-        for group in grouped:
-            members = [first[id(turn)] for turn in group]
-            totals = [credit.returns(line, self.reward)[0] for line in members]
-            for line, advantage in zip(members, credit.centred(totals, self.settings.scale), strict=True):
-                for turn in line:
-                    turn.advantage = advantage
-        lonely = sum(len(g) == 1 for g in grouped)
-        return {"credit/groups_of_one": lonely, **credit.summary(t for line in played for t in line)}
+        return credit.grade_episodes(episodes, self.reward, credit.RULES["scaled" if self.settings.scale else "mean"])

@@ -7,9 +7,16 @@ does not depend on how the batch is cut. Metrics are weighted sums too, and add 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from interplay.errors import GuardError
+
+TIS_CAP = 2.0
+ICEPOP_RANGE = (0.5, 5.0)
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,8 @@ class Targets:
     old_logprobs_N: Tensor
     weights_N: Tensor
     ref_logprobs_N: Tensor | None = None  # the reference policy, where the loss keeps near it
+    rollout_logprobs_N: Tensor | None = None  # the engine that sampled; w = π_old / π_rollout
+    turn_N: Tensor | None = None  # which turn of this micro-batch a token belongs to, counted from 0
 
 
 @dataclass(frozen=True)
@@ -36,32 +45,79 @@ def policy_loss(
     dual_clip: float | None,
     entropy: float,
     kl: float,
+    *,
+    surrogate: Literal["clip", "gspo", "cispo"] = "clip",
+    kl_kind: Literal["k2", "k3"] = "k2",
+    correction: Literal["none", "tis", "icepop"] = "none",
 ) -> tuple[Tensor, dict[str, float]]:
-    """PPO's clipped objective (1707.06347, eq. 7), clip-higher (DAPO), dual clip (1912.09729, eq. 5), an entropy bonus
-    and a pull to the reference: ½(log π − log π_ref)², whose gradient on sampled tokens is that of KL(π ‖ π_ref)."""
+    """A clipped surrogate, times the engine's correction; an entropy bonus; and a pull to the reference."""
     advantage, weight = targets.advantages_N, targets.weights_N
     log_ratio = outputs.logprobs_N - targets.old_logprobs_N
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
-    objective = torch.minimum(ratio * advantage, clipped * advantage)
-    if dual_clip is not None:
-        objective = torch.where(advantage < 0, torch.maximum(objective, dual_clip * advantage), objective)
+    ratio = (turn_mean(log_ratio, targets.turn_N) if surrogate == "gspo" else log_ratio).exp()
+    if surrogate == "cispo":
+        objective = cispo_objective(ratio, outputs.logprobs_N, advantage, clip_low, clip_high)
+    else:
+        objective = clip_objective(ratio, advantage, clip_low, clip_high, dual_clip)
+    metrics: dict[str, float] = {}
+    if correction != "none" and targets.rollout_logprobs_N is not None:
+        w = engine_weight(targets.old_logprobs_N - targets.rollout_logprobs_N, correction)
+        objective = w * objective
+        metrics["correction"] = (weight * w).sum().item()
     loss = -(weight * objective).sum()
     if entropy:
         loss = loss - entropy * (weight * outputs.entropy_N).sum()
-    metrics: dict[str, float] = {}
     if targets.ref_logprobs_N is not None:
         apart = outputs.logprobs_N - targets.ref_logprobs_N
-        loss = loss + kl * (weight * 0.5 * apart**2).sum()
+        loss = loss + kl * (weight * kl_estimate(apart, kl_kind)).sum()
         metrics["kl_ref"] = (weight * apart).sum().item()
     with torch.no_grad():
         outside = torch.where(advantage > 0, ratio > 1 + clip_high, ratio < 1 - clip_low) & (advantage != 0)
         metrics |= {
             "entropy": (weight * outputs.entropy_N).sum().item(),
             "clip_share": (weight * outside).sum().item(),
-            "kl_old": (weight * (torch.expm1(-log_ratio) + log_ratio)).sum().item(),
+            "kl_old": (weight * kl_estimate(log_ratio, "k3")).sum().item(),
         }
     return loss, metrics
+
+
+def clip_objective(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float | None) -> Tensor:
+    """PPO's clipped objective (1707.06347, eq. 7), clip-higher (DAPO) where `high` > `low`, and dual clip
+    (1912.09729, eq. 5): for A < 0 at least `dual`·A."""
+    objective = torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+    if dual is not None:
+        objective = torch.where(advantage < 0, torch.maximum(objective, dual * advantage), objective)
+    return objective
+
+
+def cispo_objective(ratio: Tensor, logprobs: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    """CISPO (2506.13585, eq. 4): sg(clip(ratio))·A·log π. A clipped token keeps its gradient, at the clipped weight."""
+    return ratio.detach().clamp(1 - low, 1 + high) * advantage * logprobs
+
+
+def turn_mean(log_ratio_N: Tensor, turn_N: Tensor | None) -> Tensor:
+    """Each token's log ratio replaced by the mean over its turn: the sequence ratio of GSPO (2507.18071, eq. 7)."""
+    if turn_N is None:
+        raise GuardError("the sequence ratio needs to know which turn a token belongs to; Targets.turn_N is missing.")
+    size = int(turn_N.max()) + 1
+    total = log_ratio_N.new_zeros(size).index_add(0, turn_N, log_ratio_N)
+    count = log_ratio_N.new_zeros(size).index_add(0, turn_N, torch.ones_like(log_ratio_N))
+    return (total / count).index_select(0, turn_N)
+
+
+def engine_weight(log_w: Tensor, kind: Literal["tis", "icepop"]) -> Tensor:
+    """What corrects for samples that another numerics drew, w = π_old / π_rollout: cut at 2 (TIS), or, past 0.5 to 5,
+    dropped (IcePop). Constant: no gradient flows through it."""
+    w = log_w.detach().exp()
+    if kind == "tis":
+        return w.clamp(max=TIS_CAP)
+    low, high = ICEPOP_RANGE
+    return torch.where((w >= low) & (w <= high), w, torch.zeros_like(w))
+
+
+def kl_estimate(apart: Tensor, kind: Literal["k2", "k3"]) -> Tensor:
+    """KL(π ‖ π_ref) from samples of π, `apart` = log π − log π_ref (k1). As a loss, the gradient of k2 = ½·k1² on
+    sampled tokens is that of the KL itself; that of k3 = e^{−k1} − 1 + k1 is biased, and k1's is zero in the mean."""
+    return 0.5 * apart**2 if kind == "k2" else torch.expm1(-apart) + apart
 
 
 def value_loss(values_N: Tensor, targets_N: Tensor, old_N: Tensor, weights_N: Tensor, clip: float | None) -> Tensor:
@@ -76,3 +132,21 @@ def value_loss(values_N: Tensor, targets_N: Tensor, old_N: Tensor, weights_N: Te
 def sft_loss(logprobs_N: Tensor, weights_N: Tensor) -> Tensor:
     """Negative log-likelihood of given replies."""
     return -(weights_N * logprobs_N).sum()
+
+
+def dpo_loss(margin_P: Tensor, beta: float) -> Tensor:
+    """DPO (2305.18290, eq. 7) over P pairs, `margin` = (log π_w − log ref_w) − (log π_l − log ref_l)."""
+    return -F.logsigmoid(beta * margin_P).mean()
+
+
+def ipo_loss(margin_P: Tensor, beta: float) -> Tensor:
+    """IPO (2310.12036, eq. 17): the margin is drawn to 1/(2β) and no further, so that sure pairs do not run away."""
+    return ((margin_P - 1 / (2 * beta)) ** 2).mean()
+
+
+def gumbel_loss(logits_NA: Tensor, action_values_NA: Tensor, noise_NA: Tensor, temperature: float) -> Tensor:
+    """MADDPG's actor (1706.02275, eq. 6) over A legal actions: a straight-through Gumbel sample (1611.01144) of each
+    agent's action, valued by its central critic with the others' actions as they were. `noise` is Gumbel(0, 1)."""
+    soft = torch.softmax((logits_NA + noise_NA) / temperature, dim=-1)
+    hard = F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft.dtype)
+    return -((hard + soft - soft.detach()) * action_values_NA).sum(-1).mean()

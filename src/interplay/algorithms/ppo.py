@@ -1,20 +1,23 @@
-"""PPO with a turn-level critic (PPO, 1707.06347; Turn-PPO, 2512.17008).
+"""PPO with a critic of turns or of tokens (PPO, 1707.06347; Turn-PPO, 2512.17008).
 
 V is read at the end of a turn's prompt, and one advantage is given to all tokens of the turn. GAE runs over *one
-role's* turns: chaining it across players would flip signs in zero-sum games. Advantages are whitened per role, over
-trained tokens only. Truncated episodes bootstrap with the last value, finished ones with 0.
+role's* turns: chaining it across players would flip signs in zero-sum games. With `level = "token"` V is read before
+every sampled token and GAE runs over them: γ is 1 inside a turn, and what others said between two turns is skipped.
+Advantages are whitened per role, over trained tokens only. Truncated episodes bootstrap with the last value, finished
+ones with 0.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, CriticSettings, Independent, LossSettings, register
+from interplay.algorithms.algorithm import Algorithm, CriticSettings, Independent, LossSettings, Need, register
+from interplay.config import RewardSection
 from interplay.errors import GuardError
 from interplay.types import Episode, Role, Turn
 
@@ -22,6 +25,7 @@ from interplay.types import Episode, Role, Turn
 class PPOSettings(LossSettings):
     replicas: int = Field(1, ge=1, description="episodes per task")
     gae_lambda: float = Field(0.9, ge=0, le=1)
+    level: Literal["turn", "token"] = Field("turn", description="what has a value and an advantage of its own")
     critic: CriticSettings = CriticSettings()
 
 
@@ -29,7 +33,12 @@ class PPOSettings(LossSettings):
 class PPO(Algorithm):
     Settings = PPOSettings
     settings: PPOSettings
-    needs = frozenset({"values"})
+    needs: frozenset[Need] = frozenset({"values"})
+
+    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
+        super().__init__(settings, reward)
+        if self.settings.level == "token":
+            self.needs = self.needs | {"tokens"}
 
     @property
     def plan(self) -> Independent:
@@ -45,32 +54,43 @@ class PPO(Algorithm):
         played = [line for line in credit.lines(episodes) if any(t.value is not None for t in line)]
         by_role: dict[Role, list[Turn]] = defaultdict(list)
         for line in played:
-            values = []
-            for turn in line:
-                if turn.value is None:
-                    raise GuardError(f"turn {turn.id} has no critic value; PPO needs the score step before credit.")
-                values.append(turn.value)
-            rewards = [credit.mix(t.rewards, t.role, self.reward) for t in line]
-            end = values[-1] if line[0].keys.episode in truncated else 0.0
-            advantages = credit.gae(rewards, values, end, self.reward.gamma, self.settings.gae_lambda)
-            for turn, advantage in zip(line, advantages, strict=True):
-                turn.advantage = advantage
-                turn.target = advantage + turn.value  # type: ignore[operator]
+            if any(t.value is None for t in line):
+                missing = next(t.id for t in line if t.value is None)
+                raise GuardError(f"turn {missing} has no critic value; PPO needs the score step before credit.")
+            over = line[0].keys.episode not in truncated
+            if self.settings.level == "turn":
+                self._by_turn(line, over)
+            else:
+                self._by_token(line, over)
             by_role[line[0].role] += line
         for turns in by_role.values():
-            _whiten(turns)
+            credit.whiten(turns)
         return credit.summary(t for line in played for t in line)
 
+    def _by_turn(self, line: list[Turn], over: bool) -> None:
+        values = [t.value or 0.0 for t in line]
+        rewards = [credit.mix(t.rewards, t.role, self.reward) for t in line]
+        end = 0.0 if over else values[-1]
+        advantages = credit.gae(rewards, values, end, self.reward.gamma, self.settings.gae_lambda)
+        for turn, advantage, value in zip(line, advantages, values, strict=True):
+            turn.advantage = advantage
+            turn.target = advantage + value
 
-def _whiten(turns: list[Turn]) -> None:
-    """Mean 0 and deviation 1 over the trained tokens of these turns."""
-    tokens = sum(len(t.action) for t in turns)
-    mean = sum(_advantage(t) * len(t.action) for t in turns) / tokens
-    variance = sum((_advantage(t) - mean) ** 2 * len(t.action) for t in turns) / tokens
-    for turn in turns:
-        turn.advantage = (_advantage(turn) - mean) / (math.sqrt(variance) + 1e-6)
-
-
-def _advantage(turn: Turn) -> float:
-    assert turn.advantage is not None
-    return turn.advantage
+    def _by_token(self, line: list[Turn], over: bool) -> None:
+        values: list[float] = []
+        rewards: list[float] = []
+        gammas: list[float] = []
+        for turn in line:
+            assert turn.token_values is not None
+            rest = len(turn.action) - 1
+            values += turn.token_values
+            rewards += [0.0] * rest + [credit.mix(turn.rewards, turn.role, self.reward)]
+            gammas += [1.0] * rest + [self.reward.gamma]
+        end = 0.0 if over else values[-1]
+        advantages = credit.gae(rewards, values, end, gammas, self.settings.gae_lambda)
+        at = 0
+        for turn in line:
+            span = slice(at, at := at + len(turn.action))
+            turn.token_advantages = tuple(advantages[span])
+            turn.advantage = max(turn.token_advantages, key=abs)
+            turn.token_targets = tuple(a + v for a, v in zip(advantages[span], values[span], strict=True))

@@ -1,4 +1,4 @@
-"""`interplay envs` and `interplay models`."""
+"""`interplay envs`, `interplay algorithms` and `interplay models`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
-from interplay import envs
+from interplay import algorithms, envs
+from interplay.algorithms import Tree
+from interplay.config import Open, RewardSection, load
 from interplay.errors import ConfigError
 
 
@@ -19,7 +22,7 @@ def env_table() -> Table:
     table = Table("name", "what", "roles", title="environments", title_justify="left")
     for name in envs.known():
         cls = envs.lookup(name)
-        page = inspect.getdoc(sys.modules[cls.__module__]) or ""
+        page = _page(cls)
         roles = envs.make(envs.sample_task(name, {})).roles
         table.add_row(name, page.splitlines()[0], ", ".join(roles))
     table.caption = "interplay envs NAME shows one's page; interplay check NAME tests it"
@@ -29,10 +32,58 @@ def env_table() -> Table:
 
 def env_page(name: str) -> str:
     cls = envs.lookup(name)
-    lines = [inspect.getdoc(sys.modules[cls.__module__]) or name, "", "Options (env.NAME in a recipe):"]
-    for option, info in cls.Options.model_fields.items():
-        lines.append(f"  {option} = {info.get_default(call_default_factory=True)!r}  {info.description or ''}".rstrip())
-    return "\n".join(lines).replace("[", r"\[")
+    return "\n".join([_page(cls), "", "Options (env.NAME in a recipe):", *_fields(cls.Options)]).replace("[", r"\[")
+
+
+def algorithm_table() -> Table:
+    table = Table("name", "what", "needs", "recipe", title="algorithms", title_justify="left")
+    recipes = {load(path).algorithm.name: str(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
+    for name in algorithms.known():
+        what = _page(algorithms.lookup(name)).splitlines()[0]
+        table.add_row(name, what, ", ".join(algorithm_needs(name)), recipes.get(name, ""))
+    table.caption = "interplay algorithms NAME shows one's page; interplay train RECIPE runs it"
+    table.caption_justify = "left"
+    return table
+
+
+def algorithm_needs(name: str) -> list[str]:
+    """What an algorithm asks for with its default settings."""
+    cls = algorithms.lookup(name)
+    if any(info.is_required() for info in cls.Settings.model_fields.values()):
+        return ["what it is composed of"]
+    algorithm = algorithms.make(Open(name=name), RewardSection())
+    plan = algorithm.plan
+    needs = []
+    if isinstance(plan, Tree):
+        needs.append("tree")
+    elif plan.replicas > 1:
+        needs.append("groups")
+    if algorithm.critic is not None:
+        needs.append("central critic" if "central" in algorithm.needs or isinstance(plan, Tree) else "critic")
+    if algorithm.reference:
+        needs.append("reference")
+    if algorithm.uses_legal:
+        needs.append("legal actions (optional)")
+    return needs or ["nothing"]
+
+
+def algorithm_page(name: str) -> str:
+    cls = algorithms.lookup(name)
+    return "\n".join([_page(cls), "", "Settings (algorithm.NAME in a recipe):", *_fields(cls.Settings)]).replace(
+        "[", r"\["
+    )
+
+
+def _page(cls: type) -> str:
+    return inspect.getdoc(sys.modules[cls.__module__]) or cls.__name__
+
+
+def _fields(settings: type[BaseModel]) -> list[str]:
+    lines = []
+    for name, info in settings.model_fields.items():
+        value = "(required)" if info.is_required() else repr(info.get_default(call_default_factory=True))
+        lines.append(f"  {name} = {value}  {info.description or ''}".rstrip())
+    return lines
 
 
 def model_table() -> Table:

@@ -1,4 +1,4 @@
-"""`interplay`: train, eval, play, check, envs, models. Heavy imports happen inside the commands.
+"""`interplay`: train, eval, play, check, envs, algorithms, models. Heavy imports happen inside the commands.
 
 An error that Interplay raised on purpose is one sentence on standard error: exit code 2 for a recipe or argument, 1 for
 anything else. A bug keeps its traceback.
@@ -145,6 +145,14 @@ def envs(name: Annotated[str | None, typer.Argument(help="Show one environment's
     from interplay.cli.listing import env_page, env_table
 
     console.print(env_page(name) if name else env_table())
+
+
+@app.command()
+def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorithm's page.")] = None) -> None:
+    """List the algorithms with what each needs and a recipe that runs, or show one's page and settings."""
+    from interplay.cli.listing import algorithm_page, algorithm_table
+
+    console.print(algorithm_page(name) if name else algorithm_table())
 
 
 @app.command()

@@ -64,10 +64,11 @@ class Env(ABC):
 
     def fork(self, seed: int | None = None) -> Env:
         """An independent copy, with the same randomness ahead of it or, given a seed, with fresh."""
-        twin = copy.deepcopy(self)
-        if seed is not None:
-            twin.rng = random.Random(seed)
-        return twin
+        rng = random.Random(0 if seed is None else seed)
+        if seed is None:
+            rng.setstate(self.rng.getstate())
+        # A generator's state is 625 numbers, and a task never changes: neither is worth a deep copy.
+        return copy.deepcopy(self, {id(self.rng): rng, id(self.task): self.task})
 
     def redeal(self, role: Role, rng: random.Random) -> Env:
         """A copy in which everything hidden from `role` is drawn again, consistent with what it has seen.

@@ -61,17 +61,20 @@ def _turn_out(turn: Turn) -> dict[str, Any]:
     out["messages"] = [[m.role, m.content] for m in turn.messages]
     out["rewards"] = _rewards_out(turn.rewards)
     out["outlook"] = None if turn.outlook is None else _rewards_out(turn.outlook)
+    out["coalitions"] = {who: _rewards_out(r) for who, r in turn.coalitions.items()}
     return out
 
 
 def _turn_in(data: Mapping[str, Any]) -> Turn:
     out = dict(data)
-    for name in ("prompt", "action", "logprobs", "after"):
+    for name in ("prompt", "action", "logprobs", "after", "legal"):
         out[name] = tuple(data[name])
-    out["ref_logprobs"] = None if data["ref_logprobs"] is None else tuple(data["ref_logprobs"])
+    for name in ("ref_logprobs", "token_values", "token_targets", "token_advantages"):
+        out[name] = None if data[name] is None else tuple(data[name])
     out["keys"] = Keys(**data["keys"])
     out["messages"] = tuple(Message(role, content) for role, content in data["messages"])
     out["rewards"] = _rewards_in(data["rewards"])
     out["outlook"] = None if data["outlook"] is None else _rewards_in(data["outlook"])
+    out["coalitions"] = {who: _rewards_in(rows) for who, rows in data["coalitions"].items()}
     out["status"] = Status(data["status"])
     return Turn(**out)

@@ -41,7 +41,7 @@ class Plan:
     def snapshots(self) -> list[str]:
         """The policies that must be kept as they were when reinforcement learning began, as `name@start`."""
         named = {name for matchup in self.recipe.matchups for name in matchup.seats.values()}
-        if self.algorithm.settings.kl:  # the reference
+        if self.algorithm.reference:
             named |= {name + START for name in self.trainable}
         return sorted(name for name in named if name.endswith(START))
 
@@ -78,7 +78,16 @@ def resolve(recipe: Recipe) -> Plan:
         raise ConfigError(
             "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
         )
-    if isinstance(algorithm.plan, Tree) and algorithm.plan.continuation == "none" and not _rewards_steps(sample):
+    sampling = algorithm.plan
+    if isinstance(sampling, Tree) and sampling.joint == "crossed":
+        joints = sampling.candidates ** sum(recipe.policies[n].trainable for r, n in seats.items() if r in sample.observe()
+                                        and n in recipe.policies)  # fmt: skip
+        if joints > 256:
+            raise ConfigError(
+                f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
+                "algorithm.candidates or take 'aligned'."
+            )
+    if isinstance(sampling, Tree) and sampling.continuation == "none" and not _rewards_steps(sample):
         raise ConfigError(
             f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
             "expected 'playout' or 'critic'."

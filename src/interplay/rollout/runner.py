@@ -17,7 +17,8 @@ from interplay.algorithms import Plan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.errors import InterplayError, LimitError
-from interplay.rollout.tree import Critic, all_of, decide
+from interplay.rollout.joint import Critic, all_of
+from interplay.rollout.tree import decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
 Seating = Callable[[Task], Mapping[Role, Agent]]
@@ -100,7 +101,7 @@ class Runner:
                 episode.truncated = True
                 break
             ledger.check_time()
-            stamp = Stamp(self.seed, episode.task, episode.replica, episode.id, decision)
+            stamp = Stamp(self.seed, episode.task, episode.replica, episode.id, decision, state=env.state())
             views = {role: agents[role].look(o) for role, o in seen.items()}
             if isinstance(self.plan, Tree):
                 choice = await decide(self, env, agents, views, stamp, self.plan, ledger)

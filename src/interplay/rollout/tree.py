@@ -12,27 +12,20 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import candidate_return
 from interplay.envs import Env
 from interplay.errors import InterplayError
-from interplay.types import Level, Reward, Rewards, Role, Turn, seed_of
+from interplay.rollout.joint import all_of, score_joints, value_joint
+from interplay.types import Rewards, Role, Turn, seed_of
 
 if TYPE_CHECKING:
     from interplay.rollout.runner import Ledger, Runner
-
-T = TypeVar("T")
-
-
-class Critic(Protocol):
-    """The value of the state a turn led to, for its role, in the units of its mixed reward."""
-
-    async def value(self, role: Role, env: Env, turn: Turn) -> float: ...
 
 
 @dataclass
@@ -56,7 +49,9 @@ async def decide(
     drawn = await _draw(env, agents, views, stamp, plan)
     first = {role: turns[0] for role, turns in drawn.items()}
     playouts: list[Turn] = []
-    if not ledger.spent:
+    if not ledger.spent and plan.joint != "first":
+        playouts = await score_joints(runner, env, agents, views, drawn, stamp, plan, ledger)
+    elif not ledger.spent:
         # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
         distinct = {(role, t.text): t for role, ts in drawn.items() if agents[role].trainable for t in reversed(ts)}
         said = Counter((role, t.text) for role, ts in drawn.items() for t in ts)
@@ -85,15 +80,6 @@ async def decide(
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
     rewards = following.step({role: turn.text for role, turn in kept.items()})
     return Choice(following, kept, [*itertools.chain.from_iterable(drawn.values()), *playouts], rewards)
-
-
-async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
-    """Every job's result. Where one fails the others are waited for: nothing stays behind in the engine."""
-    results = await asyncio.gather(*jobs, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [r for r in results if not isinstance(r, BaseException)]
 
 
 async def _draw(
@@ -130,40 +116,17 @@ async def _score(
 ) -> list[Turn]:
     """Fill one candidate's outlook, step rewards plus continuation; the playout turns, where they are recorded."""
     turn = joint[role]
-    fork = env.fork()
-    step = fork.step({r: t.text for r, t in joint.items()}).of(role)
-    over = not fork.observe()
-    if over or plan.continuation == "none":
-        turn.outlook = step + (fork.outcome().of(role) if over else Rewards())
-        return []
-    if plan.continuation == "critic":
-        assert runner.critic is not None
-        value = await runner.critic.value(role, fork, turn)
-        turn.outlook = step + Rewards((Reward("critic", Level.PROCESS, role, value),))
-        return []
-    seated = {r: agent.fork() for r, agent in agents.items()}
-    for r, t in joint.items():
-        seated[r].commit(views[r], t)
-    lines = []
     whose = (list(joint).index(role),) if len(joint) > 1 else ()  # roles that act at once: each has its own playouts
-    for n in range(plan.playouts):
-        path = (*stamp.path, stamp.decision, *whose, turn.candidate, n)
-        inner = replace(stamp, decision=stamp.decision + 1, path=path, candidate=0)
-        # Playouts of one candidate share the deck up to here and differ in what comes, as the play itself would.
-        start = fork.fork(seed_of("playout", stamp.seed, stamp.episode, stamp.decision, n))
-        lines.append(runner.play_out(start, seated, inner, [role], ledger))
-    done = await asyncio.gather(*lines, return_exceptions=True)
-    good = [d for d in done if not isinstance(d, BaseException)]
-    for d in done:
-        if isinstance(d, BaseException) and not isinstance(d, InterplayError):
-            raise d
-    if good:
-        turn.outlook = step + Rewards.mean((ahead[role] for ahead, _ in good), len(good))
-    return [t for _, turns in good for t in turns]
+    path = (*whose, turn.candidate)
+    found, playouts = await value_joint(runner, env, agents, views, joint, [role], path, stamp, plan, ledger)
+    turn.outlook = found.get(role)
+    return playouts
 
 
 def _keep(turns: list[Turn], runner: Runner, plan: Tree, stamp: Stamp) -> Turn:
     if len(turns) == 1:
+        return turns[0]
+    if plan.keep == "first":
         return turns[0]
     rng = random.Random(seed_of("keep", stamp.seed, stamp.episode, stamp.decision, turns[0].role))
     values = [candidate_return(t, runner.reward) for t in turns]

@@ -32,7 +32,7 @@ class StateCritic:
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         renderer = self.renderers[turn.policy]
-        turn.after = renderer.prompt((Message("user", f"{env.state()}\nYou are {role}."),)).ids
+        turn.after = view_of(renderer, role, env.state())
         loop = asyncio.get_running_loop()
         future: asyncio.Future[float] = loop.create_future()
         self._waiting.append((turn, future))
@@ -73,6 +73,11 @@ class StateCritic:
                     target = ahead - credit.mix(step, turn.role, weights)
                     examples[turn.policy].append(replace(turn, prompt=turn.after, target=target))
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}
+
+
+def view_of(renderer: Renderer, role: Role, state: str) -> tuple[int, ...]:
+    """What a central critic reads: the whole state, and whose value is asked for."""
+    return renderer.prompt((Message("user", f"{state}\nYou are {role}."),)).ids
 
 
 def _answer(future: asyncio.Future[float], value: float) -> None:

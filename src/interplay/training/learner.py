@@ -7,6 +7,7 @@ computes in bf16, the optimiser holds fp32 masters and writes them back after ev
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ class Learner:
         """log π(action | prompt) of each turn under the current weights."""
         return logprobs(self.model, turns, self.config.micro_batch_tokens, adapters([self]))
 
-    def step(self, turns: Sequence[Turn], loss: Loss, average: str, keep_zeros: bool) -> dict[str, float]:
+    def step(self, turns: Sequence[Turn], loss: Loss, average: str | int, keep_zeros: bool) -> dict[str, float]:
         """One training step over credited turns: epochs × minibatches optimiser steps."""
         return step([self], {self.name: turns}, loss, average, keep_zeros)[self.name]
 
@@ -119,7 +120,7 @@ def adapters(learners: Sequence[Learner]) -> dict[str, Adapter]:
 
 
 def step(
-    learners: Sequence[Learner], turns: Mapping[str, Sequence[Turn]], loss: Loss, average: str, keep_zeros: bool
+    learners: Sequence[Learner], turns: Mapping[str, Sequence[Turn]], loss: Loss, average: str | int, keep_zeros: bool
 ) -> dict[str, dict[str, float]]:
     """One training step of policies that share a model: its adapters go through it in one forward and backward pass.
 
@@ -168,7 +169,7 @@ def _optimise(
     learners: Sequence[Learner],
     parts: Mapping[str, Sequence[Turn]],
     loss: Loss,
-    average: str,
+    average: str | int,
     keep_zeros: bool,
     old: Mapping[str, list[float]],
 ) -> Iterator[tuple[str, dict[str, float]]]:
@@ -191,15 +192,18 @@ def _optimise(
             tally = tallies.setdefault(name, _Tally())
             outputs = Outputs(logp_N.index_select(0, at), entropy_N.index_select(0, at))
             before = first.flat(old[t.id] for t in mine) if old else outputs.logprobs_N.detach()
+            sampled = first.flat(t.logprobs for t in mine)
             targets = Targets(
-                first.flat([t.advantage or 0.0] * len(t.action) for t in mine),
+                first.flat(t.token_advantages or [t.advantage or 0.0] * len(t.action) for t in mine),
                 before,
                 first.flat([weight[t.id]] * len(t.action) for t in mine),
                 first.flat(t.ref_logprobs or () for t in mine) if mine[0].ref_logprobs else None,
+                sampled,
+                first.flat([i] * len(t.action) for i, t in enumerate(mine)).long(),
             )
             value, metrics = loss(targets, outputs)
             objective = objective + value
-            apart = (before - first.flat(t.logprobs for t in mine)).abs().nan_to_num(math.inf, posinf=math.inf)
+            apart = (before - sampled).abs().nan_to_num(math.inf, posinf=math.inf)
             tally.gap = max(tally.gap, apart.max().item())
             tally.far += apart.sum().item()
             tally.tokens += len(apart)
@@ -296,8 +300,8 @@ class Critic:
         self.optimizer = _adamw(self.module.parameters(), config, lr)
         self.steps = 0
 
-    def _pieces(self, turns: Sequence[Turn]) -> list[MicroBatch]:
-        return pieces(self.model, turns, self.config.micro_batch_tokens, actions=False)
+    def _pieces(self, turns: Sequence[Turn], tokens: bool = False) -> list[MicroBatch]:
+        return pieces(self.model, turns, self.config.micro_batch_tokens, actions=tokens)
 
     def _predict(self, batch: MicroBatch) -> Tensor:
         return self.head(hidden_states(self.model, batch)).float().squeeze(-1).index_select(0, batch.prediction_N)
@@ -310,18 +314,31 @@ class Critic:
                 out[i] = value
         return out
 
+    @torch.no_grad()
+    def token_values(self, turns: Sequence[Turn]) -> list[tuple[float, ...]]:
+        """A value before each sampled token."""
+        out: list[tuple[float, ...]] = [()] * len(turns)
+        for batch in self._pieces(turns, tokens=True):
+            flat = iter(self._predict(batch).tolist())
+            for i in batch.turns:
+                out[i] = tuple(itertools.islice(flat, len(turns[i].action)))
+        return out
+
     def step(self, turns: Sequence[Turn]) -> dict[str, float]:
-        """Move towards `turn.target`: epochs × minibatches optimiser steps, as the policy takes."""
-        turns = [t for t in turns if t.target is not None]
+        """Move towards `turn.target`, or `token_targets`: epochs × minibatches optimiser steps, as the policy takes."""
+        turns = [t for t in turns if t.target is not None or t.token_targets is not None]
+        tokens = bool(turns) and turns[0].token_targets is not None
         parts = minibatches(turns, self.config, seed_of("critic", self.steps))
         total = 0.0
         for part in parts:
-            for batch in self._pieces(part):
+            count = sum(len(t.action) for t in part) if tokens else len(part)
+            for batch in self._pieces(part, tokens):
                 members = [part[i] for i in batch.turns]
-                column = lambda f: torch.tensor([f(t) for t in members], device=self.device)  # noqa: B023, E731
-                weights = torch.full((len(members),), 1.0 / len(part), device=self.device)
-                old = column(lambda t: t.value or 0.0)
-                loss = value_loss(self._predict(batch), column(lambda t: t.target), old, weights, self.clip)
+                column = lambda f: torch.tensor([x for t in members for x in f(t)], device=self.device)  # noqa: B023, E731
+                wanted = column(lambda t: t.token_targets or [t.target])
+                old = column(lambda t: t.token_values or [t.value or 0.0])
+                weights = torch.full_like(wanted, 1.0 / count)
+                loss = value_loss(self._predict(batch), wanted, old, weights, self.clip)
                 loss.backward()
                 total += loss.item() / len(parts)
             norm = float(nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip))
@@ -357,8 +374,11 @@ def minibatches(turns: Sequence[Turn], config: TrainSection, seed: int) -> list[
     return out
 
 
-def token_weights(turns: Sequence[Turn], average: str) -> dict[str, float]:
-    """The weight of one token of each turn, so that all weights together are 1."""
+def token_weights(turns: Sequence[Turn], average: str | int) -> dict[str, float]:
+    """The weight of one token of each turn, so that all weights together are 1; given a constant length, of that many
+    tokens per turn."""
+    if isinstance(average, int):
+        return {t.id: 1.0 / (average * len(turns)) for t in turns}
     if average == "turn":
         return {t.id: 1.0 / (len(t.action) * len(turns)) for t in turns}
     total = sum(len(t.action) for t in turns)

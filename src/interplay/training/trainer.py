@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,7 +32,7 @@ from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
-from interplay.training.critic import StateCritic
+from interplay.training.critic import StateCritic, view_of
 from interplay.training.forward import logprobs
 from interplay.training.learner import Critic, Learner
 from interplay.training.records import RunRecords
@@ -210,7 +210,7 @@ class Trainer:
 
     def _score(self, episodes: Sequence[Episode]) -> None:
         """What the algorithm needs before credit: critic values, reference log-probs."""
-        if self.algorithm.settings.kl:
+        if self.algorithm.reference:
             limit = self.plan.recipe.train.micro_batch_tokens
             for name, turns in self._turns_by_policy(episodes).items():
                 model = self.team.members[name + START].loaded.model
@@ -218,11 +218,26 @@ class Trainer:
                     turn.ref_logprobs = tuple(found)
         if "values" in self.algorithm.needs:
             for name, turns in self._turns_by_policy(episodes).items():
-                for turn, value in zip(turns, self.critics[name].values(turns), strict=True):
+                seen = self._seen_by_critic(name, turns)
+                if "tokens" in self.algorithm.needs:
+                    for turn, values in zip(turns, self.critics[name].token_values(seen), strict=True):
+                        turn.token_values, turn.value = values, values[0]
+                    continue
+                for turn, value in zip(turns, self.critics[name].values(seen), strict=True):
                     turn.value = value
 
+    def _seen_by_critic(self, name: str, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """The turns with what their critic reads as the prompt: the policy's own, or the whole state."""
+        if "central" not in self.algorithm.needs:
+            return turns
+        renderer = self.team.members[name].renderer
+        return [replace(t, prompt=view_of(renderer, t.role, t.state), merged=False) for t in turns]
+
     def _credit(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        return dict(self.algorithm.credit(episodes))
+        metrics = dict(self.algorithm.shape(episodes))
+        metrics |= self.algorithm.credit(episodes)
+        metrics |= self.algorithm.update(episodes)
+        return metrics
 
     def _batch(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
         """Split by policy, each turn under a key that no timing can change."""
@@ -247,7 +262,7 @@ class Trainer:
                 found = self.learners[name].step(turns, self.algorithm.loss, settings.average, settings.regularised)
                 self._gate(name, found)
             if name in self.critics and self.state_critic is None:
-                found |= self.critics[name].step(turns)
+                found |= self.critics[name].step(self._seen_by_critic(name, turns))
             metrics |= {f"{name}/{key}": value for key, value in found.items()}
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes), self.plan.recipe.reward)

@@ -1,0 +1,244 @@
+"""Who solves what: every algorithm on every game of the proving ground.
+
+    python benchmarks/algorithms.py --seeds 2 --workers 2 --markdown docs/algorithms.md
+
+Tables stand in for language models (`interplay.evaluation.proving`), so a cell takes seconds. Misses are printed as
+they fall, each with its reason. Ctrl-C prints the seeds that are complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import math
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import torch
+
+from interplay import algorithms
+from interplay.evaluation.games import GAMES, Game, moves
+from interplay.evaluation.proving import CONTENDERS, prove
+
+BY_NAME = {game.name: game for game in GAMES}
+BY_LABEL = {contender.label: contender for contender in CONTENDERS}
+TEAM_MEAN = "maximises the team's mean, which mutual cooperation (3 each, not 1) does: another question was answered"
+NO_MEAN = "the team's mean is 0 whatever is played, so there is nothing to learn and the start remains"
+DEFAULT = "an action is also judged next to the other's default action, so it answers that one as well"
+SMALL = "an advantage is at most β, 0.1: under the plain gradients of the zero-sum games it has hardly left its start"
+ORBIT = "plain gradients circle the equilibrium, and the average of the circles has not settled in the steps given"
+SUM = "a sum of utilities cannot say that the second table's moves pay only together"
+CORNER = (
+    "the best joint action stands next to the worst (−30): from even play every agent's own best reply is the safe "
+    "corner, and a gradient follows it to 7, 6 or 5"
+)
+SAFE = (
+    "next to a teammate who plays evenly the action of the best cell loses 5⅓ and the others 4: the expected gradient "
+    "leads to the safe 0, and no baseline changes it"
+)
+LEFT = (
+    "next to a teammate who still plays evenly the second table is worth 2.5 and the first 7, so play moves away from "
+    "it, and in the steps given does not come back"
+)
+ZERO_SUM = ("matching_pennies", "rock_paper_scissors")
+WHY: dict[tuple[str, str], str] = {
+    ("", "climbing"): CORNER,
+    ("", "non_monotonic"): SAFE,
+    ("", "two_step"): LEFT,
+    ("vdn", "two_step"): SUM,
+    **{("", game): ORBIT for game in ZERO_SUM},
+    **{(name, "prisoners_dilemma"): TEAM_MEAN for name in ("vdn", "qmix")},
+    **{(name, game): NO_MEAN for name in ("vdn", "qmix") for game in ZERO_SUM},
+    **{("shapley", game): DEFAULT for game in ZERO_SUM},
+    **{("online_dpo", game): SMALL for game in ZERO_SUM},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    label: str
+    game: str
+    seed: int
+    frozen: tuple[str, ...]
+    result: float
+    spread: float  # standard error over the episodes measured
+    common: str  # the moves played most
+    believed: str
+    seconds: float
+
+
+def cell(job: tuple[str, str, int, tuple[str, ...], bool]) -> Cell:
+    label, name, seed, frozen, asked = job
+    torch.set_num_threads(1)
+    began, game = time.monotonic(), BY_NAME[name]
+    ground = prove(BY_LABEL[label], game, seed, frozen)
+    played = ground.play()
+    found = [game.measure(e) for e in played]
+    mean = fmean(found)
+    spread = math.sqrt(fmean((x - mean) ** 2 for x in found) / len(found))
+    common = Counter(" ".join(moves(e)) for e in played).most_common(1)[0][0]
+    result = ground.result() if game.zero_sum else mean
+    believed = " ".join(ground.believed()) if asked else ""
+    return Cell(label, name, seed, frozen, result, spread, common, believed, time.monotonic() - began)
+
+
+Job = tuple[str, str, int, tuple[str, ...], bool]
+
+
+def jobs(seeds: int, labels: list[str], games: list[str]) -> list[Job]:
+    """Seed by seed; the frozen ones belong to the first."""
+    out: list[Job] = []
+    if "two_keys" in games:
+        out += [(label, "two_keys", 0, (role,), False) for label in labels for role in ("p0", "p1")]
+    fitted = [label for label in labels if BY_LABEL[label].name in ("vdn", "qmix", "maddpg") and "Gumbel" not in label]
+    payoffs = [game for game in ("monotonic", "non_monotonic", "climbing") if game in games]
+    out += [(label, game, 0, ("p0", "p1"), True) for label in fitted for game in payoffs]
+    return out + [(label, game, seed, (), False) for seed in range(seeds) for label in labels for game in games]
+
+
+def shown(game: Game, value: float) -> str:
+    return f"{-value if game.zero_sum else value:.2f}"
+
+
+def results(cells: list[Cell], labels: list[str], games: list[str]) -> list[str]:
+    lines = ["| algorithm | " + " | ".join(g.replace("_", " ") for g in games) + " |", "|---" * (len(games) + 1) + "|"]
+    for label in labels:
+        row = [label]
+        for name in games:
+            game = BY_NAME[name]
+            mine = [c for c in cells if (c.label, c.game, c.frozen) == (label, name, ())]
+            solved = sum(c.result >= game.goal for c in mine)
+            mark = "✓" if solved == len(mine) else "–" if not solved else f"{solved}/{len(mine)}"
+            extra = f" {mine[0].common.split()[0]}" if name == "stag_hunt" else ""
+            row.append(f"{mark} {shown(game, fmean(c.result for c in mine))}{extra}")
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def reasons(cells: list[Cell]) -> list[str]:
+    missed: dict[str, list[str]] = {}
+    for c in cells:
+        game = BY_NAME[c.game]
+        if not c.frozen and c.result < game.goal:
+            name = BY_LABEL[c.label].name
+            why = WHY.get((name, c.game)) or WHY.get(("", c.game)) or f"not reached in {game.steps} steps"
+            missed.setdefault(f"**{c.game.replace('_', ' ')}**: {why}", []).append(c.label)
+    return [f"- {why} ({', '.join(dict.fromkeys(labels))})." for why, labels in sorted(missed.items())]
+
+
+def roles(cells: list[Cell], labels: list[str]) -> list[str]:
+    lines = ["| algorithm | both learn | p0 frozen | p1 frozen | gain of p0 | gain of p1 |", "|---" * 6 + "|"]
+    for label in labels:
+        found = {c.frozen: c for c in cells if c.label == label and c.game == "two_keys" and c.seed == 0}
+        if {(), ("p0",), ("p1",)} <= found.keys():
+            both, gains = found[()], []
+            for role in ("p0", "p1"):
+                alone = found[(role,)]
+                error = math.hypot(both.spread, alone.spread)
+                gains.append(f"{both.result - alone.result:.2f} ± {1.96 * error:.2f}")
+            three = [found[key].result for key in ((), ("p0",), ("p1",))]
+            lines.append("| " + " | ".join([label, *(f"{x:.2f}" for x in three), *gains]) + " |")
+    return lines
+
+
+def beliefs(cells: list[Cell]) -> list[str]:
+    asked = [c for c in cells if c.believed]
+    games = list(dict.fromkeys(c.game for c in asked))
+    lines = [
+        "| fitted to even play | " + " | ".join(g.replace("_", " ") for g in games) + " |",
+        "|---" * (len(games) + 1) + "|",
+    ]
+    for label in dict.fromkeys(c.label for c in asked):
+        row = {c.game: c.believed for c in asked if c.label == label}
+        lines.append(f"| {label} | " + " | ".join(row[g] for g in games) + " |")
+    return lines
+
+
+def family() -> list[str]:
+    lines = []
+    for name in algorithms.known():
+        module = inspect.getmodule(algorithms.lookup(name))
+        lines.append(f"- `{name}`: {(inspect.getdoc(module) or '').splitlines()[0]}")
+    return lines
+
+
+def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -> str:
+    parts = [
+        "# Algorithms, and who solves what",
+        f"Printed by `{command}`. Policies are softmax tables, everything else is what trains language models: the "
+        "environments, the runner and its trees, each algorithm's own credit and loss, with its published settings. "
+        "Every algorithm sees about 16 replies of each role per step. ✓ solved, – missed, a fraction where seeds "
+        "disagree; the number is the mean over seeds."
+        f" Seeds: {1 + max(c.seed for c in cells)}.",
+        "\n".join(family()),
+        "## The games",
+        "\n".join(["| game | known answer | measured | solved at | steps |", "|---|---|---|---|---|"]
+                  + [f"| {g.name.replace('_', ' ')} | {g.answer} | "
+                     f"{'exploitability of the average strategies' if g.zero_sum else 'mean over 300 new episodes'} | "
+                     f"{'at most' if g.zero_sum else 'at least'} {shown(g, g.goal)} | {g.steps} |"
+                     for g in GAMES if g.name in games]),
+        "## Results",
+        "\n".join(results(cells, labels, games)),
+        "A reply is one token here and a batch serves one gradient step, so ratios are 1 and variants that differ in "
+        "clipping, in the ratio or in length (GSPO, CISPO, Dr.GRPO's constant; PPO by token) do as their parent does: "
+        "their formulas are tested by hand in `tests/algorithms`.",
+        "In the stag hunt the word says which of the two equilibria was reached: all hare is safe, all stag is better.",
+        "## Why the misses",
+        "\n".join(reasons(cells)),
+    ]  # fmt: skip
+    if "two_keys" in games:
+        parts += [
+            "## Both roles are needed",
+            "Two keys is solved only if both roles improve. With either frozen at its start the other reaches a third "
+            "at most; a role's gain is what its learning adds, with a 95% interval over the episodes measured.",
+            "\n".join(roles(cells, labels)),
+        ]
+    if any(c.believed for c in cells):
+        parts += [
+            "## What can be represented",
+            "The joint action that each fitted model ranks first after watching even play. The best is `c c` in the "
+            "monotonic game and `a a` in the other two; a monotonic mixer cannot represent those, a central critic "
+            "can.",
+            "\n".join(beliefs(cells)),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--algorithms", nargs="*", help="labels or names; default all")
+    parser.add_argument("--games", nargs="*", choices=list(BY_NAME), help="default all")
+    parser.add_argument("--markdown", type=Path, help="also write the page here")
+    args = parser.parse_args()
+    labels = [c.label for c in CONTENDERS if not args.algorithms or {c.label, c.name} & set(args.algorithms)]
+    games = args.games or list(BY_NAME)
+    todo = jobs(args.seeds, labels, games)
+    cells: list[Cell] = []
+    with ProcessPoolExecutor(args.workers) as pool:
+        try:
+            for done in pool.map(cell, todo):
+                cells.append(done)
+                frozen = f"frozen {' '.join(done.frozen)}" if done.frozen else ""
+                said = f"{done.label:34} {done.game:20} seed {done.seed} {frozen:14} {done.result:7.3f}"
+                print(f"{len(cells):4}/{len(todo)} {said}  {done.seconds:.1f} s", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+    seeds = min((seed for _, _, seed, _, _ in todo[len(cells) :]), default=args.seeds)
+    if not seeds:
+        sys.exit("interrupted before the first seed was complete; nothing to print.")
+    cells = [c for c in cells if c.seed < seeds]
+    text = page(cells, labels, games, "python " + " ".join(sys.argv))
+    if args.markdown:
+        args.markdown.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

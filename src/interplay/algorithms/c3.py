@@ -1,0 +1,36 @@
+"""C3: counterfactual replay of each decision (2603.06859).
+
+The transcript is frozen at a decision, the reply is drawn K − 1 times more, and every version is played out `playouts`
+times; a reply's value is the mean of its leaves, its advantage that value minus the mean of its *siblings'*
+(leave-one-out). Unlike AT-GRPO the play goes on with the first reply, not the best: the decisions that are replayed
+are those the policy really meets, and no deviation is divided by, so the gradient is that of the return itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from interplay.algorithms import credit
+from interplay.algorithms.algorithm import Algorithm, Tree, TreeSettings, register
+from interplay.types import Episode
+
+
+class C3Settings(TreeSettings):
+    candidates: int = Field(4, ge=2, description="versions of each decision")
+    playouts: int = Field(2, ge=1, description="leaves per version")
+
+
+@register("c3")
+class C3(Algorithm):
+    Settings = C3Settings
+    settings: C3Settings
+
+    @property
+    def plan(self) -> Tree:
+        s = self.settings
+        return Tree(s.candidates, s.continuation, s.playouts, keep="first")
+
+    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        return credit.grade_candidates(episodes, self.reward, credit.leave_one_out)

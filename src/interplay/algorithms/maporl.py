@@ -1,0 +1,142 @@
+"""MAPoRL: an answer is worth what it does for everybody's later answers (2502.18439).
+
+With V(t, a) what agent a earned at decision t, R(t, a) = [V(t, a) + Σ_{t'>t} γ^{t'−t} mean_j V(t', j)] / Σ_{t'≥t}
+γ^{t'−t}, γ 0.3, and A is R minus its mean over the group's episodes at the same turn of the same role. V is what the
+environment gave at agent and team level; process rewards (a format penalty, an illegal reply) belong to their own
+agent and are added to its own R only.
+
+`influence` shapes it: an agent is paid for being brought round by a right peer and for bringing a wrong one round, and
+charged for being misled and for misleading. Helping is never negative, misleading never positive (the released code
+has that sign inverted). GRPO pays an agent for its own return only, so nobody learns to convince.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from interplay.algorithms import credit
+from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
+from interplay.types import Episode, Role, Turn
+
+
+class MAPoRLSettings(LossSettings):
+    group: int = Field(8, ge=2, description="episodes per task")
+    discount: float = Field(0.3, ge=0, le=1, description="γ, from one decision to the next")
+    persuaded: float = Field(0.0, ge=0, description="for an agent that a right peer brought round; charged if misled")
+    persuading: float = Field(
+        0.0, ge=0, description="for an agent that brought a wrong peer round; charged if it misled"
+    )
+    right: float = Field(0.5, description="an answer that earned more than this is right")
+
+
+@register("maporl")
+class MAPoRL(Algorithm):
+    Settings = MAPoRLSettings
+    settings: MAPoRLSettings
+
+    @property
+    def plan(self) -> Independent:
+        return Independent(self.settings.group)
+
+    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        worth: dict[str, float] = {}
+        metrics: dict[str, float] = defaultdict(float)
+        for episode in episodes:
+            turns = [t for t in episode.line() if t.is_model]
+            values = {t.id: credit.mix(credit.shared(t.rewards), t.role, self.reward) for t in turns}
+            rounds = _answers(turns, values, self.settings.right)
+            shaped = influence(rounds)
+            for turn in turns:
+                own = credit.mix(credit.own(turn.rewards), turn.role, self.reward)
+                push = shaped.get(turn.id, (0.0, 0.0))
+                worth[turn.id] = (
+                    discounted(turn, turns, values, self.settings.discount) + own
+                    + self.settings.persuaded * push[0] + self.settings.persuading * push[1]
+                )  # fmt: skip
+            for name, share in debated(rounds).items():
+                metrics[f"credit/{name}"] += share / len(episodes)
+        turns = self._centre(episodes, worth)
+        return {**metrics, **credit.summary(turns)}
+
+    def _centre(self, episodes: Sequence[Episode], worth: Mapping[str, float]) -> list[Turn]:
+        played = credit.lines(episodes)
+        for n in range(max((len(line) for line in played), default=0)):
+            for group in credit.groups([line[n] for line in played if len(line) > n], ("task", "role")):
+                for turn, advantage in zip(group, credit.centred([worth[t.id] for t in group], False), strict=True):
+                    turn.advantage = advantage
+        return [t for line in played for t in line]
+
+
+def discounted(turn: Turn, turns: Sequence[Turn], values: Mapping[str, float], gamma: float) -> float:
+    """R(t, a): one's own answer now and everybody's mean later, as a weighted mean."""
+    later: dict[int, list[float]] = defaultdict(list)
+    for other in turns:
+        if other.decision > turn.decision:
+            later[other.decision].append(values[other.id])
+    weights = [gamma ** (t - turn.decision) for t in later]
+    means = [sum(v) / len(v) for v in later.values()]
+    return (values[turn.id] + sum(w * m for w, m in zip(weights, means, strict=True))) / (1 + sum(weights))
+
+
+Answers = Sequence[Mapping[Role, tuple[str, bool]]]  # per round: each role's turn and whether it was right
+
+
+def _answers(turns: Sequence[Turn], values: Mapping[str, float], right: float) -> Answers:
+    """Rounds are counted per role: its first answer, its second, …"""
+    rounds: list[dict[Role, tuple[str, bool]]] = []
+    seen: dict[Role, int] = defaultdict(int)
+    for turn in turns:
+        if seen[turn.role] == len(rounds):
+            rounds.append({})
+        rounds[seen[turn.role]][turn.role] = (turn.id, values[turn.id] > right)
+        seen[turn.role] += 1
+    return rounds
+
+
+def influence(rounds: Answers) -> dict[str, tuple[float, float]]:
+    """(being persuaded, persuading) of each turn, the second a mean over the peers concerned.
+
+    From one round to the next: a wrong agent that became right where some peer was right earns 1 for its new answer,
+    and each right peer 1 for its old; a right agent that became wrong where some peer was wrong −1, and each wrong
+    peer −1.
+    """
+    persuaded: dict[str, float] = defaultdict(float)
+    persuading: dict[str, list[float]] = defaultdict(list)
+    for before, after in itertools.pairwise(rounds):
+        for role in before.keys() & after.keys():
+            was, now = before[role][1], after[role][1]
+            peers = [before[p] for p in before if p != role]
+            for turn, peer_right in peers:
+                # What a peer said can only have helped if it was right and the other wrong, and the reverse.
+                if peer_right and not was:
+                    persuading[turn].append(float(now))
+                elif was and not peer_right:
+                    persuading[turn].append(-float(not now))
+            if now and not was and any(r for _, r in peers):
+                persuaded[after[role][0]] = 1.0
+            elif was and not now and any(not r for _, r in peers):
+                persuaded[after[role][0]] = -1.0
+    moved = {turn: sum(v) / len(v) for turn, v in persuading.items()}
+    return {t: (persuaded.get(t, 0.0), moved.get(t, 0.0)) for t in {*persuaded, *moved}}
+
+
+def debated(rounds: Answers) -> dict[str, float]:
+    """How one episode went: the share that was right in each round, how many changed for better or worse from one to
+    the next, and at the end whether most, or any, were right."""
+    out = {f"right/{n}": sum(r for _, r in answers.values()) / len(answers) for n, answers in enumerate(rounds)}
+    changes = [
+        int(after[role][1]) - int(before[role][1])
+        for before, after in itertools.pairwise(rounds)
+        for role in before.keys() & after.keys()
+    ]
+    if changes:
+        out["improved"] = changes.count(1) / len(changes)
+        out["declined"] = changes.count(-1) / len(changes)
+    if rounds:
+        out["majority_right"] = float(out[f"right/{len(rounds) - 1}"] > 0.5)
+        out["any_right"] = float(out[f"right/{len(rounds) - 1}"] > 0)
+    return out

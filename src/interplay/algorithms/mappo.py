@@ -1,0 +1,16 @@
+"""MAPPO: PPO whose critic sees everything (2103.01955, sec. 3).
+
+V reads the role and `Env.state()`, the policy only its own observation: training is central, play is not. Where roles
+hide things from one another, a critic of one observation averages over what it cannot see, and that average is noise in
+every advantage. Everything else is PPO.
+"""
+
+from __future__ import annotations
+
+from interplay.algorithms.algorithm import Need, register
+from interplay.algorithms.ppo import PPO
+
+
+@register("mappo")
+class MAPPO(PPO):
+    needs: frozenset[Need] = frozenset({"values", "central"})

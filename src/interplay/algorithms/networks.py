@@ -1,0 +1,149 @@
+"""Small networks that some algorithms fit beside the policies: utilities, mixers, central critics. Imported lazily.
+
+Inputs are bags of hashed words (`replay.py`). Output layers start at zero, so that nothing is believed before
+anything was seen. They live on the CPU: next to a language model they cost nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from interplay.algorithms.replay import BUCKETS, Bag, Move, Step, bag, said
+
+WIDTH = 32
+
+
+class Words(nn.Module):
+    """Bags of words to vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(BUCKETS, WIDTH, mode="sum")
+        nn.init.normal_(self.table.weight, std=0.5)
+
+    def forward(self, bags: Sequence[Bag]) -> Tensor:
+        starts: list[int] = []
+        flat: list[int] = []
+        for words in bags:
+            starts.append(len(flat))
+            flat += words
+        return self.table(torch.tensor(flat, dtype=torch.long), torch.tensor(starts))
+
+
+def head(width: int) -> nn.Sequential:
+    last = nn.Linear(WIDTH, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), last)
+
+
+class Mixer(nn.Module):
+    """QMIX (1803.11485, fig. 2): weights from the state, made non-negative, so that ∂Q_tot/∂Q_i ≥ 0 everywhere."""
+
+    def __init__(self, roles: int, hidden: int = 16) -> None:
+        super().__init__()
+        self.roles, self.hidden = roles, hidden
+        self.first, self.first_bias = nn.Linear(WIDTH, roles * hidden), nn.Linear(WIDTH, hidden)
+        self.second, self.second_bias = nn.Linear(WIDTH, hidden), head(WIDTH)
+
+    def forward(self, utilities_BR: Tensor, state_BW: Tensor) -> Tensor:
+        first = self.first(state_BW).abs().view(-1, self.roles, self.hidden)
+        mixed = F.elu((utilities_BR.unsqueeze(2) * first).sum(1) + self.first_bias(state_BW))
+        return (mixed * self.second(state_BW).abs()).sum(1) + self.second_bias(state_BW).squeeze(1)
+
+
+class TeamValue(nn.Module):
+    """Q_tot of a joint action from a utility Q_i(h_i, a_i) of each role: their sum (VDN), or mixed (QMIX)."""
+
+    def __init__(self, roles: Sequence[str], mixed: bool) -> None:
+        super().__init__()
+        self.roles = list(roles)
+        self.words, self.state_words = Words(), Words()
+        self.utility = head(2 * WIDTH)
+        self.mixer = Mixer(len(roles)) if mixed else None
+
+    def utilities(self, asked: Sequence[tuple[Move, str]]) -> Tensor:
+        """Q_i(h_i, a) of each move's history with the action beside it."""
+        known = self.words([move.history for move, _ in asked])
+        done = self.words([said(action) for _, action in asked])
+        return self.utility(torch.cat([known, done], dim=1)).squeeze(1)
+
+    def table(self, steps: Sequence[Step], choose: Callable[[Move], str] = lambda move: move.action) -> Tensor:
+        """Utilities [B, R] of the chosen actions; a role that does not act here has 0."""
+        where, asked = [], []
+        for b, step in enumerate(steps):
+            for move in step.moves:
+                where.append(b * len(self.roles) + self.roles.index(move.role))
+                asked.append((move, choose(move)))
+        flat = torch.zeros(len(steps) * len(self.roles))
+        return flat.index_add(0, torch.tensor(where), self.utilities(asked)).view(len(steps), -1)
+
+    def total(self, utilities_BR: Tensor, steps: Sequence[Step]) -> Tensor:
+        if self.mixer is None:
+            return utilities_BR.sum(1)
+        return self.mixer(utilities_BR, self.state_words([bag("state", step.state) for step in steps]))
+
+    @torch.no_grad()
+    def greedy(self, steps: Sequence[Step]) -> Tensor:
+        """max over legal joint actions of Q_tot. Q_tot rises with every Q_i, so each role's own best makes the best."""
+        asked = [(move, action) for step in steps for move in step.moves for action in move.legal]
+        values = iter(self.utilities(asked).tolist())
+        best: dict[int, str] = {}
+        for step in steps:
+            for move in step.moves:
+                best[id(move)] = max(((next(values), a) for a in move.legal), key=lambda pair: pair[0])[1]
+        return self.total(self.table(steps, lambda move: best[id(move)]), steps)
+
+
+class CentralCritic(nn.Module):
+    """Q_i(s, a_1 … a_n) of one role: nothing about the form of the joint action's value is assumed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.value = Words(), head(WIDTH)
+
+    def forward(self, joints: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Tensor:
+        """One number for each (state, ((role, action), …))."""
+        bags = [bag(f"state:{state}", *(f"{role}={action}" for role, action in acts)) for state, acts in joints]
+        return self.value(torch.relu(self.words(bags))).squeeze(1)
+
+
+class Fitted:
+    """A module, its target copy and its optimiser, as one thing that can be saved."""
+
+    def __init__(self, build: Callable[[], nn.Module], lr: float, seed: int) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.module = build()
+        self.target = copy.deepcopy(self.module)
+        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=lr)
+
+    def descend(self, loss: Tensor) -> float:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.module.parameters(), 10.0)
+        self.optimizer.step()
+        return loss.item()
+
+    def sync(self) -> None:
+        self.target.load_state_dict(self.module.state_dict())
+
+    def state_dict(self) -> str:
+        """All of it as one text, bit for bit: an algorithm's state is plain JSON."""
+        parts = [self.module.state_dict(), self.target.state_dict(), self.optimizer.state_dict()]
+        buffer = io.BytesIO()
+        torch.save(parts, buffer)
+        return base64.b64encode(buffer.getvalue()).decode()
+
+    def load_state_dict(self, state: str) -> None:
+        parts = torch.load(io.BytesIO(base64.b64decode(state)), weights_only=True)
+        self.module.load_state_dict(parts[0])
+        self.target.load_state_dict(parts[1])
+        self.optimizer.load_state_dict(parts[2])

@@ -1,0 +1,319 @@
+"""The proving ground: any algorithm, on tables instead of language models, in seconds.
+
+A policy is a softmax table, one row per information set, one column per legal action. Everything else is the real
+thing: the environments, the runner and its trees, the algorithm's own `credit`, `update` and `loss`, with log-probs
+that are exact. What fails here fails for reasons of the algorithm, not of a model, an engine or a tokenizer. It stands
+in the package, not in the tests, because the benchmark and the tests both run it, and so can whoever writes an
+algorithm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import itertools
+import math
+import random
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interplay import algorithms, envs
+from interplay.agents.agent import Agent, Stamp, View, blank
+from interplay.algorithms import Algorithm, Independent, credit
+from interplay.algorithms.losses import Outputs, Targets, gumbel_loss
+from interplay.algorithms.maddpg import MADDPG, joint_actions
+from interplay.algorithms.replay import Move, Step, history
+from interplay.algorithms.vdn import VDN
+from interplay.config import Open, RewardSection, RolloutSection
+from interplay.envs import Env
+from interplay.evaluation.games import Game
+from interplay.rollout.runner import Runner
+from interplay.types import Episode, Message, Observation, Rewards, Role, Task, Turn, seed_of
+
+ROWS, COLUMNS = 64, 4
+
+
+class Table:
+    """One policy: logits [rows, columns], a row for everything its role can know."""
+
+    def __init__(self, zero_sum: bool) -> None:
+        start = (1.0,) if zero_sum else ()  # the answer of a zero-sum game must not be where it begins
+        self.logits = torch.zeros(ROWS, COLUMNS)
+        self.logits[:, : len(start)] = torch.tensor(list(start))
+        self.logits.requires_grad_()
+        # Adam, so that payoffs of 1 and of 30 are learned alike. In zero-sum games its equal steps drive the orbits
+        # around the equilibrium outwards; with plain gradients their averages converge.
+        self.optimizer = torch.optim.SGD([self.logits], 0.3) if zero_sum else torch.optim.Adam([self.logits], 0.1)
+        self.rows: dict[str, int] = {}
+        self.legal: list[tuple[str, ...]] = []
+        self.counted = torch.zeros(ROWS, COLUMNS)  # probabilities summed over training, for the average strategy
+        self.refresh()
+
+    def row(self, known: str, legal: tuple[str, ...]) -> int:
+        if known not in self.rows:
+            self.rows[known] = len(self.legal)
+            self.legal.append(legal)
+            self.refresh()
+        return self.rows[known]
+
+    def logprobs(self) -> Tensor:
+        """Of every row, columns past the legal actions at nothing."""
+        sizes = torch.tensor([len(legal) for legal in self.legal] + [COLUMNS] * (ROWS - len(self.legal)))
+        return torch.log_softmax(self.logits.masked_fill(torch.arange(COLUMNS) >= sizes.unsqueeze(1), -1e9), dim=1)
+
+    def refresh(self) -> None:
+        with torch.no_grad():
+            self.current: list[list[float]] = self.logprobs().tolist()
+
+    def step(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.refresh()
+        self.counted += torch.tensor(self.current).exp()
+
+
+@dataclass
+class TableAgent:
+    """Sits in a role: what it knows is all it was told and said in this episode."""
+
+    role: Role
+    table: Table
+    policy: str
+    trainable: bool
+    known: tuple[Message, ...] = ()
+    parent: str | None = None
+
+    def look(self, observation: Observation) -> View:
+        return View(observation, None, self.known + observation.messages)
+
+    async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
+        known = repr(view.messages)
+        row = self.table.row(known, view.observation.legal)
+        key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
+        chances = [math.exp(p) for p in self.table.current[row][: len(view.observation.legal)]]
+        index = random.Random(seed_of(*key)).choices(range(len(chances)), chances)[0]
+        digest = hashlib.blake2b(known.encode(), digest_size=8).hexdigest()
+        text = view.observation.legal[index]
+        turn = blank(self.role, self.policy, view.observation, stamp, digest, text, self.parent)
+        turn.prompt, turn.action, turn.logprobs = (row,), (index,), (self.table.current[row][index],)
+        return turn
+
+    def commit(self, view: View, turn: Turn) -> None:
+        self.known = (*view.messages, Message("assistant", turn.text))
+        self.parent = turn.id
+
+    def fork(self) -> TableAgent:
+        return copy.copy(self)
+
+
+@dataclass
+class TableCritic:
+    """Values by what is looked up: a running mean of the targets seen there, the latest ones counting most."""
+
+    reward: RewardSection
+    values: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    where: dict[str, str] = field(default_factory=dict)  # turn id -> the state it led to
+
+    async def value(self, role: Role, env: Env, turn: Turn) -> float:
+        """Of the state a candidate led to, for trees."""
+        self.where[turn.id] = f"{role} after {env.state()}"
+        return self.values.get(self.where[turn.id], 0.0)
+
+    def learn(self, key: str, target: float) -> None:
+        self.counts[key] += 1
+        rate = max(0.1, 1 / self.counts[key])
+        self.values[key] = self.values.get(key, 0.0) + rate * (target - self.values.get(key, 0.0))
+
+    def learn_states(self, episodes: Sequence[Episode]) -> None:
+        """From the lines that were kept: the return of a turn less what its step itself earned."""
+        for line in credit.lines(episodes):
+            for turn, ahead in zip(line, credit.returns(line, self.reward), strict=True):
+                if turn.id in self.where and turn.outlook is not None:
+                    step = Rewards(tuple(r for r in turn.outlook if r.name != "critic"))
+                    self.learn(self.where[turn.id], ahead - credit.mix(step, turn.role, self.reward))
+        self.where.clear()
+
+
+@dataclass
+class Ground:
+    """One game, one algorithm, one seed. `frozen` roles play but do not learn."""
+
+    game: Game
+    algorithm: Algorithm
+    seed: int = 0
+    tasks: int = 4
+    frozen: Collection[Role] = ()
+    gumbel: bool = False  # MADDPG's own actor, through its critic
+
+    def __post_init__(self) -> None:
+        self.reward = self.algorithm.reward
+        self.roles = envs.make(self._task(0)).roles
+        self.tables = {role: Table(self.game.zero_sum) for role in self.roles}
+        self.first = {role: table.logprobs().detach() for role, table in self.tables.items()}
+        self.critic = TableCritic(self.reward)
+        self.runner = Runner(self.seed, RolloutSection(), self.algorithm.plan, self.reward, critic=self.critic)
+        self.noise = torch.Generator().manual_seed(self.seed)
+
+    def _task(self, index: int) -> Task:
+        return envs.sample_task(self.game.env, self.game.options, "train", index, self.seed)
+
+    def _seats(self, task: Task) -> dict[Role, Agent]:
+        return {role: TableAgent(role, table, role, role not in self.frozen) for role, table in self.tables.items()}
+
+    def train(self, steps: int | None = None) -> None:
+        with asyncio.Runner() as loop:
+            for step in range(self.game.steps if steps is None else steps):
+                tasks = [self._task(step * self.tasks + i) for i in range(self.tasks)]
+                episodes = loop.run(self.runner.run(tasks, self._seats))
+                failed = [e.error for e in episodes if e.error]
+                if failed:
+                    raise RuntimeError(failed[0])
+                self._learn(episodes)
+
+    def _learn(self, episodes: list[Episode]) -> None:
+        turns = [t for e in episodes for t in e.turns if t.playout is None]
+        self._score(turns)
+        self.algorithm.shape(episodes)
+        self.algorithm.credit(episodes)
+        self.algorithm.update(episodes)
+        for role in self.roles:
+            mine = [t for t in turns if t.role == role and t.advantage is not None]
+            if mine and role not in self.frozen:
+                self.tables[role].step(self._gumbel(role, episodes) if self.gumbel else self._loss(role, mine))
+        for turn in turns:
+            target = turn.target if turn.token_targets is None else turn.token_targets[0]
+            if target is not None:
+                self.critic.learn(self._seen(turn), target)
+        self.critic.learn_states(episodes)
+
+    def _score(self, turns: Sequence[Turn]) -> None:
+        for turn in turns:
+            turn.ref_logprobs = (float(self.first[turn.role][turn.prompt[0], turn.action[0]]),)
+            if "values" in self.algorithm.needs:
+                turn.value = self.critic.values.get(self._seen(turn), 0.0)
+                turn.token_values = (turn.value,) if "tokens" in self.algorithm.needs else None
+
+    def _seen(self, turn: Turn) -> str:
+        return f"{turn.role} {turn.state if 'central' in self.algorithm.needs else turn.keys.prompt}"
+
+    def _loss(self, role: Role, turns: Sequence[Turn]) -> Tensor:
+        table = self.tables[role].logprobs()
+        logprobs = table[torch.tensor([t.prompt[0] for t in turns])]
+        mine = logprobs.gather(1, torch.tensor([[t.action[0]] for t in turns])).squeeze(1)
+        sampled = torch.tensor([t.logprobs[0] for t in turns])
+        targets = Targets(
+            torch.tensor([t.advantage for t in turns], dtype=torch.float32),
+            mine.detach(),
+            torch.full((len(turns),), 1 / len(turns)),
+            torch.tensor([t.ref_logprobs[0] if t.ref_logprobs else 0.0 for t in turns]),
+            sampled,
+            torch.arange(len(turns)),
+        )
+        return self.algorithm.loss(targets, Outputs(mine, -(logprobs.exp() * logprobs).sum(1)))[0]
+
+    def _gumbel(self, role: Role, episodes: Sequence[Episode]) -> Tensor:
+        assert isinstance(self.algorithm, MADDPG)
+        joint = {episode.id: joint_actions(episode) for episode in episodes}
+        turns = [turn for episode in episodes for turn in episode.line(role)]
+        asked = [(turn, joint[turn.keys.episode][turn.decision], turn.legal) for turn in turns]
+        values = [found + [0.0] * (COLUMNS - len(found)) for found in self.algorithm.action_values(role, asked)]
+        rows = [turn.prompt[0] for turn in turns]
+        logits = self.tables[role].logprobs()[torch.tensor(rows)]
+        noise = -torch.log(-torch.log(torch.rand(logits.shape, generator=self.noise).clamp(1e-6, 1 - 1e-6)))
+        return gumbel_loss(logits, torch.tensor(values), noise, temperature=1.0)
+
+    # -- what came of it ------------------------------------------------------------------------------------------
+
+    def play(self, episodes: int = 300) -> list[Episode]:
+        """Episodes of tasks that were not trained on, by the policies as they are."""
+        runner = Runner(self.seed + 1, RolloutSection(), Independent(), self.reward)
+        tasks = [envs.sample_task(self.game.env, self.game.options, "test", i, self.seed) for i in range(episodes)]
+        return asyncio.run(runner.run(tasks, self._seats))
+
+    def result(self, episodes: int = 300) -> float:
+        """The game's measure: a mean over fresh episodes, or minus the average strategies' exploitability."""
+        if self.game.zero_sum:
+            return -self.exploitability()
+        found = [self.game.measure(e) for e in self.play(episodes)]
+        return sum(found) / len(found)
+
+    def exploitability(self) -> float:
+        """What best replies would earn against the average strategies, together; 0 only at an equilibrium."""
+        one, other = (self._average(role) for role in self.roles)
+        env: Any = envs.make(self._task(0))
+        payoff = torch.tensor(env.payoff, dtype=torch.float32)
+        first = torch.einsum("ij,j->i", payoff[..., 0], other).max()
+        second = torch.einsum("ij,i->j", payoff[..., 1], one).max()
+        return float(first + second)
+
+    def _average(self, role: Role) -> Tensor:
+        table = self.tables[role]
+        row = table.counted[0, : len(table.legal[0])]
+        return row / row.sum()
+
+    def believed(self) -> tuple[str, ...]:
+        """The joint action that the algorithm's own networks rank first, in a game of one joint decision."""
+        (episode,) = self.play(1)
+        return believed(self.algorithm, episode)
+
+
+def believed(algorithm: Algorithm, episode: Episode) -> tuple[str, ...]:
+    line = episode.line()
+    joints = list(itertools.product(*(turn.legal for turn in line)))
+    if isinstance(algorithm, MADDPG):
+        asked = [(line[0], dict(zip([t.role for t in line], joint, strict=True)), [joint[0]]) for joint in joints]
+        values = [found[0] for found in algorithm.action_values(line[0].role, asked)]
+    else:
+        assert isinstance(algorithm, VDN)
+        fitted: Any = algorithm.model(list(episode.seats))
+        moves = [[Move(t.role, history(t), a, t.legal) for t, a in zip(line, joint, strict=True)] for joint in joints]
+        steps = [Step(0, line[0].state, tuple(joint), {}, {}) for joint in moves]
+        values = fitted.module.total(fitted.module.table(steps), steps).tolist()
+    return joints[max(range(len(joints)), key=values.__getitem__)]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm as the proving ground runs it: its published settings unless `settings` say otherwise."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    gumbel: bool = False
+    label: str = ""
+
+    def algorithm(self, game: Game) -> Algorithm:
+        settings = dict(self.settings)
+        if "default" in algorithms.lookup(self.name).Settings.model_fields:
+            settings["default"] = game.default
+        return algorithms.make(Open(name=self.name, **settings), RewardSection())
+
+
+_COMPOSED = {"plan": {"kind": "tree", "candidates": 4}, "grouping": ["episode", "decision", "role"], "credit": "scaled"}
+CONTENDERS = [
+    *(Contender(name, label=name) for name in algorithms.known() if name not in ("custom", "maddpg", "magrpo", "ppo")),
+    Contender("ppo", label="ppo (turns)"),
+    Contender("ppo", {"level": "token"}, label="ppo (tokens)"),
+    Contender("magrpo", label="magrpo (aligned)"),
+    Contender("magrpo", {"joint": "crossed"}, label="magrpo (crossed)"),
+    Contender("maddpg", label="maddpg (score function)"),
+    Contender("maddpg", gumbel=True, label="maddpg (Gumbel)"),
+    Contender("custom", _COMPOSED, label="custom (C3's tree, GRPO's rule)"),
+]
+
+
+def prove(contender: Contender, game: Game, seed: int = 0, frozen: Collection[Role] = ()) -> Ground:
+    """Train; every algorithm sees about 16 replies of each role per step."""
+    made = contender.algorithm(game)
+    plan = made.plan
+    each = plan.replicas * (1 if isinstance(plan, Independent) else plan.candidates)
+    ground = Ground(game, made, seed, max(1, 16 // each), frozen, contender.gumbel)
+    ground.train()
+    return ground

@@ -1,0 +1,501 @@
+"""Each further algorithm's advantages against numbers worked out by hand, and what must hold for teams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interplay import algorithms
+from interplay.algorithms import Algorithm, Independent, Tree, credit
+from interplay.algorithms.losses import dpo_loss, ipo_loss
+from interplay.algorithms.maporl import debated, influence
+from interplay.algorithms.networks import Mixer, TeamValue
+from interplay.algorithms.replay import Move, Replay, Step, said, steps
+from interplay.config import Open, RewardSection
+from interplay.errors import ConfigError, GuardError
+from interplay.types import Episode, Rewards, Turn
+
+MakeTurn = Callable[..., Turn]
+MakeEpisode = Callable[..., Episode]
+NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=8)
+
+
+def make(name: str, reward: Mapping[str, Any] | None = None, **options: Any) -> Algorithm:
+    return algorithms.make(Open(name=name, **options), RewardSection(**(reward or {})))
+
+
+def solo(make_turn: MakeTurn, make_episode: MakeEpisode, returns: list[float], **options: Any) -> list[Episode]:
+    """One episode of one X turn per return, all of one task."""
+    return [make_episode([make_turn("X", r, replica=i, **options)]) for i, r in enumerate(returns)]
+
+
+def advantages(episodes: list[Episode]) -> list[float | None]:
+    return [t.advantage for e in episodes for t in e.turns]
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(NUMBERS)
+def test_group_baselines_have_zero_mean(values: list[float]) -> None:
+    for rule in credit.RULES.values():
+        assert math.fsum(rule(values)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_rloo_leaves_itself_out(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Returns 3, 0, 0: 3 − 0, 0 − 1.5, 0 − 1.5."""
+    episodes = solo(make_turn, make_episode, [3.0, 0.0, 0.0])
+    make("rloo").credit(episodes)
+    assert advantages(episodes) == pytest.approx([3.0, -1.5, -1.5])
+
+
+def test_dr_grpo_divides_by_nothing_of_the_replys_own() -> None:
+    algorithm = make("dr_grpo", average=32)
+    assert (algorithm.settings.average, algorithm.settings.scale) == (32, False)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="average is 0"):
+        make("dr_grpo", average=0)
+
+
+def test_reinforce_pp_whitens_the_whole_batch_of_a_policy(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Returns 3 and 1 of different tasks: mean 2, deviation 1. Another policy's do not enter."""
+    turns = [make_turn("X", 3.0, task="a"), make_turn("X", 1.0, task="b"), make_turn("O", 50.0, task="c")]
+    turns[2].policy = "rival"
+    make("reinforce_pp").credit([make_episode([t]) for t in turns])
+    assert [t.advantage for t in turns] == pytest.approx([1.0, -1.0, 0.0], rel=1e-5)
+
+
+def test_reinforce_pp_baseline_takes_the_groups_mean_and_the_batchs_deviation(
+    make_turn: MakeTurn, make_episode: MakeEpisode
+) -> None:
+    """Task a: 3, 1 → ±1. Task b: 0.2, 0 → ±0.1. Deviation of the batch √((1 + 0.01)/2)."""
+    found = [("a", 3.0), ("a", 1.0), ("b", 0.2), ("b", 0.0)]
+    turns = [make_turn("X", r, task=t, replica=i % 2) for i, (t, r) in enumerate(found)]
+    make("reinforce_pp", group=2).credit([make_episode([t]) for t in turns])
+    deviation = math.sqrt((1 + 0.01) / 2)
+    assert [t.advantage for t in turns] == pytest.approx([x / deviation for x in (1, -1, 0.1, -0.1)], rel=1e-4)
+
+
+def test_dapo_drops_groups_that_tie(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Dropped is not zero: such a turn does not count in the mean over tokens either."""
+    tied = solo(make_turn, make_episode, [1.0, 1.0], task="a")
+    apart = solo(make_turn, make_episode, [1.0, 0.0], task="b")
+    metrics = make("dapo").credit([*tied, *apart])
+    assert advantages(tied) == [None, None]
+    assert advantages(apart) == pytest.approx([1.0, -1.0], rel=1e-5)
+    assert metrics["credit/groups_dropped"] == 1
+
+
+def test_dr_mas_counts_turns_of_one_agent(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """X: an episode worth 3 with three turns, one worth −1 with one: mean (3·3 − 1)/4 = 2, variance 3. O on its own."""
+    long = [make_turn("X", 3.0 if d == 2 else 0.0, decision=d, prompt=str(d)) for d in range(3)]
+    short = [make_turn("X", -1.0, replica=1), make_turn("O", 100.0, replica=1, decision=1, prompt="q")]
+    make("dr_mas").credit([make_episode(long), make_episode(short)])
+    assert [t.advantage for t in [*long, *short]] == pytest.approx(
+        [1 / math.sqrt(3)] * 3 + [-math.sqrt(3), 0.0], rel=1e-5
+    )
+
+
+# -- shaping ----------------------------------------------------------------------------------------------------------
+
+
+def test_overlong_grows_evenly_over_the_margin() -> None:
+    """Length 10, margin 4: nothing to 6, half at 8, whole at 10 and beyond."""
+    assert [credit.overlong(n, 10, 4) for n in (1, 6, 7, 8, 10, 50)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
+
+
+def test_shaping_adds_named_process_rewards_once(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Log-probs −1, −1 against a reference of −2, −1.5: k1 is 1.5, times 0.1. Outlook and rewards both get it."""
+    turn = make_turn("X", 1.0, tokens=2, outlook=2.0)
+    turn.ref_logprobs = (-2.0, -1.5)
+    algorithm = make("grpo", kl_reward=0.1, overlong={"length": 4, "margin": 4})
+    assert algorithm.reference
+    metrics = algorithm.shape([make_episode([turn])])
+    assert metrics == pytest.approx({"reward/kl/X": -0.15, "reward/overlong/X": -0.5})
+    assert credit.mix(turn.rewards, "X", RewardSection()) == pytest.approx(1 - 0.15 - 0.5)
+    assert credit.mix(turn.outlook, "X", RewardSection(process=0.0)) == 2.0  # type: ignore[arg-type]
+    assert make("grpo").shape([make_episode([turn])]) == {}
+
+
+def test_token_gae_skips_what_others_said(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """λ 1, γ 0.5 between turns and 1 inside: a turn of 2 tokens, then one that earns 4 with 2 tokens. The return is 4
+    before each of the last two tokens and 2 before each of the first two; targets are those returns."""
+    ppo = make("ppo", {"gamma": 0.5}, gae_lambda=1.0, level="token")
+    assert "tokens" in ppo.needs
+    line = [make_turn("X", 0.0, tokens=2, value=0.5), make_turn("X", 4.0, tokens=2, value=1.0, decision=2, prompt="q")]
+    line[0].token_values, line[1].token_values = (0.5, 1.5), (1.0, 3.0)
+    ppo.credit([make_episode(line)])
+    assert [t.token_targets for t in line] == [(2.0, 2.0), (4.0, 4.0)]
+    flat = [a for t in line for a in t.token_advantages or ()]
+    raw = [1.5, 0.5, 3.0, 1.0]
+    mean, deviation = 1.5, math.sqrt(sum((a - 1.5) ** 2 for a in raw) / 4)
+    assert flat == pytest.approx([(a - mean) / deviation for a in raw], rel=1e-5, abs=1e-6)
+    assert line[1].advantage == pytest.approx(max(flat[2:], key=abs))
+
+
+@settings(max_examples=50, deadline=None)
+@given(NUMBERS, st.data(), st.floats(0, 1))
+def test_gae_with_lambda_one_is_monte_carlo_minus_value(rewards: list[float], data: Any, gamma: float) -> None:
+    n = len(rewards)
+    values = data.draw(st.lists(st.floats(-100, 100), min_size=n, max_size=n))
+    returns = [sum(gamma**k * r for k, r in enumerate(rewards[t:])) for t in range(n)]
+    found = credit.gae(rewards, values, 0.0, gamma, 1.0)
+    assert found == pytest.approx([g - v for g, v in zip(returns, values, strict=True)], abs=1e-6)
+
+
+def test_mappo_asks_for_central_values() -> None:
+    assert make("mappo").needs == {"values", "central"} and make("mappo").critic is not None
+
+
+# -- trees ------------------------------------------------------------------------------------------------------------
+
+
+def group_of(make_turn: MakeTurn, outlooks: list[float], role: str = "X", **options: Any) -> list[Turn]:
+    return [make_turn(role, outlook=v, candidate=k, kept=k == 0, **options) for k, v in enumerate(outlooks)]
+
+
+def test_c3_compares_with_its_siblings_and_keeps_the_first(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    turns = group_of(make_turn, [1.0, 0.0, 0.0])
+    c3 = make("c3", candidates=3)
+    c3.credit([make_episode(turns)])
+    assert [t.advantage for t in turns] == pytest.approx([1.0, -0.5, -0.5])
+    assert c3.plan == Tree(3, "playout", 2, "first")
+
+
+def test_coma_trains_what_was_played_against_what_was_not(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Q of the reply 2, of the others 1 and 0: 2 − 0.5. The others are only its baseline."""
+    turns = group_of(make_turn, [2.0, 1.0, 0.0])
+    coma = make("coma", candidates=3)
+    coma.credit([make_episode(turns)])
+    assert [t.advantage for t in turns] == [1.5, None, None]
+    assert coma.critic is not None and coma.plan == Tree(3, "critic", 1, "first")
+
+
+def test_magrpo_plans_joint_actions() -> None:
+    assert make("magrpo", joint="crossed").plan == Tree(4, "playout", 1, "uniform", joint="crossed")
+
+
+def valued(make_turn: MakeTurn, role: str, worth: Mapping[str, float]) -> Turn:
+    """A turn with what each coalition earned, as a team reward."""
+    turn = make_turn(role, outlook=Rewards.team("goal", worth["X,O" if "X,O" in worth else "O,X"]), prompt=role)
+    turn.coalitions = {credit.coalition(k.split(",") if k else []): Rewards.team("goal", v) for k, v in worth.items()}
+    return turn
+
+
+def test_difference_and_shapley_where_either_is_enough(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """v = 1 unless nobody acts: each one's difference is 0, though together they earned 1; Shapley gives ½ each."""
+    worth = {"O,X": 1.0, "X": 1.0, "O": 1.0, "": 0.0}
+    turns = [valued(make_turn, role, worth) for role in ("X", "O")]
+    make("difference").credit([make_episode(turns)])
+    assert [t.advantage for t in turns] == [0.0, 0.0]
+    make("shapley").credit([make_episode(turns)])
+    assert [t.advantage for t in turns] == [0.5, 0.5]
+    assert make("shapley", default="pass").plan == Tree(
+        1, "playout", 1, "first", joint="coalitions", default="pass"
+    )  # fmt: skip
+
+
+def test_shapley_by_hand() -> None:
+    """A glove game: X holds a left glove, O and P right ones; a pair is worth 1. X gets 4/6, the others 1/6 each."""
+    worth = {
+        credit.coalition(s): float("X" in s and len(s) > 1) for n in range(4) for s in itertools.combinations("XOP", n)
+    }
+    assert credit.shapley(worth, list("XOP")) == pytest.approx({"X": 4 / 6, "O": 1 / 6, "P": 1 / 6})
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 6), st.randoms(use_true_random=False))
+def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
+    """Exact or by sampled orders, the shares are all of v(N) − v(∅)."""
+    roles = [f"p{i}" for i in range(n)]
+    worth = {credit.coalition(s): rng.uniform(-9, 9) for k in range(n + 1) for s in itertools.combinations(roles, k)}
+    shares = credit.shapley(worth, roles)
+    assert math.fsum(shares.values()) == pytest.approx(worth[credit.coalition(roles)] - worth[""], abs=1e-9)
+
+
+# -- preferences ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(-1, 1), st.floats(-1, 1))
+def test_an_order_swapped_judge_gives_the_negated_preference(one: float, other: float) -> None:
+    """Also one that likes whatever comes first: where its verdict depends on the order, it counts as silence."""
+    biased = lambda a, b: a - b + 0.5  # noqa: E731
+    assert credit.preference(biased, one, other) == -credit.preference(biased, other, one)
+    if abs(one - other) < 0.5:
+        assert credit.preference(biased, one, other) == 0.0
+    assert credit.preference(lambda a, b: None, one, other) == 0.0
+
+
+def test_a_tournament_is_antisymmetric() -> None:
+    table = credit.tournament([2.0, 1.0, 1.0], lambda a, b: a - b)
+    assert table == [[0, 1, 1], [-1, 0, 0], [-1, 0, 0]]
+
+
+@pytest.mark.parametrize("kind", ["dpo", "ipo"])
+def test_online_dpos_advantages_are_the_gradient_of_its_loss(
+    make_turn: MakeTurn, make_episode: MakeEpisode, kind: str
+) -> None:
+    """The gradient of the pair loss by a reply's log-prob is minus its advantage. Pairs (a, b), (a, c); b and c tie."""
+    turns = group_of(make_turn, [1.0, 0.0, 0.0])
+    for turn, logp, ref in zip(turns, (-1.0, -0.5, -2.0), (-1.5, -1.0, -1.0), strict=True):
+        turn.logprobs, turn.ref_logprobs = (logp,), (ref,)
+    algorithm = make("online_dpo", beta=0.7, kind=kind)
+    assert algorithm.reference and algorithm.credit([make_episode(turns)])["credit/pairs"] == 2
+    logp = torch.tensor([t.logprobs[0] for t in turns], requires_grad=True)
+    drift = logp - torch.tensor([t.ref_logprobs[0] for t in turns])  # type: ignore[index]
+    margin = torch.stack([drift[0] - drift[1], drift[0] - drift[2]])
+    (dpo_loss if kind == "dpo" else ipo_loss)(margin, 0.7).backward()
+    assert [-g for g in logp.grad.tolist()] == pytest.approx([t.advantage for t in turns], rel=1e-5)  # type: ignore[union-attr]
+
+
+def test_online_dpo_needs_a_reference(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    with pytest.raises(GuardError, match="reference log-probs"):
+        make("online_dpo").credit([make_episode(group_of(make_turn, [1.0, 0.0]))])
+
+
+# -- MAPoRL -----------------------------------------------------------------------------------------------------------
+
+
+def debate(make_turn: MakeTurn, right: list[tuple[bool, bool]], replica: int = 0, penalty: float = 0.0) -> list[Turn]:
+    """Rounds of answers of X and O, 1 for a right one; `penalty` is a format penalty on X's first turn."""
+    turns = []
+    for t, round_ in enumerate(right):
+        for role, good in zip(("X", "O"), round_, strict=True):
+            rewards = Rewards.agent("right", {role: float(good)})
+            if penalty and role == "X" and t == 0:
+                rewards += Rewards.process("format", {"X": penalty})
+            turns.append(make_turn(role, rewards=rewards, decision=t, replica=replica, prompt=f"{role}{t}"))
+    return turns
+
+
+def test_maporl_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """γ 0.5, X right then right, O wrong then right. R(0, X) = (1 + 0.5·1)/1.5 = 1, R(0, O) = (0 + 0.5)/1.5 = ⅓,
+    R(1, ·) = 1; against an episode in which nobody is ever right each advantage is half of it."""
+    turns = debate(make_turn, [(True, False), (True, True)])
+    nothing = debate(make_turn, [(False, False), (False, False)], replica=1)
+    make("maporl", discount=0.5).credit([make_episode(turns), make_episode(nothing)])
+    assert [t.advantage for t in turns] == pytest.approx([0.5, 1 / 6, 0.5, 0.5])
+
+
+def test_a_format_penalty_is_its_own_agents_alone(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Teammates' advantages are the same with and without it; X's own first turn loses half (a group of two)."""
+    found = []
+    for penalty in (0.0, -5.0):
+        turns = debate(make_turn, [(True, False), (True, True)], penalty=penalty)
+        nothing = debate(make_turn, [(False, False), (False, False)], replica=1)
+        make("maporl", persuading=1.0, persuaded=1.0).credit([make_episode(turns), make_episode(nothing)])
+        found.append([t.advantage for t in turns])
+    assert found[0][1:] == found[1][1:]
+    assert found[1][0] == pytest.approx(found[0][0] - 2.5)  # type: ignore[operator]
+
+
+ALL = list(itertools.product((0, 1), repeat=3))
+
+
+@pytest.mark.parametrize("right", list(itertools.product(ALL, repeat=2)))
+def test_helping_is_never_punished_and_misleading_never_paid(right: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """All 64 ways in which three agents can change their minds once."""
+    rounds = [{r: (f"{t}{r}", bool(v)) for r, v in zip("abc", values, strict=True)} for t, values in enumerate(right)]
+    found = influence(rounds)
+    for role, was, now in zip("abc", *right, strict=True):
+        said = found.get(f"0{role}", (0.0, 0.0))[1]
+        assert said >= 0 if was else said <= 0
+        changed = found.get(f"1{role}", (0.0, 0.0))[0]
+        assert changed == 0 or (changed > 0) == (now > was)
+
+
+def test_influence_by_hand() -> None:
+    """a is right and stays; b was wrong and is brought round; c was wrong and stays. a helped one of two: ½."""
+    rounds = [
+        {"a": ("a0", True), "b": ("b0", False), "c": ("c0", False)},
+        {"a": ("a1", True), "b": ("b1", True), "c": ("c1", False)},
+    ]
+    assert influence(rounds) == {"a0": (0.0, 0.5), "b0": (0.0, 0.0), "c0": (0.0, 0.0), "b1": (1.0, 0.0)}
+    assert debated(rounds) == pytest.approx(
+        {
+            "right/0": 1 / 3,
+            "right/1": 2 / 3,
+            "improved": 1 / 3,
+            "declined": 0.0,
+            "majority_right": 1.0,
+            "any_right": 1.0,
+        }
+    )
+
+
+# -- fitted models ----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_qmix_never_falls_with_a_utility(seed: int) -> None:
+    """∂Q_tot/∂Q_i ≥ 0 at any weights, states and utilities."""
+    torch.manual_seed(seed)
+    mixer = Mixer(3)
+    utilities = (torch.randn(16, 3) * 10).requires_grad_()
+    mixer(utilities, torch.randn(16, 32) * 3).sum().backward()
+    assert utilities.grad is not None and (utilities.grad >= 0).all()
+
+
+def test_vdn_is_the_sum() -> None:
+    net = TeamValue(["a", "b"], mixed=False)
+    assert net.total(torch.tensor([[1.0, 2.5]]), []).tolist() == [3.5]
+
+
+def pair(make_turn: MakeTurn, payoff: float, words: tuple[str, str], replica: int, legal: bool = True) -> list[Turn]:
+    turns = []
+    for role, word in zip(("X", "O"), words, strict=True):
+        turn = make_turn(role, rewards=Rewards.team("goal", payoff), replica=replica, prompt=f"{role} moves")
+        turn.text, turn.state, turn.legal = word, "start", ("l", "r") if legal else ()
+        turns.append(turn)
+    return turns
+
+
+def sweep(make_turn: MakeTurn, make_episode: MakeEpisode, legal: bool = True) -> list[Episode]:
+    """All joint moves of an additive game: r is worth 1 more than l to X, 2 more to O."""
+    joints = itertools.product(("l", "r"), repeat=2)
+    worth = [(x == "r") + 2.0 * (o == "r") for x, o in itertools.product(("l", "r"), repeat=2)]
+    return [
+        make_episode(pair(make_turn, w, joint, i, legal))
+        for i, (joint, w) in enumerate(zip(joints, worth, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("name", ["vdn", "qmix", "maddpg"])
+@pytest.mark.parametrize("legal", [True, False])
+def test_fitted_models_give_each_agent_its_own_share(
+    make_turn: MakeTurn, make_episode: MakeEpisode, name: str, legal: bool
+) -> None:
+    """After fitting, r instead of l is worth 1 to X and 2 to O, whatever the other did; before, nothing is believed.
+
+    With legal actions the baseline is their mean, so A = ±½ and ±1; with text it is the mean of the three other replies
+    to the same prompt (l once or twice), so A = ±⅔ and ±4/3."""
+    algorithm = make(name, updates=60, batch=16, warmup=0)
+    episodes = sweep(make_turn, make_episode, legal)
+    metrics = algorithm.credit(episodes)
+    assert metrics["credit/legal"] == float(legal) and advantages(episodes) == [0.0] * 8
+    for _ in range(2):
+        algorithm.update(episodes)
+    algorithm.credit(episodes)
+    size = 0.5 if legal else 2 / 3
+    for turn in (t for e in episodes for t in e.turns):
+        share = (1.0 if turn.role == "X" else 2.0) * (size if turn.text == "r" else -size)
+        assert turn.advantage == pytest.approx(share, abs=0.2)
+
+
+@pytest.mark.parametrize("name", ["vdn", "qmix", "maddpg"])
+def test_fitted_models_survive_a_checkpoint(make_turn: MakeTurn, make_episode: MakeEpisode, name: str) -> None:
+    """Networks, targets, optimiser and replay: what is loaded goes on bit for bit."""
+    one, other = make(name, updates=3, batch=4), make(name, updates=3, batch=4)
+    episodes = sweep(make_turn, make_episode)
+    one.update(episodes)
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    for algorithm in (one, other):
+        algorithm.update(episodes)
+    assert one.state_dict() == other.state_dict()
+
+
+@pytest.mark.parametrize("name", ["vdn", "maddpg"])
+def test_no_policy_moves_before_the_networks_have_seen_something(
+    make_turn: MakeTurn, make_episode: MakeEpisode, name: str
+) -> None:
+    """During the warm-up turns have no advantage, which is not the same as an advantage of 0; afterwards they do."""
+    algorithm = make(name, warmup=1, updates=1)
+    episodes = sweep(make_turn, make_episode)
+    algorithm.credit(episodes)
+    assert advantages(episodes) == [None] * 8
+    algorithm.update(episodes)
+    algorithm.credit(episodes)
+    assert None not in advantages(episodes)
+
+
+def test_q_learning_looks_ahead_by_the_best_legal_move() -> None:
+    """Two steps, the reward only in the second: the first is worth the best of the second, not the mean."""
+    vdn = make("vdn", updates=40, batch=8, target_every=1)
+    last = {
+        a: Step(1, "s1", (Move("X", said("h1"), a, ("l", "r")),), {"X": w}, {"X": w})
+        for a, w in [("l", 0.0), ("r", 1.0)]
+    }
+    first = Step(0, "s0", (Move("X", said("h0"), "go", ("go",)),), {"X": 0.0}, {"X": 0.5})
+    fitted = vdn.model(["X"])  # type: ignore[attr-defined]
+    episodes = [[first, last["l"]], [first, last["r"]]]
+
+    class Told:
+        seats = {"X": "player"}  # noqa: RUF012
+
+    replay: Replay = vdn.replay  # type: ignore[attr-defined]
+    replay.add(episodes)
+    replay.add = lambda episodes: None  # type: ignore[assignment, method-assign]
+    for _ in range(4):
+        vdn.update([Told()])  # type: ignore[list-item]
+    value = fitted.module.total(fitted.module.table([first]), [first]).item()
+    assert value == pytest.approx(1.0, abs=0.15)
+
+
+def test_steps_are_joint_decisions_in_order(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """γ 0.5: X earns 1 then 2, O nothing; returns look ahead decision by decision."""
+    turns = [make_turn("X", 1.0), make_turn("O", decision=0, prompt="q"), make_turn("X", 2.0, decision=1, prompt="r")]
+    found = steps(make_episode(turns), RewardSection(gamma=0.5))
+    assert [[m.role for m in s.moves] for s in found] == [["X", "O"], ["X"]]
+    assert [s.returns for s in found] == [{"X": 2.0, "O": 0.0}, {"X": 2.0, "O": 0.0}]
+    assert found[0].team(found[0].returns) == 1.0
+
+
+# -- by hand ----------------------------------------------------------------------------------------------------------
+
+TREE = {"kind": "tree", "candidates": 3}
+FLAT = {"kind": "independent", "replicas": 4}
+
+
+def test_a_composition_by_hand_is_the_algorithm_it_spells_out(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """RLOO and C3, from their parts."""
+    episodes = solo(make_turn, make_episode, [3.0, 0.0, 0.0])
+    rloo = make("custom", plan=FLAT, grouping=["task", "role"], credit="leave_one_out")
+    rloo.credit(episodes)
+    assert rloo.plan == Independent(4) and advantages(episodes) == pytest.approx([3.0, -1.5, -1.5])
+    turns = group_of(make_turn, [1.0, 0.0, 0.0])
+    c3 = make("custom", plan=TREE, grouping=["episode", "decision", "role"], credit="leave_one_out", loss="cispo")
+    c3.credit([make_episode(turns)])
+    assert c3.plan == Tree(3, "playout", 1, "first") and c3.settings.loss == "cispo"
+    assert [t.advantage for t in turns] == pytest.approx([1.0, -0.5, -0.5])
+
+
+def test_a_grouping_by_phase_compares_what_follows(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Bidding is compared with bidding: returns from there are 1 + 1 and 0 + 0; then 1 and 0."""
+    episodes = []
+    for i, reward in enumerate([1.0, 0.0]):
+        turns = [make_turn("X", reward, replica=i, decision=d, prompt=f"{i}{d}") for d in range(2)]
+        for turn, phase in zip(turns, ("bid", "play"), strict=True):
+            turn.keys = type(turn.keys)(**{**{f: getattr(turn.keys, f) for f in turn.keys.__slots__}, "phase": phase})
+        episodes.append(make_episode(turns))
+    make("custom", plan=FLAT, grouping=["task", "role", "phase"]).credit(episodes)
+    assert advantages(episodes) == [1.0, 0.5, -1.0, -0.5]
+
+
+@pytest.mark.parametrize(
+    ("settings_", "words"),
+    [
+        ({"plan": FLAT, "grouping": ["task", "rolle"]}, ["'rolle'", "Did you mean 'role'?"]),
+        ({"plan": FLAT, "grouping": ["task"]}, ["mix tasks or roles", "'role'"]),
+        ({"plan": FLAT, "grouping": ["task", "role", "decision"]}, ["different prompts", "'prompt'"]),
+        ({"plan": FLAT, "grouping": ["episode", "role"]}, ["one member", "'task' in place of 'episode'"]),
+        ({"plan": {"kind": "independent"}, "grouping": ["task", "role"]}, ["plan.replicas is 1", "at least 2"]),
+        ({"plan": TREE, "grouping": ["task", "role"]}, ["replies to one prompt", "'decision'"]),
+        ({"plan": TREE | {"candidates": 1}, "grouping": ["episode", "decision", "role"]}, ["candidates is 1"]),
+        ({"plan": {"kind": "forest"}, "grouping": ["task", "role"]}, ["algorithm.plan.kind", "'tree'"]),
+        ({"grouping": ["task", "role"]}, ["algorithm.plan is missing"]),
+    ],
+)  # fmt: skip
+def test_an_impossible_composition_is_refused_with_the_reason(settings_: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make("custom", **settings_)
+    assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -1,0 +1,179 @@
+"""What an algorithm needs before credit reaches the turns: token values, central values, shaped rewards by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers.utils import logging as transformers_logging
+
+from interplay.config import TrainSection, parse
+from interplay.policies.model import Loaded
+from interplay.rollout.resolve import resolve
+from interplay.training.learner import Critic, Learner, token_weights
+from interplay.training.trainer import Trainer
+from interplay.types import Keys, Turn
+
+MakeTiny = Callable[..., Loaded]
+BASE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "matrix", "game": "stag_hunt", "rounds": 2},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "algorithm": {"name": "mappo", "replicas": 2},
+    "warmstart": {"bot": "bot:random", "episodes": 100, "lr": 3e-2, "batch": 16},
+    "sampling": {"max_tokens": 4},
+    "rollout": {"tasks": 2},
+    "train": {"steps": 1, "lr": 1e-3},
+    "records": {"tensorboard": "off"},
+}
+
+
+def train(folder: Path, **changes: Any) -> Trainer:
+    transformers_logging.disable_progress_bar()
+    trainer = Trainer(resolve(parse(BASE | changes)), folder)
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    return trainer
+
+
+def logged(folder: Path) -> dict[str, float]:
+    return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+def turns(lengths: Sequence[int]) -> list[Turn]:
+    keys = Keys("t", 0, "e", 0, "X", "", "", "")
+    return [
+        Turn(
+            f"t{i}", None, "X", 0, keys, "player", 0, (7, 8 + i), tuple(range(20, 20 + n)), (-1.0,) * n, "",
+            advantage=1.0,
+        )
+        for i, n in enumerate(lengths)
+    ]  # fmt: skip
+
+
+def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(make_tiny: MakeTiny) -> None:
+    """The first is the value at the end of the prompt; learning the position within the reply tells tokens apart."""
+    critic = Critic(make_tiny(0).model, TrainSection(weight_decay=0.0, grad_clip=10.0), lr=3e-3, clip=None)
+    batch = turns([3, 1, 4])
+    for turn in batch:
+        turn.token_values, turn.value = (0.0,) * len(turn.action), 0.0
+        turn.token_targets = tuple(float(i) for i in range(len(turn.action)))
+    assert critic.token_values(batch) == [(0.0,) * 3, (0.0,), (0.0,) * 4]
+    losses = [critic.step(batch)["value_loss"] for _ in range(60)]
+    assert losses[-1] < 0.1 * losses[0]
+    together = critic.token_values(batch)
+    for turn, values in zip(batch, together, strict=True):
+        assert critic.token_values([turn])[0] == pytest.approx(values, abs=1e-4)
+        assert values[0] == pytest.approx(critic.values([turn])[0], abs=1e-4)
+        assert list(values) == pytest.approx([float(i) for i in range(len(values))], abs=0.7)
+
+
+def test_token_advantages_reach_the_loss_in_order(make_tiny: MakeTiny) -> None:
+    """One turn, three tokens with advantages of their own, and which turn each belongs to."""
+    learner = Learner("player", make_tiny(0).model, TrainSection(gap_stop=1e9), 1e-3, seed=0)
+    batch = turns([3, 2])
+    batch[0].token_advantages = (1.0, -2.0, 3.0)
+    seen = []
+
+    def loss(targets: Any, outputs: Any) -> Any:
+        seen.append((targets.advantages_N.tolist(), targets.turn_N.tolist(), targets.rollout_logprobs_N.tolist()))
+        return outputs.logprobs_N.sum(), {}
+
+    learner.step(batch, loss, "token", False)
+    found = {tuple(a): t for a, t, _ in seen}
+    ((advantages, index),) = found.items()
+    by_turn = [[a for i, a in zip(index, advantages, strict=True) if i == n] for n in (0, 1)]
+    assert sorted(by_turn) == [[1.0, -2.0, 3.0], [1.0, 1.0]]
+    assert seen[0][2] == [-1.0] * 5
+
+
+def test_a_constant_length_weighs_every_token_alike() -> None:
+    """Dr.GRPO: 1 / (turns · length), whatever the replies' own lengths."""
+    weight = token_weights(turns([3, 1]), 4)
+    assert set(weight.values()) == {1 / 8}
+
+
+def test_a_central_critic_reads_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAPPO's critic is asked about the role and the global state, never about the policy's own prompt."""
+    asked: list[tuple[int, ...]] = []
+    values = Critic.values
+    monkeypatch.setattr(Critic, "values", lambda self, ts: (asked.extend(t.prompt for t in ts), values(self, ts))[1])
+    trainer = train(tmp_path)
+    texts = {trainer.team.members["player"].renderer.tokenizer.decode(ids) for ids in asked}
+    assert texts and all("round" in t and "You are p" in t and "Payoffs" not in t for t in texts)
+    assert logged(tmp_path)["player/value_loss"] > 0
+
+
+def test_ppo_with_token_values_trains(tmp_path: Path) -> None:
+    train(tmp_path, algorithm={"name": "ppo", "level": "token", "replicas": 2})
+    found = logged(tmp_path)
+    assert found["player/value_loss"] > 0 and found["player/grad_norm"] > 0
+
+
+def test_every_reward_component_is_logged_by_name(tmp_path: Path) -> None:
+    """The environment's team and process rewards, and what the algorithm's settings add; weights change no log."""
+    train(
+        tmp_path,
+        env={"name": "interplay.evaluation.games:Keys"},
+        algorithm={"name": "grpo", "group": 4, "kl_reward": 0.1, "overlong": {"length": 4, "margin": 4}},
+        reward={"process": 0.5, "agent": 2.0, "team": 3.0},
+        warmstart={"bot": "bot:random", "episodes": 4, "lr": 1e-4},
+    )
+    found = logged(tmp_path)
+    assert {"reward/solved/team", "reward/illegal/p0", "reward/illegal/p1"} <= found.keys()
+    assert found["reward/illegal/p0"] < 0 and found["reward/overlong/p0"] < 0
+    assert found["reward/kl/p0"] == pytest.approx(0.0, abs=1e-4), "the reference is the policy itself in the first step"
+
+
+TEAM = [[[0, 0], [0.5, 0.5]], [[0.5, 0.5], [1, 1]]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "grpo", "group": 8},
+        {"name": "at_grpo", "candidates": 4, "continuation": "none", "keep": "first"},
+        {"name": "ppo", "replicas": 8, "critic": {"lr": 1e-3}},
+        {"name": "mappo", "replicas": 8, "critic": {"lr": 1e-3}},
+        {"name": "rae", "replicas": 8},
+    ],
+    ids=lambda a: a["name"],
+)
+def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+    """Two policies; each of two words is worth half. The last steps lie five standard errors above the first."""
+    train(
+        tmp_path,
+        env={"name": "matrix", "actions": [["heads", "tails"]] * 2, "payoff": TEAM},
+        policies={"first": {"base": "tiny-16x1"}, "second": {"base": "tiny-16x1"}},
+        seats={"p0": "first", "p1": "second"},
+        algorithm=algorithm,
+        warmstart={"bot": "bot:random", "episodes": 128, "epochs": 40, "lr": 2e-2, "batch": 128},
+        sampling={"max_tokens": 2},
+        rollout={"tasks": 32 if algorithm["name"] == "at_grpo" else 4},
+        train={"steps": 25, "lr": 5e-3},
+    )
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    first, last = (sum(r["reward/payoff/p0"] for r in part) / 4 for part in (rows[:4], rows[-4:]))
+    error = (0.35**2 * 2 / (4 * rows[0]["episodes"])) ** 0.5  # a coin's half has a deviation of 0.35
+    assert last > 0.85 and last - first > 5 * error, (first, last, error)
+
+
+@pytest.mark.parametrize("name", ["qmix", "maddpg"])
+def test_promise_9_networks_of_the_algorithm_are_part_of_the_checkpoint(tmp_path: Path, name: str) -> None:
+    """A run that stopped after one step and was resumed is the run that never stopped."""
+    algorithm = {"name": name, "group": 2, "replay": 8, "updates": 2, "batch": 4, "warmup": 0}
+    whole = train(tmp_path / "whole", algorithm=algorithm, train={"steps": 2, "lr": 1e-3})
+    train(tmp_path / "cut", algorithm=algorithm)
+    resumed = train(tmp_path / "cut", algorithm=algorithm, train={"steps": 2, "lr": 1e-3})
+    assert whole.algorithm.state_dict() == resumed.algorithm.state_dict()
+    one, other = logged(tmp_path / "whole"), logged(tmp_path / "cut")
+    same = [k for k in one if k.startswith(("credit/", "reward", "player/"))]
+    assert {k: one[k] for k in same} == {k: other[k] for k in same}
