@@ -330,10 +330,12 @@ def test_scoring_beside_sampling_and_all_or_nothing(engine: LocalEngine, plain: 
     async def play() -> tuple[list[Any], list[tuple[float, ...]]]:
         tasks = [asyncio.create_task(engine.generate(r)) for r in sampled]
         scores = await engine.score(PROMPT, [(5, 6), (7,)])
+        completions = await asyncio.gather(*tasks)
         for replies, sentence in (([(5,), (WORDS,)], "vocabulary"), ([(5,), ()], "has no tokens; expected at least")):
             with pytest.raises(EngineError, match=sentence):
                 await engine.score(PROMPT, replies)
-        return await asyncio.gather(*tasks), scores
+            engine.publish(0)  # nothing is in flight: none was begun
+        return completions, scores
 
     completions, scores = asyncio.run(play())
     for request, completion in zip(sampled, completions, strict=True):

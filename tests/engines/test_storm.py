@@ -166,6 +166,28 @@ def test_ten_thousand_random_requests_end_with_an_empty_cache() -> None:
     weather(10_000)
 
 
+def test_a_prompt_that_is_given_up_half_computed_leaves_nothing() -> None:
+    engine = LocalEngine(small(), 240, 4, prefill_tokens=8)
+    rng = random.Random(1)
+    long, short = (Request((i,), words(rng, n), 1, Sampling(1.0, 6)) for i, n in enumerate((60, 3)))
+
+    async def play() -> Completion:
+        given_up, kept = (asyncio.create_task(engine.generate(r)) for r in (long, short))
+        while not any(p.done for p in engine.scheduler._unfinished):
+            await asyncio.sleep(0)
+        given_up.cancel()
+        return await kept
+
+    completion = asyncio.run(asyncio.wait_for(play(), timeout=60))
+    assert not engine.scheduler._unfinished, "nobody computes the rest"
+    assert [p.ids for p in engine.scheduler._prompts.values()] == [short.ids]
+    assert empty(engine)
+    for request, expected in ((short, completion.tokens), (long, None)):
+        again = serve(engine, [request])[0]
+        assert expected in (None, again.tokens)
+        close_to(again.logprobs, full_forward(small("sdpa"), request.ids, again.tokens))
+
+
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     return make("mistral")  # with windows
