@@ -33,7 +33,9 @@ def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, fl
     while spent < seconds:
         env = envs.make(envs.sample_task(name, options, index=episodes))
         while seen := env.observe():
-            env.step({role: rng.choice(o.legal) if o.legal else REPLIES.get(name, "Hello.") for role, o in seen.items()})
+            env.step(
+                {role: rng.choice(o.legal) if o.legal else REPLIES.get(name, "Hello.") for role, o in seen.items()}
+            )
             steps += 1
         env.outcome()
         episodes += 1

@@ -201,7 +201,7 @@ def test_scheduler_shares_prompts_never_a_written_block_and_ends_empty(
             assert scheduler.running or not scheduler.queued, "what can ever be served is served when all is quiet"
         elif operation == "cancel" and scheduler.queued:
             scheduler.collect()
-            waiter: Any = scheduler.waiting[argument % len(scheduler.waiting)][1]
+            waiter: Any = scheduler.waiting[argument % len(scheduler.waiting)].future
             added -= not waiter.cancelled
             waiter.cancelled = True
         elif scheduler.running:
@@ -229,7 +229,7 @@ def test_requests_are_admitted_in_the_order_of_their_keys() -> None:
         request = Request((key,), (key,) * 4, seed=0, sampling=Sampling(max_tokens=2))
         scheduler.add(request, Waiter())  # type: ignore[arg-type]
     assert [s.request.key for s in scheduler.admit()] == [(1,), (2,)]
-    assert [w[0].key for w in scheduler.waiting] == [(3,)]
+    assert [w.request.key for w in scheduler.waiting] == [(3,)]
 
 
 def test_a_cancelled_request_that_waits_is_dropped() -> None:

@@ -17,7 +17,10 @@ SCRIPT = Path(__file__).with_name("interpreted.py")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3", "mistral", "gpt2"])  # fused; fused with windows; as transformers wrote it
+@pytest.mark.parametrize(
+    "family",
+    ["qwen2", "qwen3", "llama", "mistral", "gemma3", "gpt2"],  # four fused (the last with windows), two as they are
+)
 def test_the_gpu_runner_says_what_the_plain_runner_says(family: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(

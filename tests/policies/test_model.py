@@ -13,12 +13,17 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BloomConfig,
     CohereConfig,
+    DeepseekV3Config,
     Gemma2Config,
+    GptOssConfig,
     GraniteConfig,
     LlamaConfig,
     MistralConfig,
+    Phi3Config,
     Qwen2Config,
+    Qwen3NextConfig,
 )
 
 from interplay.errors import ModelError
@@ -128,26 +133,61 @@ def test_smollm2_without_its_package_names_the_extra_to_install() -> None:
         loading("smollm2")
 
 
+REFUSED = [
+    (lambda: Gemma2Config(head_dim=8, **SMALL), "uses 'softcap' in attention"),
+    (
+        lambda: GptOssConfig(head_dim=8, num_local_experts=2, layer_types=["full_attention"] * 2, **SMALL),
+        "uses 's_aux' in attention",
+    ),
+    (
+        lambda: DeepseekV3Config(
+            kv_lora_rank=8, q_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6,
+            first_k_dense_replace=2,
+            **(SMALL | {"num_key_value_heads": 4}),
+        ),
+        "keys and values of sizes that differ",
+    ),
+    (
+        lambda: Qwen3NextConfig(head_dim=8, num_experts=2, layer_types=["linear_attention", "full_attention"], **SMALL),
+        "layers of linear_attention; expected full attention or sliding windows",
+    ),
+    (
+        lambda: BloomConfig(vocab_size=640, hidden_size=32, n_layer=2, n_head=4, eos_token_id=1),
+        "sends 0 of its 2 layers through",
+    ),
+    (
+        lambda: Phi3Config(
+            rope_parameters={
+                "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
+            },
+            original_max_position_embeddings=32,
+            **SMALL,
+        ),
+        "once a sequence passes 32 tokens",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "sentence"), REFUSED, ids=lambda c: "" if isinstance(c, str) else c().model_type)
+def test_attention_that_engine_and_learner_would_not_honour_is_refused(
+    tiny: Loaded, tmp_path: Path, config: Callable[[], Any], sentence: str
+) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        loading(folder_of(config(), tiny, tmp_path))
+
+
 @pytest.mark.parametrize(
     "config",
     [
+        MistralConfig(sliding_window=None, **SMALL),
         MistralConfig(sliding_window=16, **SMALL),
+        Qwen2Config(sliding_window=16, **SMALL),
         Qwen2Config(use_sliding_window=True, sliding_window=16, max_window_layers=1, **SMALL),
-        Gemma2Config(head_dim=8, **SMALL),
+        LlamaConfig(**SMALL),
     ],
     ids=lambda c: c.model_type,
 )
-def test_a_sliding_window_is_refused(tiny: Loaded, tmp_path: Path, config: Any) -> None:
-    with pytest.raises(ModelError, match="sliding window; the local engine supports full attention only"):
-        loading(folder_of(config, tiny, tmp_path))
-
-
-@pytest.mark.parametrize(
-    "config",
-    [MistralConfig(sliding_window=None, **SMALL), Qwen2Config(sliding_window=16, **SMALL), LlamaConfig(**SMALL)],
-    ids=lambda c: c.model_type,
-)
-def test_full_attention_is_not_refused(tiny: Loaded, tmp_path: Path, config: Any) -> None:
+def test_full_attention_and_sliding_windows_are_not_refused(tiny: Loaded, tmp_path: Path, config: Any) -> None:
     loading(folder_of(config, tiny, tmp_path))
 
 

@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from interplay.engines.local.attention import NAME as ATTENTION
+from interplay.engines.local.attention import Causal, using
+from interplay.engines.local.runner import cache_shape
 from interplay.errors import ModelError
 from interplay.policies import tiny
 
@@ -143,6 +146,7 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
             "a .gguf file or a hub name that can be reached."
         ) from None
     model.to(device).eval()
+    _refuse_other_attention(base, model)
     _refuse_altered_logits(base, model)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = FALLBACK_TEMPLATE
@@ -158,13 +162,48 @@ def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tup
 
 def _refuse_unsupported(base: str, config: Any) -> None:
     text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or (
-        getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
-    ):
+    odd = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    if odd:
         raise ModelError(
-            f"model '{base}' uses {', '.join(sorted(kinds))} with a sliding window; "
-            "the local engine supports full attention only so far."
+            f"model '{base}' has layers of {', '.join(sorted(odd))}; expected full attention or sliding windows."
+        )
+    rope = getattr(text, "rope_parameters", None) or {}
+    limit = rope.get("original_max_position_embeddings")
+    if rope.get("rope_type") == "longrope" and text.max_position_embeddings > limit:
+        raise ModelError(
+            f"model '{base}' turns positions by other angles once a sequence passes {limit} tokens (longrope), so that "
+            "nothing cached could be kept; expected angles that do not depend on the length."
+        )
+
+
+class _Witness:
+    """Attends as a learner's rows do, and notes which layers asked: (key-value heads, key size, value size)."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, tuple[int, int, int]] = {}
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        self.seen[layer] = (k.shape[1], k.shape[3], v.shape[3])
+        return Causal().attend(layer, q, k, v, scale, window)
+
+
+@torch.no_grad()
+def _refuse_other_attention(base: str, model: PreTrainedModel) -> None:
+    """The cache holds a key and a value per layer and head: every layer must attend through our function, alike."""
+    witness = _Witness()
+    with using(witness):
+        model.base_model(input_ids=torch.arange(1, 5, device=model.device).unsqueeze(0), use_cache=False)
+    count = model.config.get_text_config().num_hidden_layers
+    if set(witness.seen) != set(range(count)):
+        raise ModelError(
+            f"model '{base}' ({type(model).__name__}) sends {len(witness.seen)} of its {count} layers through "
+            "transformers' attention interface; expected softmax attention in every layer, no linear attention."
+        )
+    _, heads, size = cache_shape(model)
+    if set(witness.seen.values()) != {(heads, size, size)}:
+        raise ModelError(
+            f"model '{base}' ({type(model).__name__}) has keys and values of sizes that differ, as latent attention "
+            f"has; expected {heads} heads of {size} in every layer."
         )
 
 

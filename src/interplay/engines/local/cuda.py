@@ -213,18 +213,15 @@ class CudaRunner(Cached):
     # -- adapters -------------------------------------------------------------------------------------------------
 
     def load(self, name: str, adapter: Adapter) -> None:
-        if self.bank is None:
-            self.bank = Bank(self.model, max(64, adapter.rank))
-            grown = True
-            self.bank.load(name, adapter)
-        else:
-            grown = self.bank.load(name, adapter)
+        bank = self.bank or Bank(self.model, max(64, adapter.rank))
+        moved = bank.load(name, adapter) or self.bank is None
+        self.bank = bank
         if self.fused is not None:
-            if grown:
-                self.fused.attach(self.bank)
+            if moved:
+                self.fused.attach(bank)
             else:
                 self.fused.refresh()
-        if grown:  # the matrices moved
+        if moved:
             self._graphs.clear()
             self._pool = self._new_pool()
 

@@ -11,13 +11,15 @@ import asyncio
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from math import inf
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from interplay.engines.engine import Adapter, Capabilities, Request, Sampling
 from interplay.engines.local.cache import BlockCache
-from interplay.engines.local.runner import ModelRunner, Runner, cache_shape
+from interplay.engines.local.runner import ModelRunner, Runner, allowed, cache_shape
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.rounds import rounds
 from interplay.errors import EngineError, did_you_mean
@@ -65,6 +67,7 @@ class LocalEngine:
             self.runner = ModelRunner(model, blocks, block_size, prefill_tokens)
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
+        self._closed = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="interplay-engine")
 
     async def generate(self, request: Request) -> Completion:
@@ -78,12 +81,15 @@ class LocalEngine:
     async def score(
         self, ids: tuple[int, ...], replies: Seq[tuple[int, ...]], adapter: str | None = None
     ) -> list[tuple[float, ...]]:
+        if not all(replies):
+            raise EngineError("a reply to be scored has no tokens; expected at least one.")
         sampling = Sampling()
-        jobs = [
-            self.generate(Request(("score", ids, i), ids, 0, sampling, adapter, forced=reply))
-            for i, reply in enumerate(replies)
+        requests = [
+            Request(("score", ids, i), ids, 0, sampling, adapter, forced=reply) for i, reply in enumerate(replies)
         ]
-        return [completion.logprobs for completion in await asyncio.gather(*jobs)]
+        for request in requests:  # all or none
+            self._refuse_impossible(request)
+        return [completion.logprobs for completion in await asyncio.gather(*map(self.generate, requests))]
 
     def publish(self, version: int) -> None:
         self._quiet("publish")
@@ -112,24 +118,31 @@ class LocalEngine:
             raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
 
     def close(self) -> None:
+        self._closed = True
         self.thread.shutdown(wait=True, cancel_futures=True)
+        self._fail_all(EngineError("the engine was closed while this request was in flight."))
 
     def _refuse_impossible(self, request: Request) -> None:
         total = len(request.ids) + request.room
         cache, sampling = self.scheduler.cache, request.sampling
         everything = (*request.ids, *request.forced, *(t for reply in request.legal for t in reply))
+        if self._closed:
+            raise EngineError("the engine is closed; make a new one.")
         if not request.ids:
             raise EngineError("the prompt has no tokens; expected at least one.")
         if request.room < 1:
             raise EngineError(f"max_tokens is {sampling.max_tokens}; expected at least 1.")
         if min(everything) < 0 or max(everything) >= self._vocabulary:
-            raise EngineError(f"the prompt holds a token id outside the model's vocabulary of {self._vocabulary}.")
+            raise EngineError(f"the request holds a token id outside the model's vocabulary of {self._vocabulary}.")
         if request.adapter is not None and request.adapter not in self._versions:
             raise EngineError(
                 f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, self._versions)}"
             )
         if not all(request.legal):
             raise EngineError("a legal reply has no tokens; expected at least the token that ends it.")
+        ordered = sorted(request.legal)  # a beginning stands right before what goes on from it
+        if any(len(a) < len(b) and b[: len(a)] == a for a, b in pairwise(ordered)):
+            raise EngineError("a legal reply is the beginning of another; expected the token that ends it in each.")
         longest = max(map(len, request.legal), default=0)
         if longest > sampling.max_tokens:
             raise EngineError(
@@ -137,6 +150,11 @@ class LocalEngine:
             )
         if sampling.stop_strings and self._tokenizer is None:
             raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")
+        if not 0 <= sampling.temperature < inf or not 0 <= request.seed < 1 << 63:
+            raise EngineError(
+                f"temperature {sampling.temperature}, seed {request.seed}: "
+                "expected a temperature of at least 0 and a seed from 0 to 2^63 - 1."
+            )
         if sampling.top_k < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p <= 1:
             raise EngineError(
                 f"top_k {sampling.top_k}, top_p {sampling.top_p}, min_p {sampling.min_p}: "
@@ -175,7 +193,7 @@ class LocalEngine:
         scheduler = self.scheduler
         self.take()
         scheduler.collect()
-        futures = [s.future for s in scheduler.running] + [f for _, f in scheduler.waiting]
+        futures = [s.future for s in scheduler.running] + [w.future for w in scheduler.waiting]
         for sequence in scheduler.running:
             scheduler.finish(sequence)
         scheduler.running, scheduler.waiting = [], []
@@ -191,7 +209,7 @@ class LocalEngine:
         for sequence in [s for s in scheduler.running if s.future.done()]:
             scheduler.running.remove(sequence)
             scheduler.finish(sequence)
-        scheduler.waiting = [w for w in scheduler.waiting if not w[1].done()]
+        scheduler.waiting = [w for w in scheduler.waiting if not w.future.done()]
 
     def step(self) -> list[Callable[[], None]]:
         """Admit, compute prompts, sample. Returns what to do on the event loop: deliver the finished completions."""
@@ -226,15 +244,15 @@ class LocalEngine:
         """Take new tokens; why the sequence is over, if it is."""
         sampling = sequence.request.sampling
         self.generated_tokens += len(tokens)
-        if sampling.stop_strings:
+        if sampling.stop_strings and sequence.legal is None:
             tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
         sequence.tokens += tokens
         sequence.logprobs += logprobs
+        if sequence.legal is not None:  # it is over where a legal reply is, and nowhere else
+            return None if allowed(sequence) else Stop.END
         if tokens[-1] in sampling.stop:
             return Stop.END
         if sampling.stop_strings and self._ends(sequence.tokens, sampling.stop_strings):
-            return Stop.END
-        if sequence.legal is not None and tuple(sequence.tokens) in sequence.request.legal:
             return Stop.END
         return Stop.LENGTH if len(sequence.tokens) >= sampling.max_tokens else None
 

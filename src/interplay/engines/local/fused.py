@@ -32,7 +32,7 @@ def suits(model: PreTrainedModel) -> bool:
     rope = getattr(config, "rope_parameters", None) or {}
     if config.model_type not in FAMILIES or rope.get("rope_type", "default") not in ROPES:
         return False
-    if rope.get("partial_rotary_factor", 1.0) != 1.0 or config.hidden_act != "silu":
+    if rope.get("partial_rotary_factor", 1.0) != 1.0 or config.hidden_act != "silu" or config.intermediate_size % 16:
         return False
     layer = model.base_model.layers[0]
     half = layer.self_attn.head_dim // 2

@@ -6,8 +6,9 @@ This is the plain runner, for a CPU: rows are right-padded, padding writes to th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from interplay.engines.local.attention import Paged, using
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import Piece, Sequence
 
+T = TypeVar("T")
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
 
 
@@ -119,14 +121,19 @@ class ModelRunner(Cached):
         self._prefill_tokens = prefill_tokens
 
     def prefill(self, pieces: Seq[Piece]) -> None:
-        batch: list[Piece] = []
-        for piece in sorted(pieces, key=lambda p: p.end - p.start):  # rows of like width pad least
-            if batch and (piece.end - piece.start) * (len(batch) + 1) > self._prefill_tokens:
-                self._prefill(batch)
-                batch = []
-            batch.append(piece)
-        if batch:
+        for batch in self._batches(pieces, [p.end - p.start for p in pieces]):
             self._prefill(batch)
+
+    def _batches(self, items: Seq[T], widths: Seq[int]) -> Iterator[list[T]]:
+        """Passes of at most `prefill_tokens` with their padding; rows of like width pad least."""
+        batch: list[T] = []
+        for i in sorted(range(len(items)), key=widths.__getitem__):
+            if batch and widths[i] * (len(batch) + 1) > self._prefill_tokens:
+                yield batch
+                batch = []
+            batch.append(items[i])
+        if batch:
+            yield batch
 
     def _prefill(self, pieces: list[Piece]) -> None:
         new = [p.prompt.ids[p.start : p.end] for p in pieces]
@@ -140,6 +147,12 @@ class ModelRunner(Cached):
                 piece.prompt.hidden = row
 
     def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
+        out: dict[Sequence, list[float]] = {}
+        for batch in self._batches(sequences, [len(s.request.forced) for s in sequences]):
+            out.update(zip(batch, self._score(batch), strict=True))
+        return [out[s] for s in sequences]
+
+    def _score(self, sequences: list[Sequence]) -> list[list[float]]:
         replies = [s.request.forced for s in sequences]
         starts = np.array([len(s.prompt.ids) for s in sequences])
         hidden_BQC = self._forward(replies, starts, [s.slots for s in sequences], [s.prompt.adapter for s in sequences])
@@ -176,17 +189,16 @@ class ModelRunner(Cached):
             ids[i, :count] = tokens
             write[i, :count] = slots[i][start : start + count]
             read[i, : start + count] = slots[i][: start + count]
-        positions = starts[:, None] + np.arange(width)
-        apart = positions[:, :, None] - np.arange(context)[None, None, :]
+        # Padding is thrown away, but must index the rotary table and see something: it stands where the row ends.
+        positions = np.minimum(starts[:, None] + np.arange(width), (starts + counts - 1)[:, None])
+        apart = positions[:, :, None].astype(np.int32) - np.arange(context, dtype=np.int32)
         layout = Paged(self.keys, self.values, self.to(write), self.to(read), self.to(apart))
         mix = None
         if self.bank is not None and any(a is not None for a in adapters):
             indices = torch.tensor([[self._index(a)] for a in adapters], device=self.device)
             mix = Mix(self.bank, self.bank.keep(indices))
         with using(layout), mixing(mix):
-            # Padding positions are clipped: they are thrown away, but must index the rotary table.
-            position_ids = self.to(np.minimum(positions, context - 1))
-            out = self.decoder(input_ids=self.to(ids), position_ids=position_ids, use_cache=False)
+            out = self.decoder(input_ids=self.to(ids), position_ids=self.to(positions), use_cache=False)
         return out.last_hidden_state
 
 

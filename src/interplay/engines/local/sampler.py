@@ -62,7 +62,8 @@ def restrict(logits_NV: Tensor, samplings: Seq[Sampling], allowed: Seq[Seq[int] 
     rank = torch.arange(ordered.shape[1], device=ordered.device)
     top_k = column(lambda s: s.top_k or ordered.shape[1])
     before = p.cumsum(dim=1) - p  # a token stays while those above it do not fill top_p: the first always does
-    keep = (rank < top_k) & (before < column(lambda s: s.top_p)) & (p >= column(lambda s: s.min_p) * p[:, :1])
+    top_p = column(lambda s: s.top_p if s.top_p < 1 else 2.0)  # the sum may pass 1 by rounding
+    keep = (rank < top_k) & (before < top_p) & (p >= column(lambda s: s.min_p) * p[:, :1])
     keep[:, 0] = True
     out = logits_NV[rows].masked_fill(~torch.zeros_like(keep).scatter(1, order, keep), -torch.inf)
     return logits_NV.index_copy(0, rows, out)

@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -63,12 +64,18 @@ class Sequence:
         return len(self.prompt.ids) + len(self.tokens)
 
 
+class Waiting(NamedTuple):
+    order: tuple[str, object]
+    request: Request
+    future: asyncio.Future[Completion]
+
+
 class Scheduler:
     def __init__(self, cache: BlockCache, limit: int = 1 << 30) -> None:
         self.cache, self.limit = cache, limit
         # Requests arrive on the event loop's thread at any moment of a step, which runs on the engine's.
-        self._arrived: deque[tuple[Request, asyncio.Future[Completion]]] = deque()
-        self.waiting: list[tuple[Request, asyncio.Future[Completion]]] = []
+        self._arrived: deque[Waiting] = deque()
+        self.waiting: list[Waiting] = []
         self.running: list[Sequence] = []
         self._prompts: OrderedDict[tuple[int, tuple[int, ...]], Prompt] = OrderedDict()
         self._unfinished: list[Prompt] = []
@@ -78,7 +85,7 @@ class Scheduler:
         self.saved_tokens = 0
 
     def add(self, request: Request, future: asyncio.Future[Completion]) -> None:
-        self._arrived.append((request, future))
+        self._arrived.append(Waiting(_order(request.key), request, future))
 
     @property
     def queued(self) -> int:
@@ -90,17 +97,20 @@ class Scheduler:
         return bool(self._unfinished)
 
     def collect(self) -> None:
-        """Let what has arrived join the queue."""
+        """Let what has arrived join the queue, in its place."""
+        if not self._arrived:
+            return
         while self._arrived:
             self.waiting.append(self._arrived[0])
             self._arrived.popleft()
+        self.waiting = sorted(self.waiting, key=lambda w: w.order)
 
     def admit(self) -> list[Sequence]:
         """Take waiting requests in key order while they fit; drop those nobody waits for any more."""
         self.collect()
-        self.waiting = sorted((w for w in self.waiting if not w[1].done()), key=lambda w: w[0].key)
+        self.waiting = [w for w in self.waiting if not w.future.done()]
         started: list[Sequence] = []
-        for request, future in self.waiting:
+        for _, request, future in self.waiting:
             sequence = self._start(request, future) if len(self.running) + len(started) < self.limit else None
             if sequence is None:
                 break
@@ -208,6 +218,11 @@ class Scheduler:
             self.cache.release(prompt.blocks)
         self._prompts.clear()
         self.cache.flush()
+
+
+def _order(part: object) -> tuple[str, object]:
+    """Keys in their own order, and those of different shapes (a turn's, a score's) in the order of their types."""
+    return type(part).__name__, tuple(map(_order, part)) if isinstance(part, tuple) else part
 
 
 def legal_trie(legal: tuple[tuple[int, ...], ...]) -> Trie:
