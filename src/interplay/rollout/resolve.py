@@ -80,8 +80,8 @@ def resolve(recipe: Recipe) -> Plan:
         )
     sampling = algorithm.plan
     if isinstance(sampling, Tree) and sampling.joint == "crossed":
-        joints = sampling.candidates ** sum(recipe.policies[n].trainable for r, n in seats.items() if r in sample.observe()
-                                        and n in recipe.policies)  # fmt: skip
+        acting = [n for r, n in seats.items() if r in sample.observe() and n in recipe.policies]
+        joints = sampling.candidates ** sum(recipe.policies[n].trainable for n in acting)
         if joints > 256:
             raise ConfigError(
                 f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
