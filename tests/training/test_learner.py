@@ -225,7 +225,7 @@ def test_promise_6_loss_gradients_and_metrics_do_not_depend_on_the_size_of_micro
     for limit in (1, 25, 70, 10_000):
         ours = learner(loaded, micro_batch_tokens=limit, **STILL)
         found = gradients(ours)
-        results.append((len(pieces(ours.model, turns, limit)), ours.step(turns, pulled, average, True), found))
+        results.append((len(list(pieces(ours.model, turns, limit))), ours.step(turns, pulled, average, True), found))
     assert len({pieces for pieces, _, _ in results}) == 4
     _, metrics, expected = results[-1]
     for _, other, found in results[:-1]:

@@ -11,6 +11,7 @@ padding.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -173,7 +174,8 @@ def _pack(
     rows = [trie.rows[r] for r in piece]
     lengths = np.array([row.length for row in rows])
     bounds = np.concatenate([[0], np.cumsum(lengths)])
-    ids = np.fromiter((t for row in rows for node in row.nodes for t in node.tokens), np.int64, int(bounds[-1]))
+    tokens = itertools.chain.from_iterable(node.tokens for row in rows for node in row.nodes)
+    ids = np.fromiter(tokens, np.int64, int(bounds[-1]))
     positions = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
     members: list[int] = []
     columns: list[np.ndarray] = []
@@ -188,7 +190,7 @@ def _pack(
     column = np.concatenate(columns)
     target = np.zeros(len(column), np.int64)
     if actions:
-        target = np.fromiter((t for i in members for t in turns[i].action), np.int64, len(column))
+        target = np.fromiter(itertools.chain.from_iterable(turns[i].action for i in members), np.int64, len(column))
     to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
     return MicroBatch(
         to(ids).unsqueeze(0),

@@ -6,7 +6,7 @@ elsewhere tries are padded rows and the model runs as transformers wrote it. Log
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,13 @@ from interplay.training.batch import MicroBatch, lay, micro_batches
 from interplay.types import Turn
 
 
-def pieces(model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, actions: bool = True) -> list[MicroBatch]:
-    """The turns as micro-batches for this model's device."""
+def pieces(
+    model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, actions: bool = True
+) -> Iterator[MicroBatch]:
+    """The turns as micro-batches for this model's device, made one by one: a GPU computes while the next is made."""
     packed = model.device.type == "cuda"
     trie = lay(turns, row_limit=max_tokens, actions=actions, branch=not packed)
-    return list(micro_batches(trie, turns, max_tokens, model.device, actions, packed))
+    return micro_batches(trie, turns, max_tokens, model.device, actions, packed)
 
 
 def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = None, recompute: bool = False) -> Tensor:

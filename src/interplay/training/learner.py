@@ -12,8 +12,10 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -92,7 +94,7 @@ class Learner:
         return norm
 
     def flat(self, parts: Any) -> Tensor:
-        return torch.tensor([x for part in parts for x in part], dtype=torch.float32, device=self.device)
+        return torch.from_numpy(np.fromiter(chain.from_iterable(parts), np.float32)).to(self.device)
 
     @property
     def rounded(self) -> bool:
@@ -190,16 +192,22 @@ def _optimise(
         objective = logp_N.new_zeros(())
         for name, mine, at in _apart(members, whose, first.device):
             tally = tallies.setdefault(name, _Tally())
-            outputs = Outputs(logp_N.index_select(0, at), entropy_N.index_select(0, at))
+            outputs = Outputs(logp_N, entropy_N)
+            if at is not None:
+                outputs = Outputs(logp_N.index_select(0, at), entropy_N.index_select(0, at))
             before = first.flat(old[t.id] for t in mine) if old else outputs.logprobs_N.detach()
             sampled = first.flat(t.logprobs for t in mine)
+            spread = _Spread(mine, first.device)
+            by_token = any(t.token_advantages for t in mine)
             targets = Targets(
-                first.flat(t.token_advantages or [t.advantage or 0.0] * len(t.action) for t in mine),
+                first.flat(t.token_advantages or [t.advantage or 0.0] * len(t.action) for t in mine)
+                if by_token
+                else spread([t.advantage or 0.0 for t in mine]),
                 before,
-                first.flat([weight[t.id]] * len(t.action) for t in mine),
+                spread([weight[t.id] for t in mine]),
                 first.flat(t.ref_logprobs or () for t in mine) if mine[0].ref_logprobs else None,
                 sampled,
-                first.flat([i] * len(t.action) for i, t in enumerate(mine)).long(),
+                spread(list(range(len(mine)))),
             )
             value, metrics = loss(targets, outputs)
             objective = objective + value
@@ -223,10 +231,23 @@ def _optimise(
         yield learner.name, tally.metrics | gaps | {"grad_norm": norm}
 
 
+class _Spread:
+    """One number per turn, to each of its tokens."""
+
+    def __init__(self, turns: Sequence[Turn], device: torch.device) -> None:
+        self._lengths = torch.tensor([len(t.action) for t in turns], device=device)
+
+    def __call__(self, values: list[Any]) -> Tensor:
+        return torch.tensor(values, device=self._lengths.device).repeat_interleave(self._lengths)
+
+
 def _apart(
     turns: Sequence[Turn], whose: Mapping[str, str], device: torch.device
-) -> Iterator[tuple[str, list[Turn], Tensor]]:
-    """Each learner's turns, and where their tokens stand among all tokens of `turns`."""
+) -> Iterator[tuple[str, list[Turn], Tensor | None]]:
+    """Each learner's turns, and where their tokens stand among all tokens of `turns`; None: everywhere."""
+    if len({whose[t.id] for t in turns}) == 1:
+        yield whose[turns[0].id], list(turns), None
+        return
     by_name: dict[str, tuple[list[Turn], list[range]]] = {}
     at = 0
     for turn in turns:
@@ -300,7 +321,7 @@ class Critic:
         self.optimizer = _adamw(self.module.parameters(), config, lr)
         self.steps = 0
 
-    def _pieces(self, turns: Sequence[Turn], tokens: bool = False) -> list[MicroBatch]:
+    def _pieces(self, turns: Sequence[Turn], tokens: bool = False) -> Iterator[MicroBatch]:
         return pieces(self.model, turns, self.config.micro_batch_tokens, actions=tokens)
 
     def _predict(self, batch: MicroBatch) -> Tensor:

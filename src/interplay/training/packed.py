@@ -35,21 +35,20 @@ def _norm_forward(
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, BLOCK)
     inside = c < C
-    value = tl.load(x + row * C + c, mask=inside, other=0.0)
+    value = tl.load(x + row * C + c, mask=inside, other=0.0).to(tl.float32)
     if ADD:
-        value = value + tl.load(residual + row * C + c, mask=inside, other=0.0)
-        tl.store(total + row * C + c, value, mask=inside)
-    wide = value.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, 0) / C + eps)
+        value += tl.load(residual + row * C + c, mask=inside, other=0.0)
+    tl.store(total + row * C + c, value, mask=inside)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / C + eps)
     tl.store(scales + row, scale)
     w = tl.load(weight + c, mask=inside, other=0.0)
-    tl.store(out + row * C + c, (wide * scale).to(value.dtype) * w, mask=inside)
+    tl.store(out + row * C + c, (value * scale).to(w.dtype) * w, mask=inside)
 
 
 @triton.jit
 def _norm_backward(
-    grad, grad_total, total, scales, weight, out, partial, T, PROGRAMS,
-    C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+    grad, grad_total, total, scales, weight, to_x, to_residual, partial, T, PROGRAMS,
+    C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0)
     c = tl.arange(0, BLOCK)
@@ -59,27 +58,26 @@ def _norm_backward(
     for row in range(first, T, PROGRAMS):
         at = tl.cast(row, tl.int64) * C + c
         g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-        s = tl.load(total + at, mask=inside, other=0.0).to(tl.float32)
         r = tl.load(scales + row)
-        unit = s * r
+        unit = tl.load(total + at, mask=inside, other=0.0) * r
         sums += g * unit
         g = g * w
-        d = r * (g - unit * (tl.sum(g * unit, 0) / C))
-        if ADD:
-            d += tl.load(grad_total + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out + at, d.to(out.dtype.element_ty), mask=inside)
+        d = r * (g - unit * (tl.sum(g * unit, 0) / C)) + tl.load(grad_total + at, mask=inside, other=0.0)
+        tl.store(to_residual + at, d, mask=inside)
+        tl.store(to_x + at, d.to(to_x.dtype.element_ty), mask=inside)
     tl.store(partial + first * C + c, sums, mask=inside)
 
 
 class AddNorm(torch.autograd.Function):
-    """RMSNorm of x + residual; returns it and the sum. Without a residual the sum is x itself."""
+    """RMSNorm of x + residual; returns it and the sum, which is fp32 as the residual is. Without a residual the sum is
+    x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x = x.contiguous()
         T, C = x.shape
-        out = torch.empty_like(x)
-        total = x if residual is None else torch.empty_like(x)
+        out = torch.empty((T, C), dtype=weight.dtype, device=x.device)
+        total = torch.empty((T, C), dtype=torch.float32, device=x.device)
         scales = torch.empty(T, dtype=torch.float32, device=x.device)
         block = 1 << (C - 1).bit_length()
         _norm_forward[(T,)](
@@ -87,23 +85,23 @@ class AddNorm(torch.autograd.Function):
             C=C, BLOCK=block, ADD=residual is not None, num_warps=4 if block <= 2048 else 8,
         )  # fmt: skip
         ctx.save_for_backward(total, scales, weight)
-        ctx.added = residual is not None
+        ctx.added, ctx.kind = residual is not None, x.dtype
         return out, total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
         total, scales, weight = ctx.saved_tensors
         T, C = total.shape
-        out = torch.empty_like(total)
+        to_x, to_residual = torch.empty_like(total, dtype=ctx.kind), torch.empty_like(total)
         programs = min(T, 528)
         partial = torch.empty((programs, C), dtype=torch.float32, device=total.device)
         block = 1 << (C - 1).bit_length()
         _norm_backward[(programs,)](
-            grad.contiguous(), grad_total.contiguous(), total, scales, weight, out, partial, T, programs,
-            C=C, BLOCK=block, ADD=True, num_warps=4 if block <= 2048 else 8,
+            grad.contiguous(), grad_total.contiguous(), total, scales, weight, to_x, to_residual, partial, T, programs,
+            C=C, BLOCK=block, num_warps=4 if block <= 2048 else 8,
         )  # fmt: skip
         to_weight = partial.sum(0).to(weight.dtype) if ctx.needs_input_grad[2] else None
-        return out, out if ctx.added else None, to_weight, None
+        return to_x, to_residual if ctx.added else None, to_weight, None
 
 
 # -- rotary positions -----------------------------------------------------------------------------------------------
@@ -271,9 +269,8 @@ def hidden_states(
     """The normed hidden states [T, C] of packed sequences; `bounds` are where they begin, and the end. With `save`,
     layers keep only their input and are computed again in the backward pass."""
 
-    def layer_forward(layer: Layer, x: Tensor | None, residual: Tensor) -> tuple[Tensor, Tensor]:
-        first = residual if x is None else x
-        normed, residual = AddNorm.apply(first, None if x is None else residual, layer.norm, fused.eps)
+    def layer_forward(layer: Layer, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        normed, total = AddNorm.apply(x, residual, layer.norm, fused.eps)
         qkv = _apply(layer.qkv, normed, mix)
         groups = (layer.qkv.rows // fused.size - fused.heads) // 2
         if layer.q_norm is not None and layer.k_norm is not None:
@@ -281,12 +278,12 @@ def hidden_states(
         q, k, v = Rotate.apply(qkv, fused.cos, fused.sin, positions_T, fused.heads, groups)
         mixed = varlen(q, k, v, bounds, longest, fused.scale, layer.window)
         x = _apply(layer.out, mixed.reshape(mixed.shape[0], -1), mix)
-        normed, residual = AddNorm.apply(x, residual, layer.mlp_norm, fused.eps)
+        normed, total = AddNorm.apply(x, total, layer.mlp_norm, fused.eps)
         inner = SiluMul.apply(_apply(layer.gate_up, normed, mix), fused.inner)
-        return _apply(layer.down, inner, mix), residual
+        return _apply(layer.down, inner, mix), total
 
-    residual = embedding(ids_T, fused.model.get_input_embeddings().weight)
-    x: Tensor | None = None
+    x = embedding(ids_T, fused.model.get_input_embeddings().weight)
+    residual: Tensor | None = None
     for layer in fused.layers:
         if save and torch.is_grad_enabled():
             x, residual = checkpoint(layer_forward, layer, x, residual, use_reentrant=False)

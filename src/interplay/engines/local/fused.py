@@ -184,7 +184,7 @@ class Fused:
         attend: Attend, adapters_T: Tensor | None,
     ) -> Tensor:  # fmt: skip
         """The normed hidden states [T, C] of packed tokens; their keys and values go to `slots`."""
-        residual = embedding(ids_T, self.model.get_input_embeddings().weight)
+        residual = embedding(ids_T, self.model.get_input_embeddings().weight).float()
         x: Tensor | None = None
         for i, layer in enumerate(self.layers):
             if x is None:

@@ -32,20 +32,20 @@ def _add_norm(x, stride, residual, weight, out, eps, C: tl.constexpr, BLOCK: tl.
     row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, BLOCK)
     inside = c < C
-    value = tl.load(x + row * stride + c, mask=inside, other=0.0)
+    value = tl.load(x + row * stride + c, mask=inside, other=0.0).to(tl.float32)
     if ADD:
-        value = value + tl.load(residual + row * C + c, mask=inside, other=0.0)
+        value += tl.load(residual + row * C + c, mask=inside, other=0.0)
         tl.store(residual + row * C + c, value, mask=inside)
-    wide = value.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, 0) / C + eps)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / C + eps)
     w = tl.load(weight + c, mask=inside, other=0.0)
-    tl.store(out + row * C + c, (wide * scale).to(value.dtype) * w, mask=inside)
+    tl.store(out + row * C + c, (value * scale).to(w.dtype) * w, mask=inside)
 
 
 def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: float) -> Tensor:
-    """RMSNorm of x, or of x + residual, which is then also stored back into `residual`."""
+    """RMSNorm of x, or of x + residual, which is then also stored back into `residual`. The residual stream is fp32:
+    rounded at every layer, two ways of computing it drift apart."""
     T, C = x_TC.shape
-    out = torch.empty((T, C), dtype=x_TC.dtype, device=x_TC.device)
+    out = torch.empty((T, C), dtype=weight_C.dtype, device=x_TC.device)
     block = _power(C)
     _add_norm[(T,)](
         x_TC, x_TC.stride(0), x_TC if residual_TC is None else residual_TC, weight_C, out, eps,
