@@ -41,10 +41,20 @@ class Open(BaseModel):
         return dict(self.model_extra or {})
 
 
+class AdapterSection(Section):
+    """A LoRA adapter: the base stays as it is, and policies with the same base share it."""
+
+    rank: int = Field(16, ge=1)
+    alpha: float | None = Field(None, gt=0, description="scale · rank; default twice the rank")
+    targets: list[str] = Field([], description="layers by the end of their names, such as q_proj; none: all of them")
+
+
 class PolicySection(Section):
-    """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file)."""
+    """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file), all of it or, with
+    `adapter`, what is added to it."""
 
     base: str
+    adapter: AdapterSection | None = None
     trainable: bool = True
     lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
 

@@ -449,3 +449,15 @@ def test_folders_made_here_differ_in_what_they_test(pairs: dict[str, Pair]) -> N
     assert llama.config.head_dim * llama.config.num_attention_heads != llama.config.hidden_size
     assert qwen.model.layers[0].self_attn.q_proj.bias.abs().max() > 0
     assert all((Path(p.folder) / "config.json").is_file() for p in pairs.values())
+
+
+def test_a_first_wave_of_prompts_that_begin_alike_computes_the_beginning_once(small: Pair) -> None:
+    """A system prompt is shared across episodes that start together, too; the answers are as if each stood alone."""
+    rng = random.Random(5)
+    system = ids(rng, 24)
+    requests = [ask(i, system + ids(rng, 5), 4) for i in range(6)]
+    engine = small.engine()
+    for request, completion in zip(requests, serve(engine, requests), strict=True):
+        small.check(request, completion)
+    assert engine.scheduler.saved_tokens == 5 * 24
+    assert empty(engine)

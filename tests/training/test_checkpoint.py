@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from interplay.errors import CheckpointError
 from interplay.policies.model import Loaded
+from interplay.policies.model import save as save_model
 from interplay.training import checkpoint
 
 Save = Callable[..., Path]
@@ -27,7 +29,7 @@ def save(tmp_path: Path, make_tiny: Callable[..., Loaded]) -> Save:
 
     def write(step: int, keep: int = 9, **trainer: Any) -> Path:
         state = {"learners": {"player": {"moment": torch.arange(3.0) + step}}}
-        return checkpoint.save(tmp_path, step, {"player": loaded}, state, trainer, keep)
+        return checkpoint.save(tmp_path, step, {"player": partial(save_model, loaded)}, state, trainer, keep)
 
     return write
 

@@ -65,6 +65,7 @@ class ModelAgent:
     engine: Engine
     renderer: Renderer
     sampling: Sampling
+    adapter: str | None = None  # of the engine's base; None is the model as it is
     history: tuple[Message, ...] = ()
     said: Said | None = None
     parent: str | None = None
@@ -79,7 +80,7 @@ class ModelAgent:
         assert prompt is not None
         key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
         began = time.monotonic()
-        completion = await self.engine.generate(Request(key, prompt.ids, seed_of(*key), self.sampling))
+        completion = await self.engine.generate(Request(key, prompt.ids, seed_of(*key), self.sampling, self.adapter))
         text, _ = self.renderer.decode(completion.tokens)
         turn = blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent)
         turn.version, turn.prompt, turn.merged = completion.version, prompt.ids, prompt.merged

@@ -109,6 +109,11 @@ def load_adapter(folder: Path) -> Adapter:
     return Adapter(rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank), weights)
 
 
+def on_device(adapter: Adapter, device: torch.device) -> Adapter:
+    weights = {name: (down.to(device), up.to(device)) for name, (down, up) in adapter.weights.items()}
+    return Adapter(adapter.rank, adapter.scale, weights)
+
+
 def _config(folder: Path) -> dict[str, Any]:
     """The folder's settings, where all of them can be honoured."""
     try:

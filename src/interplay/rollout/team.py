@@ -11,14 +11,16 @@ import torch
 from interplay.agents.agent import Agent, BotAgent, ModelAgent
 from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
-from interplay.config import START, Recipe
-from interplay.engines.engine import Engine, Sampling
+from interplay.config import START, AdapterSection, Recipe
+from interplay.engines.engine import Adapter, Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError, did_you_mean
+from interplay.policies.lora import load_adapter, new_adapter, on_device, save_adapter
 from interplay.policies.model import Loaded, load
+from interplay.policies.model import save as save_model
 from interplay.policies.policy import BOT
 from interplay.rollout.runner import Seating
-from interplay.types import Role, Task
+from interplay.types import Role, Task, seed_of
 
 
 def dtype_of(recipe: Recipe, device: str) -> torch.dtype:
@@ -29,13 +31,31 @@ def dtype_of(recipe: Recipe, device: str) -> torch.dtype:
 
 @dataclass
 class Member:
-    """One policy in memory. The engine samples from `loaded.model` itself."""
+    """One policy in memory. The engine samples from `loaded.model` itself, with `adapter` where there is one; members
+    that are adapters of one base share model and engine."""
 
     name: str
     loaded: Loaded
     engine: Engine
     renderer: Renderer
     trainable: bool
+    adapter: Adapter | None = None
+    version: int = 0
+
+    def publish(self, version: int) -> None:
+        """The weights changed: the engine samples from them from now on."""
+        self.version = version
+        if self.adapter is None:
+            self.engine.publish(version)
+        else:
+            self.engine.load(self.name, self.adapter, version)
+
+    def save(self, folder: Path) -> None:
+        """A plain Hugging Face folder, or PEFT's."""
+        if self.adapter is None:
+            save_model(self.loaded, folder)
+        else:
+            save_adapter(self.adapter, folder, self.loaded.model.config.name_or_path)
 
 
 class Team:
@@ -45,18 +65,34 @@ class Team:
 
     @staticmethod
     def load(recipe: Recipe, sources: Mapping[str, str] | None = None) -> Team:
-        """Load every policy; `sources` replaces the base of some (a checkpoint's folder)."""
+        """Load every policy; `sources` replaces the weights of some (a checkpoint's folder)."""
         device = recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("device is 'cuda', but this machine has no CUDA device; expected 'cpu' or 'auto'.")
+        shared: dict[str, tuple[Loaded, Engine, Renderer]] = {}
         members = {}
+
+        def made(source: str) -> tuple[Loaded, Engine, Renderer]:
+            loaded = load(source, device, dtype_of(recipe, device), recipe.seed)
+            return loaded, LocalEngine(loaded.model), Renderer(loaded.tokenizer, loaded.stop_ids)
+
+        bases = {p.base for p in recipe.policies.values() if p.adapter is not None}
         for name, policy in recipe.policies.items():
-            loaded = load((sources or {}).get(name, policy.base), device, dtype_of(recipe, device), recipe.seed)
-            engine = LocalEngine(loaded.model)
-            if policy.trainable and not (engine.capabilities.token_ids and engine.capabilities.logprobs):
+            source = (sources or {}).get(name)
+            # An adapter needs its base once, however many there are; so does whoever plays that base as it is.
+            if policy.adapter is not None or (policy.base in bases and not policy.trainable):
+                if policy.base not in shared:
+                    shared[policy.base] = made(policy.base)
+                loaded, engine, renderer = shared[policy.base]
+            else:
+                loaded, engine, renderer = made(source or policy.base)
+            able = engine.capabilities
+            if policy.trainable and not (able.token_ids and able.logprobs):
                 raise ConfigError(f"policies.{name} is trainable, but its engine gives no token ids and log-probs.")
-            renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
-            members[name] = Member(name, loaded, engine, renderer, policy.trainable)
+            member = members[name] = Member(name, loaded, engine, renderer, policy.trainable)
+            if policy.adapter is not None:
+                member.adapter = _adapter(loaded, policy.adapter, source, seed_of("adapter", recipe.seed, name))
+                member.publish(0)
         return Team(members, recipe.env.name)
 
     def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int) -> Agent:
@@ -67,7 +103,8 @@ class Team:
         if member is None:
             raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, self.members)}")
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids)
-        return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling)
+        adapter = None if member.adapter is None else member.name
+        return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter)
 
     def seating(self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int) -> Seating:
         """Fresh agents for each episode, in the seats that `seats` gives its task."""
@@ -77,9 +114,27 @@ class Team:
         """Seat a frozen copy of a policy, read from `source`, under the name `name`."""
         origin = self.members[name.removesuffix(START)]
         model = origin.loaded.model
-        loaded = load(str(source), str(model.device), model.dtype, 0)
-        self.members[name] = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
+        if origin.adapter is not None:
+            member = Member(name, origin.loaded, origin.engine, origin.renderer, trainable=False)
+            member.adapter = on_device(load_adapter(source), model.device)
+            member.publish(0)
+        else:
+            loaded = load(str(source), str(model.device), model.dtype, 0)
+            member = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
+        self.members[name] = member
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Each once, however many members share it."""
+        return list({id(m.engine): m.engine for m in self.members.values()}.values())
 
     def close(self) -> None:
-        for member in self.members.values():
-            member.engine.close()
+        for engine in self.engines:
+            engine.close()
+
+
+def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: int) -> Adapter:
+    if source is not None:
+        return on_device(load_adapter(Path(source)), loaded.model.device)
+    alpha = 2.0 * section.rank if section.alpha is None else section.alpha
+    return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)

@@ -1,8 +1,8 @@
 """Checkpoints: written whole or not at all, checked when read, the latest few kept.
 
-`checkpoints/step-000012/` holds each trained policy as a plain Hugging Face folder, `state.pt` (optimisers, critic) and
-`trainer.json` (step, versions, algorithm state, how long each record file was); `MANIFEST.json` has every file's
-SHA-256 and is written last. The folder gets its name only when all of it is on disk.
+`checkpoints/step-000012/` holds each trained policy as a plain Hugging Face or PEFT folder, `state.pt` (optimisers,
+critic) and `trainer.json` (step, versions, algorithm state, how long each record file was); `MANIFEST.json` has every
+file's SHA-256 and is written last. The folder gets its name only when all of it is on disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,6 @@ from typing import Any
 import torch
 
 from interplay.errors import CheckpointError
-from interplay.policies.model import Loaded
-from interplay.policies.model import save as save_model
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,21 @@ class Checkpoint:
         return torch.load(self.folder / "state.pt", map_location="cpu", weights_only=True)
 
 
-def save(root: Path, step: int, policies: Mapping[str, Loaded], state: Mapping[str, Any], trainer: Mapping[str, Any],
-         keep: int) -> Path:  # fmt: skip
+def save(
+    root: Path,
+    step: int,
+    policies: Mapping[str, Callable[[Path], None]],
+    state: Mapping[str, Any],
+    trainer: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """`policies` write themselves to the folder they are given."""
     root.mkdir(parents=True, exist_ok=True)
     final, work = root / f"step-{step:06d}", root / f".writing-{step:06d}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    for name, loaded in policies.items():
-        save_model(loaded, work / "policies" / name)
+    for name, save_policy in policies.items():
+        save_policy(work / "policies" / name)
     torch.save(dict(state), work / "state.pt")
     (work / "trainer.json").write_text(json.dumps({**trainer, "step": step}))
     files = sorted(p for p in work.rglob("*") if p.is_file())

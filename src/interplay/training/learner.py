@@ -49,7 +49,8 @@ class Learner:
         own = list(model.parameters())
         if adapter is not None:
             model.requires_grad_(False)
-            own = [t.requires_grad_() for pair in adapter.weights.values() for t in pair]
+            # By name: a file holds them in another order than the model.
+            own = [t.requires_grad_() for _, pair in sorted(adapter.weights.items()) for t in pair]
         self.masters = Masters(own)
         self.optimizer = _adamw(self.masters.own, config, lr)
         self.lr = lr

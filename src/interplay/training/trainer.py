@@ -23,9 +23,9 @@ import torch
 
 from interplay.algorithms import credit
 from interplay.config import START
+from interplay.engines.local import LocalEngine
 from interplay.errors import CheckpointError, GuardError
 from interplay.policies.model import load
-from interplay.policies.model import save as save_model
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
@@ -34,7 +34,7 @@ from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import StateCritic, view_of
 from interplay.training.forward import logprobs
-from interplay.training.learner import Critic, Learner
+from interplay.training.learner import Critic, Learner, step
 from interplay.training.records import RunRecords
 from interplay.training.sft import warmstart
 from interplay.types import Episode, Task, Turn
@@ -60,6 +60,7 @@ class Trainer:
     observer: Observer = field(default_factory=Observer)
     step_index: int = 0
     stopping: bool = False
+    _share_saved: float = 0.0
     seconds: float = 0.0  # spent training by this process: imitation, steps and the short evaluations between them
 
     def __post_init__(self) -> None:
@@ -81,6 +82,7 @@ class Trainer:
                 recipe.train,
                 recipe.policies[name].lr or recipe.train.lr,
                 recipe.seed,
+                self.team.members[name].adapter,
             )
             for name in self.plan.trainable
         }
@@ -170,14 +172,23 @@ class Trainer:
             return self.curriculum.choose(self.step_index, count, lambda i, options: self.plan.task(i, options=options))
         return [self.plan.task(self.step_index * count + i) for i in range(count)]
 
+    def _prompt_tokens(self) -> tuple[int, int]:
+        """How many the engines were asked for so far, and how many of them they found in their caches."""
+        counters = [e.scheduler for e in self.team.engines if isinstance(e, LocalEngine)]
+        return sum(c.prompt_tokens for c in counters), sum(c.saved_tokens for c in counters)
+
     async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
         sampling = self.plan.recipe.sampling
-        for member in self.team.members.values():  # nothing cached by an evaluation, or in an earlier step, is reused
-            member.engine.publish(member.engine.version)
+        for engine in self.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
+            engine.publish(engine.version)
         seating = self.team.seating(self.plan.seats_for, sampling.temperature, sampling.max_tokens)
         rolling = self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating))
+        asked, saved = self._prompt_tokens()
         try:
-            return await rolling
+            episodes = await rolling
+            asked, saved = (now - before for now, before in zip(self._prompt_tokens(), (asked, saved), strict=True))
+            self._share_saved = saved / max(1, asked)
+            return episodes
         except asyncio.CancelledError:
             return None
         finally:
@@ -213,8 +224,9 @@ class Trainer:
         if self.algorithm.reference:
             limit = self.plan.recipe.train.micro_batch_tokens
             for name, turns in self._turns_by_policy(episodes).items():
-                model = self.team.members[name + START].loaded.model
-                for turn, found in zip(turns, logprobs(model, turns, limit), strict=True):
+                start = self.team.members[name + START]
+                adapters = {} if start.adapter is None else {name: start.adapter}
+                for turn, found in zip(turns, logprobs(start.loaded.model, turns, limit, adapters), strict=True):
                     turn.ref_logprobs = tuple(found)
         if "values" in self.algorithm.needs:
             for name, turns in self._turns_by_policy(episodes).items():
@@ -256,17 +268,25 @@ class Trainer:
         critic = self.algorithm.critic
         warming = critic is not None and self.step_index < critic.warmup
         metrics: dict[str, float] = {}
+        found: dict[str, dict[str, float]] = {name: {} for name in batches}
+        for together in [] if warming else self._sharing(batches):
+            found |= step(together, batches, self.algorithm.loss, settings.average, settings.regularised)
         for name, turns in batches.items():
-            found: dict[str, float] = {}
-            if not warming and any(t.advantage is not None for t in turns):
-                found = self.learners[name].step(turns, self.algorithm.loss, settings.average, settings.regularised)
-                self._gate(name, found)
+            self._gate(name, found[name])
             if name in self.critics and self.state_critic is None:
-                found |= self.critics[name].step(self._seen_by_critic(name, turns))
-            metrics |= {f"{name}/{key}": value for key, value in found.items()}
+                found[name] |= self.critics[name].step(self._seen_by_critic(name, turns))
+            metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes), self.plan.recipe.reward)
         return metrics
+
+    def _sharing(self, batches: Mapping[str, list[Turn]]) -> list[list[Learner]]:
+        """The learners that have something to learn, those of one model together."""
+        by_model: dict[int, list[Learner]] = defaultdict(list)
+        for name, turns in batches.items():
+            if any(t.advantage is not None for t in turns):
+                by_model[id(self.learners[name].model)].append(self.learners[name])
+        return list(by_model.values())
 
     def _gate(self, name: str, found: Mapping[str, float]) -> None:
         """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
@@ -280,16 +300,16 @@ class Trainer:
 
     def _publish(self) -> None:
         for name in self.learners:
-            engine = self.team.members[name].engine
-            engine.publish(engine.version + 1)
+            self.team.members[name].publish(self.team.members[name].version + 1)
 
     def _log(self, episodes: Sequence[Episode], metrics: dict[str, float], clock: Clock) -> dict[str, float]:
         sampled = sum(len(t.action) for e in episodes for t in e.turns)
-        engines = [m.engine for m in self.team.members.values()]
+        engines = self.team.engines
         total = sum(getattr(e, "generated_tokens", 0) for e in engines)
         metrics["tokens_sampled"] = sampled
         metrics["tokens_per_second"] = (total - self.records.tokens_seen) / max(clock.times.get("rollout", 0.0), 1e-9)
         self.records.tokens_seen = total
+        metrics["prompt_tokens_saved"] = self._share_saved
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
         self.records.step(self.step_index, episodes, metrics)
         if self.step_index % self.plan.recipe.checkpoint.every == 0 or self.step_index == self.plan.recipe.train.steps:
@@ -304,12 +324,12 @@ class Trainer:
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
         }
         trainer = {
-            "versions": {n: self.team.members[n].engine.version for n in self.learners},
+            "versions": {n: self.team.members[n].version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
             "records": self.records.offsets(),
         }
-        policies = {n: self.team.members[n].loaded for n in self.learners}
+        policies = {n: self.team.members[n].save for n in self.learners}
         keep = self.plan.recipe.checkpoint.keep
         checkpoint.save(self.folder / "checkpoints", self.step_index, policies, state, trainer, keep)
         self._saved = self.step_index
@@ -320,7 +340,7 @@ class Trainer:
             source = self.folder / "snapshots" / name
             if self.step_index == 0:
                 shutil.rmtree(source, ignore_errors=True)
-                save_model(self.team.members[name.removesuffix(START)].loaded, source)
+                self.team.members[name.removesuffix(START)].save(source)
             self.team.snapshot(name, source)
 
     def _restore(self, found: Checkpoint) -> None:
@@ -338,7 +358,7 @@ class Trainer:
         if self.curriculum is not None and found.trainer.get("curriculum") is not None:  # else it begins now
             self.curriculum.load_state_dict(found.trainer["curriculum"])
         for name, version in found.trainer["versions"].items():
-            self.team.members[name].engine.publish(version)
+            self.team.members[name].publish(version)
         self.records.rewind(found.trainer["records"])
         self.step_index = found.step
 
@@ -366,7 +386,7 @@ class Trainer:
 
     def parameters(self) -> dict[str, int]:
         """How many each trained policy has."""
-        return {n: sum(p.numel() for p in x.model.parameters()) for n, x in self.learners.items()}
+        return {n: sum(p.numel() for p in x.masters.own) for n, x in self.learners.items()}
 
     def close(self) -> None:
         self.team.close()

@@ -8,7 +8,7 @@ until its space is needed or the weights change.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -79,6 +79,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self._prompts: OrderedDict[tuple[int, tuple[int, ...]], Prompt] = OrderedDict()
         self._unfinished: list[Prompt] = []
+        self._computing: Counter[int] = Counter()  # names of the blocks of unfinished prompts
         self._tries: dict[tuple[tuple[int, ...], ...], Trie] = {}
         self.salts: dict[str | None, int] = {None: 0}
         self.prompt_tokens = 0
@@ -110,16 +111,36 @@ class Scheduler:
         self.collect()
         self.waiting = [w for w in self.waiting if not w.future.done()]
         started: list[Sequence] = []
-        for _, request, future in self.waiting:
-            sequence = self._start(request, future) if len(self.running) + len(started) < self.limit else None
+        later = []
+        for i, wait in enumerate(self.waiting):
+            hashes = self._hashes(wait.request)
+            if self._begun_by_another(hashes):
+                later.append(wait)
+                continue
+            fits = len(self.running) + len(started) < self.limit
+            sequence = self._start(wait.request, wait.future, hashes) if fits else None
             if sequence is None:
+                later += self.waiting[i:]
                 break
             started.append(sequence)
         self.running += started
-        del self.waiting[: len(started)]
+        self.waiting = later
         return started
 
-    def _start(self, request: Request, future: asyncio.Future[Completion]) -> Sequence | None:
+    def _hashes(self, request: Request) -> list[int]:
+        """The names of a new prompt's full blocks; none of one that is known as a whole."""
+        salt = self.salts[request.adapter]
+        return [] if (salt, request.ids) in self._prompts else self.cache.hashes(request.ids, salt=salt)
+
+    def _begun_by_another(self, hashes: list[int]) -> bool:
+        """Whether a prompt that is being computed begins alike, for at least two blocks that are not cached yet: then
+        it pays to wait for them."""
+        if not self._computing or not hashes:
+            return False
+        known = len(self.cache.match(hashes))
+        return len(hashes) >= known + 2 and all(h in self._computing for h in hashes[known : known + 2])
+
+    def _start(self, request: Request, future: asyncio.Future[Completion], hashes: list[int]) -> Sequence | None:
         cache, size = self.cache, self.cache.block_size
         salt = self.salts[request.adapter]
         name = (salt, request.ids)
@@ -128,7 +149,6 @@ class Scheduler:
         own_count = cache.blocks_for(len(request.ids) + request.room) - shared
         if prompt is None:
             # At least the last token is computed anew, so that its hidden state exists.
-            hashes = cache.hashes(request.ids, salt=salt)
             found = cache.match(hashes[: (len(request.ids) - 1) // size])
             cache.retain(found)
             needed = cache.blocks_for(len(request.ids)) - len(found)
@@ -139,6 +159,7 @@ class Scheduler:
             prompt = Prompt(request.ids, request.adapter, salt, hashes, blocks, len(found) * size)
             self._prompts[name] = prompt
             self._unfinished.append(prompt)
+            self._computing.update(hashes)
             self.saved_tokens += prompt.done
         else:
             prompt.users += 1  # so that making room cannot evict it
@@ -192,7 +213,7 @@ class Scheduler:
         for piece in pieces:
             piece.prompt.done = piece.end
             if piece.end == len(piece.prompt.ids):
-                self._unfinished.remove(piece.prompt)
+                self._abandon(piece.prompt)
                 self.cache.remember(piece.prompt.hashes, piece.prompt.blocks)
         fresh = [s for s in self.running if not s.ready and s.prompt.hidden is not None]
         for sequence in fresh:
@@ -208,9 +229,16 @@ class Scheduler:
         prompt = sequence.prompt
         prompt.users -= 1
         if not prompt.users and prompt in self._unfinished:  # nobody waits for the rest of it
-            self._unfinished.remove(prompt)
+            self._abandon(prompt)
             if self._prompts.pop((prompt.salt, prompt.ids), None) is not None:
                 self.cache.release(prompt.blocks)
+
+    def _abandon(self, prompt: Prompt) -> None:
+        self._unfinished.remove(prompt)
+        for h in prompt.hashes:
+            self._computing[h] -= 1
+            if not self._computing[h]:
+                del self._computing[h]
 
     def flush(self) -> None:
         """Forget all cached prompts (those in use go when their users finish)."""

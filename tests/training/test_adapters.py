@@ -1,0 +1,180 @@
+"""Policies as adapters of one base: trained in one pass, and provably apart (promises 4, 6 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from interplay.algorithms.losses import policy_loss
+from interplay.config import TrainSection, parse
+from interplay.engines.engine import Adapter
+from interplay.policies.lora import new_adapter
+from interplay.policies.model import Loaded, locate
+from interplay.rollout.resolve import resolve
+from interplay.training import checkpoint
+from interplay.training.learner import Learner, step
+from interplay.training.trainer import Observer, Trainer
+from interplay.types import Keys, Turn
+
+# Two roles, an adapter each, of different ranks, over one base that was imitated into nothing: only adapters learn.
+L2: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "tictactoe", "size": 2, "line": 2},
+    "policies": {
+        "first": {"base": "tiny-16x1", "adapter": {"rank": 4}},
+        "second": {"base": "tiny-16x1", "adapter": {"rank": 6, "targets": ["q_proj", "down_proj"]}},
+    },
+    "seats": {"X": "first", "O": "second"},
+    "matchups": [{"share": 0.5, "seats": {"O": "second@start"}}],
+    "algorithm": {"name": "grpo", "group": 4, "kl": 0.05},
+    "warmstart": {"bot": "bot:random", "episodes": 120, "epochs": 2, "lr": 3e-2, "batch": 32},
+    "sampling": {"max_tokens": 2},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 2, "lr": 1e-2, "minibatches": 2, "weight_decay": 0.1},
+    "checkpoint": {"keep": 9},
+    "records": {"tensorboard": "off"},
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    transformers_logging.disable_progress_bar()
+
+
+def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
+    trainer = Trainer(resolve(parse(data, overrides)), folder, observer or Observer())
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    return trainer
+
+
+def turns_of(policy: str, count: int, seed: int) -> list[Turn]:
+    generator = torch.Generator().manual_seed(seed)
+    out = []
+    for i in range(count):
+        ids = tuple(torch.randint(6, 600, (9 + i,), generator=generator).tolist())
+        name = f"{policy}{i}"
+        keys = Keys(name, 0, name, 0, "X", "", "", name)
+        turn = Turn(name, None, "X", 0, keys, policy, 0, ids[:5], ids[5:], (0.0,) * (len(ids) - 5), "")
+        turn.advantage = (-1.0) ** i
+        out.append(turn)
+    return out
+
+
+def tensors(adapter: Adapter | None) -> list[torch.Tensor]:
+    assert adapter is not None
+    return [t.detach().clone() for pair in adapter.weights.values() for t in pair]
+
+
+def learners(loaded: Loaded, *names: str, **options: Any) -> list[Learner]:
+    """An adapter each, its second matrix not zero, so that every gradient is."""
+    out = []
+    for i, name in enumerate(names):
+        adapter = new_adapter(loaded.model, 3 + i, 4.0, [], 10 + i)
+        for _, up in adapter.weights.values():
+            torch.nn.init.normal_(up, std=0.1, generator=torch.Generator().manual_seed(i))
+        config = TrainSection(lr=1e-2, gap_stop=1e9, **options)
+        out.append(Learner(name, loaded.model, config, 1e-2, 0, adapter))
+    return out
+
+
+def loss(targets: Any, outputs: Any) -> Any:
+    return policy_loss(targets, outputs, 0.2, 0.2, None, 0.01, 0.0)
+
+
+@pytest.mark.parametrize("limit", [30, 10_000])
+def test_adapters_trained_together_move_as_if_trained_alone(make_tiny: Callable[..., Loaded], limit: int) -> None:
+    """One forward and backward pass over a mixed batch; minibatches, clipping and denominators stay each one's own."""
+    loaded = make_tiny(0, "tiny-16x1")
+    options = {"micro_batch_tokens": limit, "minibatches": 2, "grad_clip": 0.05}
+    batches = {"a": turns_of("a", 7, 1), "b": turns_of("b", 4, 2)}
+    together = learners(loaded, "a", "b", **options)
+    found = step(together, batches, loss, "token", True)
+    for i, name in enumerate("ab"):
+        alone = learners(loaded, "a", "b", **options)[i]
+        expected = alone.step(batches[name], loss, "token", True)
+        for ours, theirs in zip(tensors(together[i].adapter), tensors(alone.adapter), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+        assert found[name] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_promise_4_a_step_of_one_adapter_leaves_base_and_others_bit_identical(make_tiny: Callable[..., Loaded]) -> None:
+    """Momentum and weight decay included: the second has a state that would move it."""
+    loaded = make_tiny(0, "tiny-16x1")
+    one, two = learners(loaded, "a", "b", weight_decay=0.1)
+    two.step(turns_of("b", 4, 1), loss, "token", True)
+    base = [p.detach().clone() for p in loaded.model.parameters()]
+    before = tensors(two.adapter), tensors(one.adapter)
+    one.step(turns_of("a", 5, 2), loss, "token", True)
+    assert all(torch.equal(x, y) for x, y in zip(tensors(two.adapter), before[0], strict=True))
+    assert not all(torch.equal(x, y) for x, y in zip(tensors(one.adapter), before[1], strict=True))
+    assert all(torch.equal(x, y) for x, y in zip(loaded.model.parameters(), base, strict=True))
+    assert all(p.grad is None for p in loaded.model.parameters())
+
+
+def test_a_recipe_of_two_adapters_shares_one_base_and_moves_both(tmp_path: Path) -> None:
+    trainer = train(tmp_path, L2)
+    first, second, start = (trainer.team.members[n] for n in ("first", "second", "second@start"))
+    assert first.loaded.model is second.loaded.model is start.loaded.model
+    assert first.engine is second.engine is start.engine
+    assert (first.version, second.version) == (3, 3)  # imitation and two steps
+    assert trainer.parameters()["first"] != trainer.parameters()["second"]
+    base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0))
+    for (name, a), b in zip(first.loaded.model.named_parameters(), base.parameters(), strict=True):
+        assert torch.equal(a, b), f"{name} of the base moved"
+    moved = [x for x, y in zip(tensors(second.adapter), tensors(start.adapter), strict=True) if not torch.equal(x, y)]
+    assert moved
+
+
+def test_promise_9_a_killed_run_of_adapters_resumes_bit_identical(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(done: int, metrics: Any) -> None:
+        if done == 1:
+            raise Killed
+
+    train(tmp_path / "whole", L2)
+    with pytest.raises(Killed):
+        train(tmp_path / "cut", L2, observer=Observer(stepped=kill))
+    train(tmp_path / "cut", L2)
+    one, two = (checkpoint.read(tmp_path / n / "checkpoints" / "step-000002") for n in ("whole", "cut"))
+    for name in ("first", "second"):
+        a, b = (load_file(c.policy(name) / "adapter_model.safetensors") for c in (one, two))
+        assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_a_checkpoint_is_an_adapter_that_peft_loads(tmp_path: Path) -> None:
+    """With the very logits the learner had."""
+    trainer = train(tmp_path, L2)
+    folder = checkpoint.read(tmp_path / "checkpoints" / "step-000002").policy("second")
+    base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).eval()
+    peft = PeftModel.from_pretrained(base, folder).eval()
+    turns = turns_of("second", 3, 5)
+    found = trainer.learners["second"].logprobs(turns)
+    for turn, ours in zip(turns, found, strict=True):
+        with torch.no_grad():
+            logits = peft(torch.tensor([turn.prompt + turn.action])).logits[0, len(turn.prompt) - 1 : -1]
+        expected = logits.log_softmax(-1)[torch.arange(len(turn.action)), torch.tensor(turn.action)]
+        torch.testing.assert_close(torch.tensor(ours), expected, atol=1e-4, rtol=0)
+
+
+def test_one_line_switches_between_one_policy_adapters_and_models(tmp_path: Path) -> None:
+    """L1, L2 and L3 are data: the same environment, the same recipe but for its policies and seats."""
+    one = {**L2, "policies": {"player": {"base": "tiny-16x1"}}, "seats": "player", "matchups": []}
+    models = {**L2, "policies": {n: {"base": "tiny-16x1"} for n in ("first", "second")}}
+    for name, data, engines in (("l1", one, 1), ("l2", {**L2, "matchups": []}, 1), ("l3", models, 2)):
+        trainer = train(tmp_path / name, {**data, "algorithm": {"name": "grpo", "group": 4}}, "train.steps=1")
+        trainable = [m for n, m in trainer.team.members.items() if n in trainer.learners]
+        assert len({id(m.engine) for m in trainable}) == engines
