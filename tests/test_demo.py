@@ -1,4 +1,4 @@
-"""The README's first command, measured: what `make demo` trains, on a seed of its own."""
+"""The README's first command, measured: what `make demo` trains."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.slow
 def test_the_demo_learns(tmp_path: Path) -> None:
-    """From random weights to far more wins against random, over both seats, than random play gets; without masking.
-
-    The demo's own figure is 75%; the README says what was measured."""
+    """From random weights to at least 75% wins against random over both seats (random play gets 44%) and under 1%
+    illegal moves, without masking. The README says how long it took."""
     run = tmp_path / "run"
     command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
-    arguments = [str(ROOT / "recipes/tictactoe/demo.toml"), "seed=3", "--run", str(run)]
+    arguments = [str(ROOT / "recipes/tictactoe/demo.toml"), "--run", str(run)]
     done = subprocess.run([*command, *arguments], cwd=tmp_path, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     report = json.loads((run / "report.json").read_text())
@@ -32,5 +31,5 @@ def test_the_demo_learns(tmp_path: Path) -> None:
         return sum(r[part] for r in stages[stage]) / sum(r[of] for r in stages[stage])
 
     assert share("before", "wins", "games") < 0.55, "imitation alone plays at random"
-    assert share("after", "wins", "games") > 0.6
-    assert share("after", "illegal", "turns") < 0.03
+    assert share("after", "wins", "games") >= 0.75
+    assert share("after", "illegal", "turns") < 0.01
