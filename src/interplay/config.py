@@ -82,6 +82,9 @@ class SamplingSection(Section):
 
     temperature: float = Field(1.0, gt=0)
     max_tokens: int = Field(64, ge=1, description="limit of one reply")
+    legal: bool = Field(
+        False, description="where legal actions are listed, only they can be sampled (evaluation never)"
+    )
 
 
 class RolloutSection(Section):

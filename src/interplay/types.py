@@ -205,6 +205,7 @@ class Turn:
     seconds: float = 0.0
     messages: tuple[Message, ...] = ()  # what was new in this prompt, for people to read
     legal: tuple[str, ...] = ()  # the legal actions, where the environment lists them
+    masked: tuple[tuple[int, ...], ...] = ()  # the only replies that could be sampled, as ids, where others were masked
     state: str = ""  # Env.state() before this decision, for central critics; empty in playouts
     rewards: Rewards = field(default_factory=Rewards)
     outlook: Rewards | None = None

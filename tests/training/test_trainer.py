@@ -629,3 +629,30 @@ def test_ctrl_c_ends_with_a_checkpoint_and_a_hint(tmp_path: Path) -> None:
     train(run, data, f"train.steps={done + 1}")
     train(tmp_path / "whole", data, f"train.steps={done + 1}")
     assert_same_run(tmp_path / "whole", run, done + 1)
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "grpo", "group": 4}, {**AT_GRPO, "continuation": "playout"}])
+def test_masked_replies_are_legal_and_the_learner_sees_the_same_mask(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+    """Random weights, no imitation: every reply is legal all the same, and promise 2 holds under the mask."""
+    data = {**BASE, "env": {"name": "tictactoe"}, "algorithm": algorithm, "sampling": {"max_tokens": 3, "legal": True}}
+    del data["warmstart"]
+    train(tmp_path, data)
+    for row in rows(tmp_path):
+        assert row["turns_illegal"] == 0
+        assert row["player/gap"] < 1e-4
+        assert row["player/grad_norm"] > 0
+    episode = next(iter(records.read(tmp_path / "episodes.jsonl")))
+    for turn in episode.turns:
+        assert turn.action in turn.masked and len(turn.masked) == len(turn.legal)
+    with pytest.raises(GuardError, match="disagree"):  # without the mask the learner's log-probs are others
+        broken = make(tmp_path / "other", data)
+        score = broken._score
+
+        def unmask(episodes: Any) -> None:
+            for played_one in episodes:
+                for turn in played_one.turns:
+                    turn.masked = ()
+            score(episodes)
+
+        broken._score = unmask  # type: ignore[method-assign]
+        broken.train()

@@ -66,6 +66,7 @@ class ModelAgent:
     renderer: Renderer
     sampling: Sampling
     adapter: str | None = None  # of the engine's base; None is the model as it is
+    legal: bool = False  # where legal actions are listed, nothing else can be said
     history: tuple[Message, ...] = ()
     said: Said | None = None
     parent: str | None = None
@@ -79,13 +80,15 @@ class ModelAgent:
         prompt = view.prompt
         assert prompt is not None
         key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
+        masked = self.renderer.replies(view.observation.legal) if self.legal else ()
         began = time.monotonic()
-        completion = await self.engine.generate(Request(key, prompt.ids, seed_of(*key), self.sampling, self.adapter))
+        request = Request(key, prompt.ids, seed_of(*key), self.sampling, self.adapter, masked)
+        completion = await self.engine.generate(request)
         text, _ = self.renderer.decode(completion.tokens)
         turn = blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent)
         turn.version, turn.prompt, turn.merged = completion.version, prompt.ids, prompt.merged
         turn.action, turn.logprobs = completion.tokens, completion.logprobs
-        turn.temperature = self.sampling.temperature
+        turn.temperature, turn.masked = self.sampling.temperature, masked
         turn.status = Status.LENGTH if completion.stop is Stop.LENGTH else Status.OK
         turn.seconds = time.monotonic() - began
         return turn

@@ -46,6 +46,7 @@ class Renderer:
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
         self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
         self._fresh: dict[tuple[Message, ...], Prompt] = {}
+        self._replies: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
 
     def prompt(self, messages: tuple[Message, ...], before: Said | None = None) -> Prompt:
         """The ids for `messages`; `before` is the turn that they continue, its reply being among them."""
@@ -78,8 +79,17 @@ class Renderer:
         ids = list(action[:-1] if ended else action)
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)), ended
 
+    def replies(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        """The only replies that may be sampled, as ids. (A position comes up often: they are made once.)"""
+        known = self._replies.get(texts)
+        if known is None:
+            if len(self._replies) >= _CACHE_LIMIT:
+                self._replies.clear()
+            known = self._replies[texts] = tuple(dict.fromkeys(self.encode_reply(t) for t in texts))
+        return known
+
     def encode_reply(self, text: str) -> tuple[int, ...]:
-        """A scripted reply as this model would have to say it: for imitation only, never for sampled text."""
+        """A scripted reply as this model would have to say it: for imitation and masks, never for sampled text."""
         end = self.tokenizer.eos_token_id
         if end is None:
             raise ModelError("the tokenizer has no eos token; imitation needs one to end a reply.")

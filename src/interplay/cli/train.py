@@ -87,27 +87,25 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
             info = f"step {step} reward {metrics['reward']:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
             bar.update(job, description="train", completed=step, total=recipe.train.steps, info=info)
 
-        def measuring(stage: str) -> None:
-            bar.update(
-                job, description=f"measure {stage}", completed=0, total=None, info=f"{recipe.eval.games} games a seat"
-            )
+        def whole(stage: str) -> None:
+            info = f"{recipe.eval.games} games a seat"
+            bar.update(job, description=f"measure {stage}", completed=0, total=None, info=info)
+            stages[stage] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
+            bar.update(job, completed=1, total=1)
 
         def warm_done() -> None:
             if recipe.eval.before and trainer.step_index == 0 and "before" not in stages:
-                measuring("before")
-                stages["before"] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
+                whole("before")
                 report.write(report_path, stages, {"name": recipe.name, "seed": recipe.seed})  # outlives a kill
             bar.reset(job, total=recipe.train.steps, completed=trainer.step_index, description="train", info="")
 
         trainer.observer = Observer(warmed, warm_done, stepped, short if recipe.eval.every else None)
         if recipe.eval.before and trainer.fresh and recipe.warmstart is not None:
-            measuring("untrained")
-            stages["untrained"] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
+            whole("untrained")
         try:
             trainer.train()
             if recipe.eval.after and not trainer.stopping:
-                measuring("after")
-                stages["after"] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
+                whole("after")
         finally:
             trainer.close()
     extra = {

@@ -69,6 +69,7 @@ def _turn_in(data: Mapping[str, Any]) -> Turn:
     out = dict(data)
     for name in ("prompt", "action", "logprobs", "after", "legal"):
         out[name] = tuple(data[name])
+    out["masked"] = tuple(map(tuple, data["masked"]))
     for name in ("ref_logprobs", "token_values", "token_targets", "token_advantages"):
         out[name] = None if data[name] is None else tuple(data[name])
     out["keys"] = Keys(**data["keys"])

@@ -95,7 +95,7 @@ class Team:
                 member.publish(0)
         return Team(members, recipe.env.name)
 
-    def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int) -> Agent:
+    def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int, legal: bool = False) -> Agent:
         """Whoever `occupant` names (a policy or `bot:name`), ready to sit in `role` for one episode."""
         if occupant.startswith(BOT):
             return BotAgent(role, occupant, make_bot(occupant.removeprefix(BOT), self.env_name))
@@ -104,11 +104,13 @@ class Team:
             raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, self.members)}")
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids)
         adapter = None if member.adapter is None else member.name
-        return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter)
+        return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter, legal)
 
-    def seating(self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int) -> Seating:
+    def seating(
+        self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int, legal: bool = False
+    ) -> Seating:
         """Fresh agents for each episode, in the seats that `seats` gives its task."""
-        return lambda task: {r: self.agent(r, who, temperature, max_tokens) for r, who in seats(task).items()}
+        return lambda task: {r: self.agent(r, who, temperature, max_tokens, legal) for r, who in seats(task).items()}
 
     def snapshot(self, name: str, source: Path) -> None:
         """Seat a frozen copy of a policy, read from `source`, under the name `name`."""

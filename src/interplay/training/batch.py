@@ -137,6 +137,7 @@ class MicroBatch:
     policies: list[str]  # of each row; of each sequence in a packed row
     bounds: Tensor | None = None  # where the sequences of a packed row begin, and the end; None: rows are padded
     longest: int = 0  # of those sequences
+    allowed: list[tuple[int, ...] | None] | None = None  # per prediction, where replies were masked: what could be said
 
 
 def micro_batches(
@@ -204,6 +205,9 @@ def _pack(
         [row.policy for row in rows],
         to(bounds.astype(np.int32)),
         int(lengths.max()),
+        [a for i in members for a in allowed_by(turns[i])]
+        if actions and any(turns[i].masked for i in members)
+        else None,
     )
 
 
@@ -220,7 +224,7 @@ def _collate(
     positions = np.zeros((len(piece), width), np.int64)
     branching = any(trie.rows[r].branches for r in piece)
     mask = np.zeros((len(piece), width, width), bool) if branching else None
-    predictions: dict[tuple[int, int, int], int] = {}  # (row, column, target) -> index
+    predictions: dict[tuple[int, int, int, tuple[int, ...] | None], int] = {}  # (row, column, target, allowed) -> index
     members: list[int] = []
     wanted: list[int] = []
     for b, r in enumerate(piece):
@@ -233,9 +237,11 @@ def _collate(
             mask[b] = _visibility(row, width)
         for i in by_row.get(r, []):
             members.append(i)
-            for column, target in _predicted(row, trie.spots[i], turns[i], actions):
-                wanted.append(predictions.setdefault((b, column, target), len(predictions)))
-    row_M, column_M, target_M = (torch.tensor(c, device=device) for c in zip(*predictions, strict=True))
+            may = allowed_by(turns[i]) if actions else [None]
+            for (column, target), allowed in zip(_predicted(row, trie.spots[i], turns[i], actions), may, strict=True):
+                wanted.append(predictions.setdefault((b, column, target, allowed), len(predictions)))
+    *where, allowed_M = zip(*predictions, strict=True)
+    row_M, column_M, target_M = (torch.tensor(c, device=device) for c in where)
     to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
     return MicroBatch(
         to(ids),
@@ -247,7 +253,20 @@ def _collate(
         members,
         torch.tensor(wanted, device=device),
         [trie.rows[r].policy for r in piece],
+        allowed=list(allowed_M) if any(a is not None for a in allowed_M) else None,
     )
+
+
+def allowed_by(turn: Turn) -> list[tuple[int, ...] | None]:
+    """What could be said at each token of a turn, given those before it; None: anything."""
+    if not turn.masked:
+        return [None] * len(turn.action)
+    out: list[tuple[int, ...] | None] = []
+    left = turn.masked
+    for place, token in enumerate(turn.action):
+        out.append(tuple(sorted({reply[place] for reply in left})))
+        left = tuple(r for r in left if r[place] == token and len(r) > place + 1)
+    return out
 
 
 def _visibility(row: Row, width: int) -> np.ndarray:

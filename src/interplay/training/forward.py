@@ -83,14 +83,26 @@ def predict(
     """Log-probs and entropies of the M predictions."""
     hidden_MC = hidden_states(model, batch, mix, recompute)
     head = model.get_output_embeddings()
-    if hidden_MC.is_cuda and head.bias is None:
+    if hidden_MC.is_cuda and head.bias is None and batch.allowed is None:
         from interplay.training.packed import LogProbs
 
         logp_M, entropy_M = LogProbs.apply(hidden_MC, head.weight, batch.target_M, temperature)
         return logp_M, entropy_M
-    logp_MV = torch.log_softmax(head(hidden_MC).float() / temperature, dim=-1)
+    logits_MV = head(hidden_MC).float() / temperature
+    if batch.allowed is not None:  # the same mask the engine sampled under
+        logits_MV = logits_MV.masked_fill(_forbidden(batch.allowed, logits_MV), -1e30)
+    logp_MV = torch.log_softmax(logits_MV, dim=-1)
     entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
     return logp_MV.gather(1, batch.target_M.unsqueeze(1)).squeeze(1), entropy_M
+
+
+def _forbidden(allowed: Sequence[tuple[int, ...] | None], logits_MV: Tensor) -> Tensor:
+    out = torch.zeros_like(logits_MV, dtype=torch.bool)
+    for i, tokens in enumerate(allowed):
+        if tokens is not None:
+            out[i] = True
+            out[i, list(tokens)] = False
+    return out
 
 
 @torch.no_grad()

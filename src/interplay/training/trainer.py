@@ -181,7 +181,7 @@ class Trainer:
         sampling = self.plan.recipe.sampling
         for engine in self.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
             engine.publish(engine.version)
-        seating = self.team.seating(self.plan.seats_for, sampling.temperature, sampling.max_tokens)
+        seating = self.team.seating(self.plan.seats_for, sampling.temperature, sampling.max_tokens, sampling.legal)
         rolling = self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating))
         asked, saved = self._prompt_tokens()
         try:
