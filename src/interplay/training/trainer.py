@@ -34,6 +34,7 @@ from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import StateCritic, view_of
 from interplay.training.forward import logprobs
+from interplay.training.guards import Guards
 from interplay.training.learner import Critic, Learner, step
 from interplay.training.records import RunRecords
 from interplay.training.sft import warmstart
@@ -91,6 +92,7 @@ class Trainer:
         self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
         self.critics = self._make_critics()
         self.state_critic = self._make_state_critic()
+        self.guards = Guards(recipe.train)
         self.records = RunRecords(self.folder, recipe)
         self._rolling: asyncio.Future[list[Episode]] | None = None
         self.runner = Runner(
@@ -164,6 +166,7 @@ class Trainer:
         if self.observer.evaluate is not None and every and self.step_index % every == 0:
             metrics |= await self.observer.evaluate(self.team, self.step_index)
             clock.lap("eval")
+        self._watch(metrics)
         return self._log(episodes, metrics, clock)
 
     def _tasks(self) -> list[Task]:
@@ -298,6 +301,20 @@ class Trainer:
         if gap > limit:
             log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
 
+    def _watch(self, metrics: Mapping[str, float]) -> None:
+        """The guards' warnings; where the recipe says so, they end the run."""
+        zero = {
+            k.removeprefix("credit/zero_share/"): v for k, v in metrics.items() if k.startswith("credit/zero_share/")
+        }
+        found = []
+        for i, name in enumerate(self.learners):
+            mine = {k.removeprefix(f"{name}/"): v for k, v in metrics.items() if k.startswith(f"{name}/")}
+            found += self.guards.look(name, mine, {} if i else zero)  # a role's credit is spoken of once
+        if found and self.plan.recipe.train.stop_on_guard:
+            raise GuardError(f"step {self.step_index}: {'; '.join(found)}; train.stop_on_guard is set.")
+        for sentence in found:
+            log.warning("step %d: %s", self.step_index, sentence)
+
     def _publish(self) -> None:
         for name in self.learners:
             self.team.members[name].publish(self.team.members[name].version + 1)
@@ -327,6 +344,7 @@ class Trainer:
             "versions": {n: self.team.members[n].version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
+            "guards": self.guards.state_dict(),
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
@@ -355,6 +373,7 @@ class Trainer:
         for name, critic in self.critics.items():
             critic.load_state_dict(state["critics"][name])
         self.algorithm.load_state_dict(found.trainer["algorithm"])
+        self.guards.load_state_dict(found.trainer["guards"])
         if self.curriculum is not None and found.trainer.get("curriculum") is not None:  # else it begins now
             self.curriculum.load_state_dict(found.trainer["curriculum"])
         for name, version in found.trainer["versions"].items():

@@ -1,0 +1,41 @@
+"""The guards speak when something goes wrong, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from interplay.config import TrainSection
+from interplay.training.guards import Guards
+
+
+def guards(**options: float) -> Guards:
+    return Guards(TrainSection(**options))  # type: ignore[arg-type]
+
+
+def test_a_gradient_that_leaps_is_named_once_there_is_a_mean() -> None:
+    watch = guards(guard_grad_spike=10.0)
+    assert [watch.look("p", {"grad_norm": n}, {}) for n in (50.0, 1.0, 1.0, 1.0, 1.0)] == [[]] * 5, "too young to say"
+    for _ in range(60):
+        assert watch.look("p", {"grad_norm": 1.0}, {}) == []
+    (said,) = watch.look("p", {"grad_norm": 30.0}, {})
+    assert "policy 'p': the gradient norm is 30" in said and "guard_grad_spike" in said
+    assert watch.look("other", {"grad_norm": 30.0}, {}) == [], "each policy has its own mean"
+
+
+@pytest.mark.parametrize(("entropy", "count"), [(0.2, 0), (0.04, 1)])
+def test_collapsed_entropy(entropy: float, count: int) -> None:
+    assert len(guards(guard_entropy=0.05).look("p", {"entropy": entropy}, {})) == count
+    assert guards().look("p", {"entropy": 0.0}, {}) == [], "off unless asked for"
+
+
+def test_credit_that_says_nothing_is_named_by_role() -> None:
+    (said,) = guards(guard_zero_share=0.9).look("p", {}, {"X": 0.95, "O": 0.5})
+    assert said.startswith("role X: 95%")
+
+
+def test_the_mean_survives_a_checkpoint() -> None:
+    one, two = guards(), guards()
+    for norm in (1.0, 2.0, 3.0):
+        one.look("p", {"grad_norm": norm}, {})
+    two.load_state_dict(one.state_dict())
+    assert two.state_dict() == one.state_dict() != {}
