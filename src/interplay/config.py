@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from interplay.errors import ConfigError, did_you_mean
 
+TEAM = "team"  # among eval.opponents: nobody, the recipe's own seats play together
 START = "@start"  # after a policy's name: as it was when reinforcement learning began
 M = TypeVar("M", bound=BaseModel)
 
@@ -167,9 +168,13 @@ class WarmstartSection(Section):
 
 
 class EvalSection(Section):
-    """Measured before and after training, and in short form while it runs; both seats, always without masking."""
+    """Measured before and after training, and in short form while it runs; every seat, always without masking.
+
+    An opponent is a bot or a policy in all other seats; "team" seats the recipe's own policies together, and `success`
+    names the reward that says whether they made it."""
 
     opponents: list[str] = ["bot:random"]
+    success: str | None = Field(None, description='with "team" among opponents: the reward that is 1 for a success')
     games: int = Field(500, ge=1, description="games per seat before and after training")
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")

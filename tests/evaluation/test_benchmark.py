@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from interplay.config import parse
-from interplay.errors import InterplayError
+from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation import report
 from interplay.evaluation.benchmark import SeatResult, evaluate, tally
 from interplay.rollout.resolve import resolve
@@ -213,3 +213,35 @@ def test_the_report_is_json_with_intervals(tmp_path: Path) -> None:
     assert (row["win_low"], row["win_high"]) == pytest.approx((0.5958, 0.9821), abs=1e-4)
     again = {stage: [SeatResult.from_json(r) for r in found] for stage, found in data["results"].items()}
     assert again == STAGES
+
+
+PUZZLE = {
+    **RECIPE,
+    "env": {"name": "plan_path", "brief": True},
+    "eval": {"opponents": ["team"], "success": "solved"},
+}
+
+
+def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
+    """The recipe's seats play together: the solver in both is always there, and once, not per policy and seat."""
+    plan = resolve(parse({**PUZZLE, "seats": {"planner": "player", "actor": "bot:solver"}}))
+    team = Team.load(plan.recipe)
+    (found,) = asyncio.run(evaluate(plan, team, ["player"], ["team"], 12, "test", 1.0))
+    team.close()
+    assert (found.policy, found.opponent, found.role, found.games) == ("team", "team", "team", 12)
+    assert (found.wins, found.draws, found.losses) == (12, 0, 0)
+    out = Console(file=io.StringIO(), width=100)
+    out.print(report.table({"now": [found]}, "t"))
+
+
+def test_a_team_that_fails_has_no_success() -> None:
+    plan = resolve(parse(PUZZLE))
+    team = Team.load(plan.recipe)
+    (found,) = asyncio.run(evaluate(plan, team, ["player"], ["team"], 12, "test", 1.0))
+    team.close()
+    assert found.wins < 12 and found.losses == 12 - found.wins and found.turns > 0
+
+
+def test_a_team_needs_a_reward_that_says_success() -> None:
+    with pytest.raises(ConfigError, match=r"eval.success is 'solvd'; expected a reward of plan_path: solved"):
+        resolve(parse({**PUZZLE, "eval": {"opponents": ["team"], "success": "solvd"}}))

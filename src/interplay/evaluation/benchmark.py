@@ -1,16 +1,18 @@
 """A policy against fixed opponents, from every seat, on held-out tasks, without any masking of illegal replies.
 
-The policy sits in one role, the opponent in all others. The same seeds give the same table.
+The policy sits in one role, the opponent in all others; or the recipe's own seats play together, as a team. The same
+seeds give the same table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from statistics import fmean
 from typing import Any
 
 from interplay.algorithms import Independent, credit
-from interplay.config import Recipe
+from interplay.config import TEAM, Recipe
 from interplay.errors import InterplayError
 from interplay.evaluation import intervals
 from interplay.rollout.resolve import Plan
@@ -21,7 +23,8 @@ from interplay.types import Episode, Role, Status
 
 @dataclass(frozen=True)
 class SeatResult:
-    """One policy in one seat against one opponent. A win is a higher total reward than every other role's."""
+    """One policy in one seat against one opponent. A win is a higher total reward than every other role's; a team's
+    is a success, and there are no draws."""
 
     policy: str
     opponent: str
@@ -71,11 +74,13 @@ async def evaluate(
     temperature: float,
     done: Callable[[Episode], None] | None = None,
 ) -> list[SeatResult]:
-    """Every policy × opponent × seat, `games` games each."""
+    """Every policy × opponent × seat, `games` games each; the team once."""
     results = []
+    if TEAM in opponents:
+        results.append(await _seat(plan, team, TEAM, TEAM, TEAM, dict(plan.seats), games, split, temperature, done))
     for policy in policies:
         for opponent in opponents:
-            for role in plan.roles:
+            for role in plan.roles if opponent != TEAM else ():
                 seats = {r: policy if r == role else opponent for r in plan.roles}
                 results.append(await _seat(plan, team, policy, opponent, role, seats, games, split, temperature, done))
     return results
@@ -94,7 +99,22 @@ async def _seat(
         raise InterplayError(
             f"all {games} evaluation games of {policy} as {role} against {opponent} failed: {episodes[0].error}"
         )
+    if role == TEAM:
+        return tally_team(recipe, good, failed=len(episodes) - len(good))
     return tally(recipe, good, policy, opponent, role, failed=len(episodes) - len(good))
+
+
+def tally_team(recipe: Recipe, episodes: Sequence[Episode], failed: int) -> SeatResult:
+    """Successes by the reward the recipe names; the reward is the mean over seats."""
+    name = recipe.eval.success
+    wins = sum(any(r.name == name and r.value is not None and r.value >= 1 for r in e.rewards) for e in episodes)
+    scores = [fmean(credit.mix(e.rewards, role, recipe.reward) for role in e.seats) for e in episodes]
+    played = [t for e in episodes for t in e.line()]
+    centre, low, high = intervals.mean(scores)
+    return SeatResult(
+        TEAM, TEAM, TEAM, len(episodes), failed, wins, 0, len(episodes) - wins, centre, low, high, len(played),
+        sum(t.status is Status.ILLEGAL for t in played), sum(len(t.action) for t in played),
+    )  # fmt: skip
 
 
 def tally(

@@ -12,7 +12,7 @@ from typing import Any
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
-from interplay.config import START, CurriculumSection, Recipe
+from interplay.config import START, TEAM, CurriculumSection, Recipe
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.policies.policy import BOT, seat_map
 from interplay.rollout.curriculum import between
@@ -65,7 +65,13 @@ def resolve(recipe: Recipe) -> Plan:
             if name.startswith(BOT):
                 _check_bot(f"{key}.{role}", name, sample)
     for name in recipe.eval.opponents:
-        if name.startswith(BOT):
+        if name == TEAM:
+            if recipe.eval.success not in sample.reward_names:
+                raise ConfigError(
+                    f"eval.opponents has 'team', and eval.success is '{recipe.eval.success}'; expected a reward of "
+                    f"{recipe.env.name}: {', '.join(sample.reward_names)}."
+                )
+        elif name.startswith(BOT):
             _check_bot("eval.opponents", name, sample)
         elif name not in recipe.policies:
             raise ConfigError(
