@@ -117,6 +117,24 @@ def play(
 
 
 @app.command()
+def arena(
+    recipe: RecipeArgument,
+    players: Annotated[
+        list[str], typer.Argument(help="Two or more: bot:NAME, a policy, a run folder, a model; NAME=…")
+    ],
+    games: Annotated[int, typer.Option(help="Tasks per pair and seating.", min=1)] = 100,
+    out: Annotated[Path | None, typer.Option(help="Write the standing here: .json, or .md for Markdown.")] = None,
+) -> None:
+    """Let players meet, every pair in both seats on the same tasks, and rate them.
+
+    interplay arena recipes/tictactoe/demo.toml bot:random bot:minimax new=runs/demo --games 200
+    """
+    from interplay.cli.arena import run_arena
+
+    run_arena(console, recipe, players, games, out)
+
+
+@app.command()
 def export(
     run: Annotated[str, typer.Argument(help="A run folder.")],
     to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],

@@ -125,6 +125,14 @@ class Team:
             member = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
         self.members[name] = member
 
+    def add(self, name: str, source: str, recipe: Recipe) -> str:
+        """Seat another model, frozen, under `name`: a folder of weights, or anything a policy's base can be."""
+        like = next(iter(self.members.values())).loaded.model
+        loaded = load(source, str(like.device), like.dtype, recipe.seed)
+        engine, renderer = LocalEngine(loaded.model), Renderer(loaded.tokenizer, loaded.stop_ids)
+        self.members[name] = Member(name, loaded, engine, renderer, trainable=False)
+        return name
+
     @property
     def engines(self) -> list[Engine]:
         """Each once, however many members share it."""
