@@ -48,27 +48,29 @@ def run_arena(console: Console, path: str, players: Sequence[str], games: int, o
         temperature = plan.recipe.eval.temperature
         found = asyncio.run(round_robin(plan, team, seated, games, temperature, done=lambda _: bar.advance(job)))
     team.close()
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in (
-        "player",
-        "rating (95%)",
-        "Elo",
-        "score",
-        "games",
-        "illegal",
-        *(f"vs {r.name}" for r in found.ratings),
-    ):
-        table.add_column(column, justify="left" if column == "player" else "right")
+    table = _table("player", "rating (95%)", "Elo", "score", "games", "illegal")
     for r in found.ratings:
-        versus = ["" if o.name == r.name else f"{found.payoff[r.name][o.name]:.2f}" for o in found.ratings]
         table.add_row(
             r.name, f"{r.value:.0f} ({r.low:.0f}–{r.high:.0f})", f"{r.elo:.0f}", f"{r.score:.3f}", str(r.games),
-            f"{100 * found.illegal[r.name]:.2f}%", *versus,
+            f"{100 * found.illegal[r.name]:.2f}%",
         )  # fmt: skip
     console.print(table)
+    payoff = _table("mean score of", *(f"vs {r.name}" for r in found.ratings))
+    for r in found.ratings:
+        versus = ["" if o.name == r.name else f"{found.payoff[r.name][o.name]:.2f}" for o in found.ratings]
+        payoff.add_row(r.name, *versus)
+    console.print()
+    console.print(payoff)
     if out is not None:
         text = found.to_markdown() if out.suffix == ".md" else json.dumps(found.to_json(), indent=1) + "\n"
         out.write_text(text, encoding="utf-8")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left", no_wrap=True)
+    return table
 
 
 def _weights(source: str) -> str:
