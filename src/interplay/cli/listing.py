@@ -36,7 +36,11 @@ def env_page(name: str) -> str:
 
 
 def algorithm_table() -> Table:
-    table = Table("name", "what", "needs", "recipe", title="algorithms", title_justify="left")
+    table = Table(title="algorithms", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    for name in ("what", "needs"):
+        table.add_column(name)
+    table.add_column("recipe", no_wrap=True)  # to be copied
     recipes = {load(path).algorithm.name: str(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
     for name in algorithms.known():
         what = _page(algorithms.lookup(name)).splitlines()[0]

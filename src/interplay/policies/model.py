@@ -72,7 +72,7 @@ def _tiny(base: str, seed: int) -> Path:
     digits = hidden.isdecimal() and layers.isdecimal()
     if not digits or not int(hidden) or int(hidden) % 16 or not int(layers):
         raise ModelError(f"model '{base}' is no tiny shape; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4.")
-    folder = cache_folder() / f"tiny-{hidden}x{layers}-v{tiny.VOCABULARY}-seed{seed}"
+    folder = cache_folder() / f"tiny-{hidden}x{layers}-{tiny.fingerprint(int(hidden), int(layers))}-seed{seed}"
     with _made_once(folder) as work:
         if work:
             tiny.build(work, seed, int(hidden), int(layers))

@@ -6,6 +6,7 @@ the built-in games as single tokens and spells everything else byte by byte, so 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from pathlib import Path
 
@@ -53,10 +54,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int = 4) -> None:
-    """Write the model and tokenizer to `folder`; the weights are a function of `seed` and the shape."""
-    tokenizer = build_tokenizer()
-    config = LlamaConfig(
+def _config(hidden: int, layers: int, heads: int) -> LlamaConfig:
+    special = {token: i for i, token in enumerate(SPECIAL)}
+    return LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=hidden,
         intermediate_size=4 * hidden,
@@ -65,13 +65,25 @@ def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int
         num_key_value_heads=heads,
         max_position_embeddings=4096,
         tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=special["<|pad|>"],
+        eos_token_id=special["<|end|>"],
         bos_token_id=None,
         initializer_range=0.1,
         # Positions in short prompts must be easy to tell apart; with the usual 10,000 boards are learned more slowly.
         rope_parameters={"rope_type": "default", "rope_theta": 100.0},
     )
+
+
+def fingerprint(hidden: int, layers: int, heads: int = 4) -> str:
+    """Of everything a tiny model is made from: a folder made by another version of this file is another model."""
+    made = (sorted(_config(hidden, layers, heads).to_dict().items()), SPECIAL, TEMPLATE, _pieces())
+    return hashlib.blake2b(repr(made).encode(), digest_size=4).hexdigest()
+
+
+def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int = 4) -> None:
+    """Write the model and tokenizer to `folder`; the weights are a function of `seed` and the shape."""
+    tokenizer = build_tokenizer()
+    config = _config(hidden, layers, heads)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
