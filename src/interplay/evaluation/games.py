@@ -5,6 +5,7 @@ Matrix games are payoffs of `envs/games/matrix.py`; three tiny environments stan
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -36,8 +37,9 @@ class Asked(Env):
     def outcome(self) -> Rewards:
         return Rewards.team("solved", self.worth() if not self.over else 0.0)
 
+    @abstractmethod
     def worth(self) -> float:
-        raise NotImplementedError
+        """What was said, in the team's reward."""
 
     def state(self) -> str:
         return repr(self.said)
