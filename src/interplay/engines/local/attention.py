@@ -1,7 +1,7 @@
 """Our attention function, registered with transformers, so that Hugging Face models run as they are.
 
 What a row of the batch attends to is decided by the `Layout` in force, set with `using(layout)` around the
-model's forward pass: `Causal` rows and `Masked` rows for the learner, `Paged` rows and `Packed` tokens for the engine.
+model's forward pass: `Causal`, `Masked` and `Varlen` rows for the learner, `Packed` tokens for the engine.
 A layer with a sliding window sees that many tokens back, itself included.
 """
 
@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Protocol
 
@@ -71,42 +71,9 @@ class Masked:
 
 
 @dataclass(frozen=True)
-class Paged:
-    """Rows continue cached sequences: new keys and values go to `slots`, attention reads `context`."""
-
-    keys: list[Tensor]  # per layer: [slots, G, D]
-    values: list[Tensor]
-    slots_BQ: Tensor  # where each new token's key and value are written; padding goes to slot 0
-    context_BL: Tensor  # the slots of each row's sequence, in order
-    apart_BQL: Tensor  # how far back each context token stands; what comes later is negative
-    masks: dict[int | None, Tensor] = field(default_factory=dict)  # by window: the same for all layers
-
-    def attend(
-        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
-    ) -> Tensor:
-        k, v = (self._through(c[layer], new) for c, new in ((self.keys, k_BGQD), (self.values, v_BGQD)))
-        return _sdpa(q_BHQD, k, v, self._mask(window), scale)
-
-    def _through(self, cache: Tensor, new_BGQD: Tensor) -> Tensor:
-        """Write the new rows, read every row's context: whole rows at a time, which is what memory likes."""
-        rows = cache.view(cache.shape[0], -1)
-        rows.index_copy_(0, self.slots_BQ.flatten(), new_BGQD.transpose(1, 2).reshape(-1, rows.shape[1]))
-        found = rows.index_select(0, self.context_BL.flatten())
-        return found.view(*self.context_BL.shape, *cache.shape[1:]).transpose(1, 2)
-
-    def _mask(self, window: int | None) -> Tensor:
-        if window not in self.masks:
-            mask = self.apart_BQL >= 0
-            if window is not None:
-                mask &= self.apart_BQL < window
-            self.masks[window] = mask.unsqueeze(1)
-        return self.masks[window]
-
-
-@dataclass(frozen=True)
 class Packed:
-    """One row of tokens of many sequences, on a GPU: `attend_to(layer, queries [T, H, D], scale, window)` reads the
-    paged cache, which holds the new keys by then."""
+    """One row of tokens of many sequences, for the engine: `attend_to(layer, queries [T, H, D], scale, window)` reads
+    the paged cache, which holds the new keys by then."""
 
     keys: list[Tensor]
     values: list[Tensor]
