@@ -108,7 +108,8 @@ class _Rows:
 
 
 class Window:
-    """What decoding rows attend to: their contexts side by side, keys as [B·G, D, L] and values as [B·G, L, D]."""
+    """What decoding rows attend to: their contexts side by side, keys as [B·G, D, L] and values as [B·G, L, D]. Every
+    step adds one token to each row."""
 
     def __init__(self, runner: Cached, sequences: Seq[Sequence]) -> None:
         self.sequences, self._runner = list(sequences), runner
@@ -119,12 +120,20 @@ class Window:
         pages = np.minimum(at // size, self._table.shape[1] - 1)
         context = torch.from_numpy((self._table[:, pages] * size + at % size).reshape(-1))
         longest = max(len(s.prompt.ids) + s.request.room for s in sequences)
-        self._rows, self._room = len(sequences), min(used + _ROOM, longest)
-        self._at = torch.arange(self._room)
+        rows, room = len(sequences), min(used + _ROOM, longest)
+        self._rows, self._room = rows, room
         self._keys = [self._gather(k, context, (0, 2, 3, 1)) for k in runner.keys]
         self._values = [self._gather(v, context, (0, 2, 1, 3)) for v in runner.values]
         indices = runner._indices([s.prompt.adapter for s in sequences])
         self.adapters = None if indices is None else torch.from_numpy(indices)
+        G, D = runner.keys[0].shape[1:]
+        self._at = torch.arange(room)
+        last = torch.from_numpy(self._lengths - 1).unsqueeze(1)
+        self._seen = torch.zeros((rows, room)).masked_fill_(self._at > last, -torch.inf)
+        # Where the latest token's key, value and visibility are written, each as if its tensor were flat.
+        self._key_spots = (torch.arange(rows * G * D).view(rows, -1) * room + last).flatten()
+        self._value_spots = (torch.arange(rows * G).view(rows, -1) * room + last).flatten()
+        self._seen_spots = torch.arange(rows) * room + last.squeeze(1)
         self._place()
 
     def _gather(self, cache: Tensor, context: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -139,6 +148,9 @@ class Window:
         self._lengths += 1
         if int(self._lengths.max()) > self._room:
             return False
+        for spots in (self._key_spots, self._value_spots, self._seen_spots):
+            spots.add_(1)
+        self._seen.view(-1).index_fill_(0, self._seen_spots, 0.0)
         self._place()
         return True
 
@@ -146,7 +158,6 @@ class Window:
         """Where the rows' latest tokens stand."""
         size, at = self._runner.block_size, self._lengths - 1
         self.positions = torch.from_numpy(at)
-        self._latest = self.positions.view(-1, 1, 1, 1)
         self.slots = torch.from_numpy(self._table[np.arange(self._rows), at // size] * size + at % size)
         self._used = int(self._lengths.max())
         self._masks: dict[int, Tensor] = {}
@@ -154,19 +165,20 @@ class Window:
     def _mask(self, window: int) -> Tensor:
         """0 for what a row sees, −∞ for the rest: [B, 1, L]."""
         if window not in self._masks:
-            apart = self.positions.unsqueeze(1) - self._at[: self._used]
-            hidden = (apart < 0).logical_or_(apart >= window)
-            self._masks[window] = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf).unsqueeze(1)
+            mask = self._seen[:, : self._used]
+            if window < self._used:
+                apart = self.positions.unsqueeze(1) - self._at[: self._used]
+                mask = mask.masked_fill(apart >= window, -torch.inf)
+            self._masks[window] = mask.unsqueeze(1)
         return self._masks[window]
 
     def attend(self, layer: int, q_BHD: Tensor, scale: float, window: int) -> Tensor:
         B, H, D = q_BHD.shape
         keys, values, used = self._keys[layer], self._values[layer], self._used
         new_k, new_v = (cache[layer].index_select(0, self.slots) for cache in (self._runner.keys, self._runner.values))
-        G = new_k.shape[1]
-        keys.scatter_(3, self._latest.expand(B, G, D, 1), new_k.unsqueeze(3))
-        values.scatter_(2, self._latest.expand(B, G, 1, D), new_v.unsqueeze(2))
-        groups = B * G
+        keys.view(-1).put_(self._key_spots, new_k.view(-1))
+        values.view(-1, D).index_copy_(0, self._value_spots, new_v.view(-1, D))
+        groups = B * new_k.shape[1]
         q = (q_BHD * scale).view(groups, -1, D)
         scores = torch.bmm(q, keys.view(groups, D, -1)[:, :, :used]).view(B, H, used).add_(self._mask(window))
         weights = torch.softmax(scores, dim=-1).view(groups, -1, used)

@@ -190,6 +190,7 @@ class Fused:
         """The normed hidden states [T, C] of packed tokens; their keys and values go to `slots`."""
         kernels = self.kernels
         residual = embedding(ids_T, self.model.get_input_embeddings().weight).float()
+        cos, sin = kernels.turns(self.cos, self.sin, positions_T)
         x: Tensor | None = None
         for i, layer in enumerate(self.layers):
             if x is None:
@@ -198,7 +199,7 @@ class Fused:
                 normed = kernels.add_norm(x, residual, layer.norm, self.eps)
             qkv = self._apply(layer.qkv, normed, adapters_T)
             q = kernels.rope_store(
-                qkv, self.cos, self.sin, positions_T, slots_T, keys[i], values[i], self.heads,
+                qkv, cos, sin, positions_T, slots_T, keys[i], values[i], self.heads,
                 layer.q_norm, layer.k_norm, self.eps,
             )  # fmt: skip
             mixed = attend(i, q, self.scale, layer.window)

@@ -20,6 +20,12 @@ def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: fl
     return _norm(x_TC, weight_C, eps)
 
 
+def turns(cos: Tensor, sin: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Of every token, for all its heads: cos over both halves, and sin with the sign it has in each."""
+    c, s = cos.index_select(0, positions_T), sin.index_select(0, positions_T)
+    return torch.cat((c, c), 1).unsqueeze(1), torch.cat((-s, s), 1).unsqueeze(1)
+
+
 def rope_store(
     qkv_TN: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor, slots_T: Tensor, keys: Tensor, values: Tensor,
     heads: int, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
@@ -31,12 +37,7 @@ def rope_store(
     if q_norm is not None and k_norm is not None:
         q, k = plain.split((heads, G), dim=1)
         plain = torch.cat((_norm(q, q_norm, eps), _norm(k, k_norm, eps)), dim=1)
-    c, s = (table.index_select(0, positions_T).unsqueeze(1) for table in (cos, sin))
-    a, b = plain.split(D // 2, dim=2)
-    turned = torch.empty_like(plain, memory_format=torch.contiguous_format)
-    low, high = turned.split(D // 2, dim=2)
-    torch.mul(a, c, out=low).addcmul_(b, s, value=-1)
-    torch.mul(b, c, out=high).addcmul_(a, s)
+    turned = (plain * cos).addcmul_(plain.roll(D // 2, dims=2), sin)
     keys.index_copy_(0, slots_T, turned[:, heads:])
     values.index_copy_(0, slots_T, heads_THD[:, heads + G :])
     return turned[:, :heads]

@@ -22,6 +22,7 @@ from interplay.engines.local.attention import Packed, using
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import Piece, Sequence
 
+_AHEAD = 16  # steps whose random numbers are drawn together
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
 
 
@@ -55,6 +56,15 @@ class Drawing:
         self.temperatures = [s.temperature for s in self.samplings]
         self.seeds = np.array([s.request.seed for s in sequences], np.uint64)
         self.restricted = any(s.legal is not None for s in sequences) or any(s.cuts for s in self.samplings)
+        self._made, self._next = np.empty((0, len(sequences))), 0
+
+    def uniforms(self) -> np.ndarray:
+        """For the next token of each: made for many steps at once."""
+        if self._next == len(self._made):
+            position = np.array([len(s.tokens) for s in self.sequences], np.uint64)
+            self._made, self._next = uniforms(self.seeds, position + np.arange(_AHEAD, dtype=np.uint64)[:, None]), 0
+        self._next += 1
+        return self._made[self._next - 1]
 
 
 class Cached(ABC):
@@ -191,9 +201,7 @@ class Cached(ABC):
         logits_NV = self._logits(hidden_NC)
         if drawing.restricted:
             logits_NV = restrict(logits_NV, drawing.samplings, [allowed(s) for s in sequences])
-        positions = np.array([len(s.tokens) for s in sequences], np.uint64)
-        draws = self.to(uniforms(drawing.seeds, positions))
-        tokens, logprobs = sample(logits_NV, drawing.temperatures, draws)
+        tokens, logprobs = sample(logits_NV, drawing.temperatures, self.to(drawing.uniforms()))
         return [(s, [t], [p]) for s, t, p in zip(sequences, tokens.tolist(), logprobs.tolist(), strict=True)]
 
     @torch.inference_mode()

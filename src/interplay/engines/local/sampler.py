@@ -33,7 +33,7 @@ def sample(logits_NV: Tensor, temperatures: Seq[float], uniforms_N: Tensor) -> t
     if any(t not in (0, 1) for t in temperatures):
         scaled_NV = scaled_NV / torch.tensor([[t or 1.0] for t in temperatures], device=logits_NV.device)
     logp_NV = torch.log_softmax(scaled_NV, dim=-1)
-    cdf_NV = logp_NV.double().exp_().cumsum_(dim=-1)
+    cdf_NV = logp_NV.exp().cumsum(dim=-1, dtype=torch.float64)
     drawn_N1 = torch.searchsorted(cdf_NV, uniforms_N.unsqueeze(1) * cdf_NV[:, -1:], right=True)
     tokens_N = drawn_N1.clamp_max_(logits_NV.shape[1] - 1).squeeze(1)
     logp_N = logp_NV.gather(1, tokens_N.unsqueeze(1)).squeeze(1)
