@@ -42,7 +42,7 @@ def plan(*overrides: str, **sections: Any) -> Plan:
 
 
 def bytes_of(tensors: Any) -> int:
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+    return sum(t.nbytes for t in tensors)
 
 
 def turn(i: int, action: tuple[int, ...] = (10,)) -> Turn:

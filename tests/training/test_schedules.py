@@ -30,7 +30,7 @@ TWO: dict[str, Any] = {
     "seats": {"X": "first", "O": "second"},
     "algorithm": {"name": "grpo", "group": 4},
     "sampling": {"max_tokens": 2, "legal": True},
-    "rollout": {"tasks": 2},
+    "rollout": {"tasks": 4},
     "train": {"steps": 4, "lr": 1e-2, "weight_decay": 0.1},
     "checkpoint": {"keep": 9},
     "records": {"tensorboard": "off"},

@@ -116,6 +116,8 @@ class Trainer:
                 self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
                 self.records.recipe(self.plan.on(self.bases).recipe)
                 self._publish(self.plan.trainable)
+                for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
+                    engine.publish(engine.version)
             if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
                 self._save()
             self._seat_snapshots()
