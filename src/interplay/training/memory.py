@@ -33,7 +33,7 @@ _FP32 = 4
 _SMALL = 4096  # tensors under this keep fp32 moments in an 8-bit optimiser
 _BLOCK = 256  # numbers that share a scale there
 _LOGITS_CPU = 5  # [predictions, vocabulary] in fp32: logits, scaled, log-probs, probabilities, their product
-_LOGITS_GPU = 1 << 30  # bytes: logits are made in pieces there
+_LOGITS_GPU = 1 << 29  # logits that exist at a time there, as training/packed.py makes them, with their gradients
 _CACHE_CPU = 131_072  # tokens, as engines/local makes it
 _CACHE_GPU = 0.25  # of what is free when an engine starts
 _TOKENS = 64  # of the pass that is counted
@@ -135,8 +135,8 @@ def estimate(plan: Plan) -> Estimate:
     kept = (_kept(s, recipe) for s in shapes.values())
     parts["activations"] = train.micro_batch_tokens * max(kept)
     vocabulary = max(s.vocabulary for s in shapes.values())
-    whole = _LOGITS_CPU * _FP32 * train.micro_batch_tokens * vocabulary
-    parts["logits"] = whole if device == "cpu" else min(whole, _LOGITS_GPU)
+    logits = train.micro_batch_tokens * vocabulary
+    parts["logits"] = _LOGITS_CPU * _FP32 * logits if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
     available = _available(device)
     if device == "cpu":
         cache = sum(_CACHE_CPU * shapes[base].cache for base in engines)
