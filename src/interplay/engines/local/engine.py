@@ -31,7 +31,7 @@ _GPU_SHARE = 0.25  # of the memory that is free when the engine starts
 
 
 class LocalEngine:
-    """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, a quarter of a GPU's free memory);
+    """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, at most a quarter of a GPU's free memory);
     `prefill_tokens` the most prompt tokens of one step; `chunk` how many tokens a GPU decodes between two looks of
     the host. Stop strings need the tokenizer."""
 
@@ -61,7 +61,8 @@ class LocalEngine:
             from interplay.engines.local.kernels import PAGE
 
             block_size = PAGE
-            blocks = (cache_tokens or _gpu_cache_tokens(model)) // block_size + 1
+            enough = max_running * self.max_context  # no more can ever be in use
+            blocks = (cache_tokens or min(enough, _gpu_cache_tokens(model))) // block_size + 1
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
             blocks = (cache_tokens or _CPU_CACHE) // block_size + 1
@@ -112,11 +113,12 @@ class LocalEngine:
         del self._versions[name], self.scheduler.salts[name]
 
     def _quiet(self, doing: str) -> None:
+        futures = [f for _, f in self._arrived] + self.scheduler.futures()
+        if any(not f.done() for f in futures):
+            raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
         self.thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
         self.take()
         self._drop_cancelled()
-        if self.busy:
-            raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
 
     def close(self) -> None:
         self._closed = True
@@ -179,7 +181,7 @@ class LocalEngine:
 
     @property
     def busy(self) -> bool:
-        return bool(self.queued or self.scheduler.running)
+        return not self._closed and bool(self.queued or self.scheduler.running)
 
     def take(self) -> None:
         for request, future in self._arrived:
@@ -194,7 +196,7 @@ class LocalEngine:
         scheduler = self.scheduler
         self.take()
         scheduler.collect()
-        futures = [s.future for s in scheduler.running] + [w.future for w in scheduler.waiting]
+        futures = scheduler.futures()
         for sequence in scheduler.running:
             scheduler.finish(sequence)
         scheduler.running, scheduler.waiting = [], []
