@@ -34,6 +34,10 @@ class LimitError(InterplayError):
     """An episode passed a limit that is not the policy's doing (wall-clock time)."""
 
 
+class DataError(InterplayError):
+    """A data set is damaged, or not in its public format."""
+
+
 class GuardError(InterplayError):
     """A running check of a promise failed: training would continue on wrong numbers."""
 
