@@ -36,6 +36,8 @@ class LimitError(InterplayError):
 
 class SandboxError(InterplayError):
     """The sandbox itself failed, or this machine cannot give the isolation asked for; never what a program did."""
+
+
 class DataError(InterplayError):
     """A data set is damaged, or not in its public format."""
 
