@@ -146,6 +146,7 @@ def _squeezed(text: str) -> str:
     return re.sub(r"\s|\\[,;! ]|\$|\\left|\\right", "", _tidy(text)).replace("\\dfrac", "\\frac").casefold()
 
 
+@lru_cache(maxsize=20_000)
 def equal(gold: str, answer: str) -> bool:
     """Whether `answer` means what `gold` means, by value: numbers, formulas, tuples, sets, intervals.
 
@@ -158,11 +159,6 @@ def equal(gold: str, answer: str) -> bool:
         return True
     if number(gold) is not None and number(answer) is not None:
         return False
-    return _by_algebra(gold, answer)
-
-
-@lru_cache(maxsize=20_000)
-def _by_algebra(gold: str, answer: str) -> bool:
     return algebra.same(gold, answer)
 
 

@@ -184,8 +184,7 @@ class Search(DataEnv):
     @classmethod
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
         for _ in range(TRIES):
-            row = _drawn(rng)
-            if split_of(row["question"]) == split:
+            if (row := _drawn(rng, split)) is not None:
                 return row
         raise ConfigError("no question was found for this split.")
 
@@ -212,24 +211,25 @@ _FIRST = ("Alma", "Bruno", "Celia", "Dario", "Edda", "Falk", "Greta", "Henrik", 
 _LAST = ("Abel", "Brandt", "Corso", "Dunn", "Engel", "Falk", "Grau", "Holm", "Iver", "Jarl", "Kern", "Lund")
 _STEMS = ("Arn", "Bel", "Cor", "Dal", "Elm", "Fen", "Gar", "Hol", "Ist", "Kel", "Lor", "Mar")
 _ENDS = ("burg", "dale", "feld", "ford", "ham", "mouth", "stad", "ton")
+_PEOPLE = [f"{first} {last}" for first in _FIRST for last in _LAST]
+_TOWNS = [stem + end for stem in _STEMS for end in _ENDS]
 _TRADES = ("botanist", "composer", "engineer", "painter", "physician", "poet")
 
 
-def _drawn(rng: random.Random) -> Row:
-    """Four people, their works, towns and rivers; a question that needs two of the passages."""
-    people = rng.sample([f"{a} {b}" for a in _FIRST for b in _LAST], 4)
-    towns = rng.sample([s + e for s in _STEMS for e in _ENDS], 4)
+def _drawn(rng: random.Random, split: str) -> Row | None:
+    """Four people and their towns, in eight passages; a question that needs two of them, if it is of this split."""
+    people = rng.sample(_PEOPLE, 4)
+    trade = rng.choice(_TRADES)
+    question = f"On which river lies the town where the {trade} {people[0]} was born?"
+    if split_of(question) != split:
+        return None
     rivers = rng.sample(_STEMS, 4)
-    trade = [rng.choice(_TRADES) for _ in people]
-    years = [rng.randint(1780, 1960) for _ in people]
     passages = []
-    for person, town, river, work, year in zip(people, towns, rivers, trade, years, strict=True):
-        passages.append({"title": person, "text": f"{person} was a {work}, born in {town} in the year {year}."})
-        passages.append({"title": town, "text": f"{town} is a town on the river {river}a, known for its market."})
-    order = rng.sample(range(len(passages)), len(passages))
-    n = rng.randrange(4)
-    question = f"On which river lies the town where the {trade[n]} {people[n]} was born?"
+    for n, (person, town) in enumerate(zip(people, rng.sample(_TOWNS, 4), strict=True)):
+        work, year = rng.choice(_TRADES) if n else trade, rng.randint(1780, 1960)
+        passages.append({"title": person, "text": f"{person}, {work}, was born in {town} in the year {year}."})
+        passages.append({"title": town, "text": f"{town} is a town on the river {rivers[n]}a, known for its market."})
     return {
-        "question": question, "answers": [f"{rivers[n]}a", f"the river {rivers[n]}a"],
-        "passages": [passages[i] for i in order], "gold": [passages[2 * n], passages[2 * n + 1]],
+        "question": question, "answers": [f"{rivers[0]}a", f"the river {rivers[0]}a"],
+        "passages": rng.sample(passages, len(passages)), "gold": passages[:2],
     }  # fmt: skip
