@@ -51,6 +51,7 @@ from interplay.rewards.walls import (
 )
 
 WATCH = 0.05  # seconds between looks at memory, processes and disk
+PRIVATE = "/tmp"  # of the private root: where a job's folder is mounted
 SLACK = 64  # processes this user may start elsewhere meanwhile, where the kernel counts them all together
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 # What most programs import, so that they need not.
@@ -192,8 +193,10 @@ def run_init(job: Job, level: str, folder: str, readable: list[str], pipes: tupl
         LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if level == "namespaces":
             size = int(job.limits["files_mb"] * 1024)
-            mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"size={size}k,nr_inodes={1024 + size // 4},mode=700")
-            folder = "/tmp/job"
+            mount(
+                "tmpfs", PRIVATE, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size}k,nr_inodes={1024 + size // 4},mode=700"
+            )
+            folder = f"{PRIVATE}/job"
             os.mkdir(folder)
         try:
             fill(folder, job.files)
@@ -273,7 +276,7 @@ class Supervisor:
         """The pid of init; the ends of the program's three pipes and of init's report."""
         if self.level == "namespaces":
             call("namespaces", LIBC.unshare(NEWPID | NEWNS))
-            folder = "/tmp"
+            folder = PRIVATE
             # Since Linux 5.14 a user namespace counts its own: supervisor and init besides the program's.
             self.job.running = 3 if kernel() >= (5, 14) else processes_of(os.geteuid(), self.proc) + SLACK
         else:
