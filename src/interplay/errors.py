@@ -34,6 +34,10 @@ class LimitError(InterplayError):
     """An episode passed a limit that is not the policy's doing (wall-clock time)."""
 
 
+class SandboxError(InterplayError):
+    """The sandbox itself failed, or this machine cannot give the isolation asked for; never what a program did."""
+
+
 class DataError(InterplayError):
     """A data set is damaged, or not in its public format."""
 
