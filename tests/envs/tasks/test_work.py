@@ -22,6 +22,7 @@ from interplay.types import Level, Observation, Role
 
 TEAMS: list[tuple[str, dict[str, Any]]] = [
     ("math", {}),
+    ("math", {"tool": "python"}),
     ("math", {"team": "relay"}),
     ("math", {"team": "relay", "examples": 3}),
     ("math", {"team": "single", "examples": 2}),
@@ -106,7 +107,8 @@ def test_cheats_score_nothing(name: str, options: dict[str, Any], cheat: str) ->
         earned = play(new(name, index, "test", **options), CHEATS[cheat])
         searched = earned.pop(("found", "searcher"), 0.0) + earned.pop(("found", "reader"), 0.0)
         assert searched == 0 or cheat == "echo of the question"  # asking for the question itself is an honest search
-        small = cheat in ("giant number", "tower", "every answer in one", "every label")  # one answer, though wrong
+        wrong = ("giant number", "tower", "every answer in one", "every label")  # one answer, in the form
+        small = cheat in wrong or (cheat == "code" and "tool" in options)
         assert earned["correct", None] == 0
         assert sum(earned.values()) <= (0.2 * len(new(name, **options).roles) * 3 if small else 0), earned
 
@@ -174,6 +176,28 @@ def test_a_pair_ends_when_it_agrees_and_prolonging_pays_nothing() -> None:
     assert env.observe() == {} and [r.value for r in env.outcome()] == [1.0]
 
 
+def test_a_tool_role_that_writes_python() -> None:
+    """Run in the sandbox: the last line it prints is what it computed; what it cannot do is an outcome, not a crash."""
+    for text, paid in (
+        ("```python\nx = 6\nprint('so')\nprint(x + 7)\n```", [0.1, 0.1, 0.8]),
+        ("print(12)", [0.1, 0.1, 0.0]),
+        ("print(", [0.0, 0.0, 0.0]),
+        ("1 / 0", [0.1, 0.0, 0.0]),
+        ("x = 13", [0.1, 0.0, 0.0]),
+        ("print('13 ' * 9_000)", [0.1, 0.0, 0.0]),
+        ("import os; os._exit(0)", [0.1, 0.0, 0.0]),
+        ("open('/etc/passwd').read(); print(13)", [0.1, 0.0, 0.0]),
+        ("", [0.0, 0.0, 0.0]),
+    ):
+        env = row(tool="python", rounds=1)
+        env.step({"reasoner": "\\boxed{13}"})
+        assert "Python program" in env.observe()["tool"].messages[0].content
+        assert [r.value for r in env.step({"tool": text})] == paid, text
+        assert [r.value for r in env.outcome()] == [1.0]
+    with pytest.raises(ConfigError, match=r"env.tool is 'python' in a relay"):
+        new("math", team="relay", tool="python")
+
+
 def test_a_relay_passes_on_words_and_nothing_else() -> None:
     """The tool role never sees the question; signs, or too many words, end it."""
     env = row(team="relay")
@@ -191,8 +215,10 @@ def test_a_relay_passes_on_words_and_nothing_else() -> None:
 def test_a_script_that_a_calculator_cannot_follow_is_refused() -> None:
     task = sample_task("math", {})
     env = make(type(task)(task.id, task.env, task.seed, {**task.data, "row": {"question": "q", "answer": "2n"}}))
+    assert isinstance(env, DataEnv)
+    env.step({"reasoner": env.script("reasoner")})
     with pytest.raises(ConfigError, match="cannot compute '2n' with a calculator"):
-        make_bot("expert", "math").suits(env)
+        env.script("tool")
     with pytest.raises(ConfigError, match="is no task over data"):
         make_bot("expert", "tictactoe").suits(make(sample_task("tictactoe", {})))
 
