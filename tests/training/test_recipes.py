@@ -39,6 +39,7 @@ def small(path: Path) -> config.Recipe:
     )
     changes += ["env.size=2", "env.line=2"] if recipe.env.name == "tictactoe" else []
     changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16"] if recipe.env.name in WORK else []
+    changes += ["algorithm.group=2"] if recipe.env.name in WORK and "group" in recipe.algorithm.options else []
     changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
     changes += ["algorithm.warmup=0"] if "warmup" in recipe.algorithm.options else []
     return config.load(path, changes)
