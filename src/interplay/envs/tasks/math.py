@@ -90,6 +90,7 @@ class Options(DataOptions):
 class Math(Debate):
     Options = Options
     kind: ClassVar[str] = "math"
+    slow: ClassVar[bool] = True  # formulas and programs are compared and run elsewhere
     alone: ClassVar[Role] = "reasoner"
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "build", "run", "correct")
 
