@@ -5,7 +5,7 @@ Turns         up to `searches` times the searcher writes a query and gets the be
               search early. Then the reader answers.
 Observation   searcher: the question, its queries and what they found. Reader: the question and all passages found,
               of each the first 600 characters. The whole prompt each time.
-Actions       searcher: a query, or "done"; an empty one, or one of more than 300 characters, finds nothing. Reader:
+Actions       searcher: a query, or "done"; an empty one, or one of more than 150 characters, finds nothing. Reader:
               free text that ends with "Answer: " and the answer, of at most 20 words.
 Rewards       searcher: `found` (agent, each search): the share of the passages with the answer that this search
               brought up for the first time; where nobody knows which these are, never scored. Reader: `format`
@@ -39,7 +39,7 @@ from interplay.errors import ConfigError
 from interplay.rewards import verify
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-LONGEST_QUERY = 300
+LONGEST_QUERY = 150
 SHOWN = 600  # characters of a passage
 WORDS = 20  # of an answer
 DONE = "done"
@@ -73,6 +73,7 @@ class Options(DataOptions):
 class Search(DataEnv):
     Options = Options
     kind: ClassVar[str] = "search"
+    slow: ClassVar[bool] = True  # a large corpus, or the web
     reward_names: ClassVar[tuple[str, ...]] = ("found", "format", "match", "correct")
 
     def __init__(self, task: Task) -> None:
