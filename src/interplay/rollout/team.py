@@ -11,7 +11,7 @@ import torch
 from interplay.agents.agent import Agent, BotAgent, ModelAgent
 from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
-from interplay.config import START, AdapterSection, Recipe
+from interplay.config import START, AdapterSection, Recipe, ToolSection
 from interplay.engines.engine import Adapter, Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError, did_you_mean
@@ -59,9 +59,10 @@ class Member:
 
 
 class Team:
-    def __init__(self, members: Mapping[str, Member], env_name: str) -> None:
+    def __init__(self, members: Mapping[str, Member], env_name: str, tools: ToolSection | None = None) -> None:
         self.members = dict(members)
         self.env_name = env_name
+        self.tools = tools or ToolSection()
 
     @staticmethod
     def load(recipe: Recipe, sources: Mapping[str, str] | None = None) -> Team:
@@ -93,7 +94,7 @@ class Team:
             if policy.adapter is not None:
                 member.adapter = _adapter(loaded, policy.adapter, source, seed_of("adapter", recipe.seed, name))
                 member.publish(0)
-        return Team(members, recipe.env.name)
+        return Team(members, recipe.env.name, recipe.tools)
 
     def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int, legal: bool = False) -> Agent:
         """Whoever `occupant` names (a policy or `bot:name`), ready to sit in `role` for one episode."""
@@ -104,7 +105,9 @@ class Team:
             raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, self.members)}")
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids)
         adapter = None if member.adapter is None else member.name
-        return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter, legal)
+        return ModelAgent(
+            role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter, legal, self.tools
+        )
 
     def seating(
         self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int, legal: bool = False
