@@ -38,6 +38,10 @@ class LimitError(InterplayError):
     """An episode passed a limit that is not the policy's doing (wall-clock time)."""
 
 
+class SandboxError(InterplayError):
+    """The sandbox itself failed, or this machine cannot give the isolation asked for; never what a program did."""
+
+
 class GuardError(InterplayError):
     """A running check of a promise failed: training would continue on wrong numbers."""
 
