@@ -42,6 +42,10 @@ class SandboxError(InterplayError):
     """The sandbox itself failed, or this machine cannot give the isolation asked for; never what a program did."""
 
 
+class DataError(InterplayError):
+    """A data set is damaged, or not in its public format."""
+
+
 class GuardError(InterplayError):
     """A running check of a promise failed: training would continue on wrong numbers."""
 
