@@ -94,6 +94,7 @@ _MODULES = {
     "hider_guesser": "interplay.envs.games.hider_guesser",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
+    "math": "interplay.envs.tasks.math",
     "matrix": "interplay.envs.games.matrix",
     "negotiation": "interplay.envs.games.negotiation",
     "plan_path": "interplay.envs.games.plan_path",

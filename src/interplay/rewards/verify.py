@@ -27,20 +27,25 @@ _HASHES = re.compile(r"#{4,}[ \t]*([^\n#]*)")
 _STATED = re.compile(
     r"\b(?:final answer|answer)(?:\s+(?:is|was|equals)\b\s*:?|\s*[:=])[ \t]*((?:[^\n.]|\.(?=\S))*)", re.IGNORECASE
 )
-_MARKERS = re.compile(rf"{_BOX.pattern}|#{{4,}}|(?<=answer)(?:\s+(?:is|was|equals)\b\s*:?|\s*[:=])", re.IGNORECASE)
+_MARKERS = re.compile(r"#{4,}|(?<=answer)(?:\s+(?:is|was|equals)\b\s*:?\s?|\s*[:=])", re.IGNORECASE)
 
 
 def boxes(text: str) -> Iterator[str]:
     """What stands in each `\\boxed{…}`, braces balanced."""
     for start in _BOX.finditer(text):
-        depth = 1
-        for i in range(start.end(), len(text)):
-            depth += (text[i] == "{") - (text[i] == "}")
-            if depth == 0:
-                yield text[start.end() : i].strip()
-                break
-        else:
+        if (end := _closing(text, start.end())) is None:
             return
+        yield text[start.end() : end].strip()
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where the brace that was opened before `start` is closed."""
+    depth = 1
+    for i in range(start, len(text)):
+        depth += (text[i] == "{") - (text[i] == "}")
+        if depth == 0:
+            return i
+    return None
 
 
 def boxed(text: str) -> str | None:
@@ -67,7 +72,16 @@ def final(reply: str) -> str | None:
 
 
 def unmarked(text: str) -> str:
-    """The words of another role without what `final` looks for, so that repeating them answers nothing."""
+    """The words of another role without what `final` looks for, so that repeating them answers nothing.
+
+    >>> unmarked("So the answer is 4: \\\\boxed{\\\\frac{8}{2}}.")
+    'So the answer 4: \\\\frac{8}{2}.'
+    """
+    text = text[:LONGEST_REPLY]
+    while (box := _BOX.search(text)) is not None:
+        end = _closing(text, box.end())
+        inner = text[box.end() :] if end is None else text[box.end() : end] + text[end + 1 :]
+        text = text[: box.start()] + inner
     return _MARKERS.sub(" ", text)
 
 

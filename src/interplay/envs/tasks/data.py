@@ -40,7 +40,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from interplay.config import Section
 from interplay.envs.env import Env
 from interplay.errors import ConfigError, DataError, did_you_mean
-from interplay.types import Task, seed_of
+from interplay.types import Role, Task, seed_of
 
 Row = dict[str, Any]
 Hub = tuple[str, str | None, str]  # the data set, its configurations (joined by commas), its split as the hub calls it
@@ -212,6 +212,11 @@ class DataEnv(Env):
     @abstractmethod
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
         """A row without any data set; what is drawn for one split can be drawn for no other."""
+
+    @abstractmethod
+    def script(self, role: Role) -> str:
+        """What a player who knows the row would say in `role` now: bot `expert` does, and its team scores everything.
+        A ConfigError where this row cannot be played that way."""
 
     @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
