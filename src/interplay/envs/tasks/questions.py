@@ -52,7 +52,7 @@ def kind_of(column: Column) -> str:
 def literal(value: Cell) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
-    return str(value)
+    return repr(value)
 
 
 def _asked(question: str, sql: str, ordered: bool = False) -> Question:
@@ -71,8 +71,8 @@ def _count(p: Place) -> Question | None:
         )
     word, sign = p.rng.choice((("more than", ">"), ("less than", "<"), ("at least", ">=")))
     return _asked(
-        f"How many rows of {p.name} have a {column.name} of {word} {value}?",
-        f"SELECT count(*) FROM {p.table} WHERE {cell} {sign} {value}",
+        f"How many rows of {p.name} have a {column.name} of {word} {literal(value)}?",
+        f"SELECT count(*) FROM {p.table} WHERE {cell} {sign} {literal(value)}",
     )
 
 
@@ -162,12 +162,12 @@ PATTERNS: dict[str, Draw] = {
 }
 
 
-def draw(data: bytes, rng: random.Random, patterns: tuple[str, ...] = tuple(PATTERNS)) -> Question | None:
-    """A question that this database answers with something; None where this draw came to nothing."""
+def draw(data: bytes, rng: random.Random, patterns: tuple[str, ...], mine: Callable[[str], bool]) -> Question | None:
+    """A question that is `mine` and that this database answers with something; None: this draw came to nothing."""
     place = Place(data, rng.choice(sorted(tables(data))), rng)
     pattern = rng.choice(patterns)
     made = PATTERNS[pattern](place)
-    if made is None:
+    if made is None or not mine(made["question"]):
         return None
     gold = run(data, made["sql"][0])
     return {**made, "pattern": pattern} if telling(gold) and len(gold.rows) <= LARGEST else None
