@@ -16,10 +16,17 @@ from typing import Any
 from interplay import envs
 
 LEAST = 2_000
-REPLIES = {"negotiation": "Shall we?\noffer 1 0 1", "sums": "It is 7."}  # where replies are free text
+REPLIES = {  # where replies are free text
+    "math": "So the answer is 7.",
+    "negotiation": "Shall we?\noffer 1 0 1",
+    "nli": "Answer: neutral",
+    "search": "Answer: Greta Holm",
+    "sums": "It is 7.",
+}
 OPTIONS: dict[str, list[dict[str, Any]]] = {  # besides the defaults
     "connect_four": [{"columns": 10, "rows": 10}],
     "hanabi": [{"players": 5}, {"variant": "small"}],
+    "math": [{"team": "relay", "examples": 3}, {"team": "debate"}],
     "matrix": [{"rounds": 10}, {"rounds": 10, "talk": True}],
     "negotiation": [{"talk": False}],
     "tictactoe": [{"size": 10, "line": 5}],

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ STARTING = 60.0  # sympy takes a while to import
 MEMORY = 2 << 30
 WORKERS = 2
 
-_TOWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*\d+\s*[)}]?\s*(?:\^|\*\*|!)|!\s*(?:\^|\*\*|!)")
+_TOWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(?:\d+|[a-zA-Z])\s*[)}]?\s*(?:\^|\*\*|!)|!\s*[)}\]]*\s*(?:\^|\*\*|!)")
 _POWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(\d+)")
 _FACTORIAL = re.compile(r"(\d+)\s*[)}]?\s*!")
-LARGEST_POWER, LARGEST_FACTORIAL = 5_000, 1_000
+LARGEST_POWER, LARGEST_FACTORIAL, DEEPEST = 5_000, 1_000, 16
 
 
 def same(gold: str, answer: str) -> bool:
@@ -43,8 +44,8 @@ def same(gold: str, answer: str) -> bool:
 
 
 def monstrous(text: str) -> bool:
-    """Whether a formula is built to be endless: powers of powers, enormous powers and factorials."""
-    if _TOWER.search(text):
+    """Whether a formula is built to be endless: powers of powers, enormous powers and factorials, endless nesting."""
+    if _TOWER.search(text) or max(accumulate((c in "([{") - (c in ")]}") for c in text), default=0) > DEEPEST:
         return True
     limits = ((_POWER, LARGEST_POWER), (_FACTORIAL, LARGEST_FACTORIAL))
     return any(len(n) > 6 or int(n) > limit for pattern, limit in limits for n in pattern.findall(text))

@@ -29,20 +29,19 @@ import sys
 import time
 
 from interplay.rewards.walls import (
+    DAC_READ_SEARCH,
     LIBC,
     MS_NODEV,
     MS_NOSUID,
-    NEWIPC,
-    NEWNET,
     NEWNS,
     NEWPID,
-    NEWUTS,
     NOBODY,
     SET_PDEATHSIG,
     SET_SUBREAPER,
     JailError,
     become_nobody,
     call,
+    is_root,
     landlock_version,
     mount,
     restrict,
@@ -51,7 +50,8 @@ from interplay.rewards.walls import (
     system_paths,
 )
 
-WATCH = 0.05  # seconds between looks at memory and disk
+WATCH = 0.05  # seconds between looks at memory, processes and disk
+SLACK = 64  # processes this user may start elsewhere meanwhile, where the kernel counts them all together
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 # What most programs import, so that they need not.
 WARM = """
@@ -71,10 +71,13 @@ def run_source(source: bytes) -> int:
     import linecache
     import random
     import threading
+    import traceback
     import types
 
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__="main.py", __builtins__=builtins)
+    for name in [n for n in sys.modules if n.partition(".")[0] == "interplay"]:
+        del sys.modules[name]
     sys.modules["__main__"] = main
     sys.argv[:], sys.path[0:0] = ["main.py"], [""]
     random.seed(0)  # with the fixed hash seed: the same program does the same again
@@ -99,7 +102,10 @@ def run_source(source: bytes) -> int:
     except BaseException as error:
         code = 1
         trace = error.__traceback__ and error.__traceback__.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        if sys.excepthook is sys.__excepthook__:
+            traceback.print_exception(type(error), error, trace)
+        else:
+            sys.excepthook(type(error), error, trace)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -266,14 +272,15 @@ class Supervisor:
     def start(self) -> tuple[int, tuple[int, int, int], int]:
         """The pid of init; the ends of the program's three pipes and of init's report."""
         if self.level == "namespaces":
-            call("namespaces", LIBC.unshare(NEWPID | NEWNS | NEWNET | NEWIPC | NEWUTS))
+            call("namespaces", LIBC.unshare(NEWPID | NEWNS))
             folder = "/tmp"
-            self.job.running = 2 if kernel() >= (5, 14) else processes_of(os.geteuid(), self.proc)
+            # Since Linux 5.14 a user namespace counts its own: supervisor and init besides the program's.
+            self.job.running = 3 if kernel() >= (5, 14) else processes_of(os.geteuid(), self.proc) + SLACK
         else:
             LIBC.prctl(SET_SUBREAPER, 1, 0, 0, 0)
             folder = os.path.join(self.folder, str(os.getpid()))
             os.mkdir(folder, 0o700)
-            self.job.running = processes_of(os.geteuid(), self.proc)
+            self.job.running = processes_of(os.geteuid(), self.proc) + SLACK
         self.job_folder = folder
         ours, theirs = zip(*(os.pipe()[:: 1 if fd else -1] for fd in range(3)), strict=True)
         heard, report = os.pipe()
@@ -290,92 +297,56 @@ class Supervisor:
     def run(self) -> dict[str, object]:
         began = time.monotonic()
         init, (stdin, stdout, stderr), heard = self.start()
-        limits, init_says = self.job.limits, b""
+        ahead = memoryview(receive(self.channel, self.job.stdin_size))  # only now: it is in nobody else's memory
+        limits, report = self.job.limits, b""
         output = {stdout: bytearray(), stderr: bytearray()}
-        poll = select.poll()
-        for fd in (stdout, stderr, heard):
-            poll.register(fd, select.POLLIN)
-        unread, ahead = self.job.stdin_size, b""
-        os.set_blocking(stdin, False)
-        poll.register(stdin, select.POLLOUT)
-        poll.register(self.channel, select.POLLIN)
         room, deadline, look = int(limits["output_kb"] * 1024), began + limits["seconds"], began + WATCH
-        open_ends = {stdout, stderr, heard}
-        feeding = True
+        poll = select.poll()
+        for fd in (stdout, stderr, heard, self.channel.fileno()):
+            poll.register(fd, select.POLLIN)
+        poll.register(stdin, select.POLLOUT)
+        os.set_blocking(stdin, False)
+        left = {stdin, stdout, stderr, heard}
 
         def close(fd: int) -> None:
             poll.unregister(fd)
             os.close(fd)
-            open_ends.discard(fd)
+            left.discard(fd)
 
-        if not unread:
-            close(stdin)
-            feeding = False
-        while open_ends:
+        while left - {stdin}:
             now = time.monotonic()
-            if now >= deadline and not self.cause:
+            if now >= deadline:
                 self.stop(init, "timeout")
-            if now >= look and not self.cause and heard in open_ends:
+            if now >= look and heard in left:
                 self.watch(init)
                 look = time.monotonic() + WATCH
-            waiting = 1.0 if self.cause else max(0.0, min(deadline, look) - now)
+            waiting = max(0.0, min(deadline, look) - now) if heard in left and not self.cause else 1.0
             for fd, _ in poll.poll(waiting * 1000 + 1):
-                if fd == self.channel.fileno():
-                    if unread and len(ahead) < 1 << 16:
-                        part = self.channel.recv(min(1 << 16, unread))
-                        if not part:
-                            self.abandon(init)
-                        unread -= len(part)
-                        ahead += part
-                        if feeding and ahead:
-                            with contextlib.suppress(KeyError):
-                                poll.modify(stdin, select.POLLOUT)
-                        elif not feeding:
-                            ahead = b""
-                    elif not unread:
-                        if not self.channel.recv(1, socket.MSG_PEEK):
-                            self.abandon(init)
-                        raise JailError("the channel spoke before its turn")
-                    if unread and len(ahead) >= 1 << 16:
-                        poll.modify(self.channel, 0)
-                elif fd == stdin and feeding:
+                if fd == self.channel.fileno():  # nothing is said during a job: the other end is gone
+                    self.stop(init, "killed")
+                    raise JailError("nobody waits for this result any more")
+                if fd == stdin:
                     try:
                         ahead = ahead[os.write(stdin, ahead[: 1 << 16]) :] if ahead else ahead
-                    except BlockingIOError:
-                        continue
-                    except OSError:  # it closed its end, and may
+                    except OSError:  # the program closed its end, and may
+                        ahead = ahead[:0]
+                    if not ahead:
                         close(stdin)
-                        feeding, ahead = False, b""
-                    if unread:
-                        poll.modify(self.channel, select.POLLIN)
-                    if feeding and not ahead:
-                        if unread:
-                            poll.modify(stdin, 0)
-                        else:
-                            close(stdin)
-                            feeding = False
                 elif fd == heard:
                     part = os.read(heard, 4096)
-                    init_says += part
+                    report += part
                     if not part:
                         close(heard)
                         self.reap(init)
-                elif fd in output:
+                else:
                     part = os.read(fd, 1 << 16)
+                    output[fd] += part[:room]
+                    if len(part) > room:
+                        self.stop(init, "output")
+                    room = max(0, room - len(part))
                     if not part:
                         close(fd)
-                    elif room >= len(part):
-                        room -= len(part)
-                        output[fd] += part
-                    else:
-                        output[fd] += part[:room]
-                        room = 0
-                        self.stop(init, "output")
-        if feeding:
-            close(stdin)
-        while unread:  # what the program did not wait for
-            unread -= len(receive(self.channel, min(1 << 16, unread)))
-        said = json.loads(init_says) if init_says else {}
+        said = json.loads(report) if report else {}
         if "trouble" in said:
             raise JailError(said["trouble"])
         if not said and not self.cause:
@@ -384,7 +355,7 @@ class Supervisor:
 
     def verdict(self, said: dict, stdout: bytearray, stderr: bytearray, seconds: float) -> dict[str, object]:
         code = os.waitstatus_to_exitcode(said["status"]) if said else None
-        last = bytes(stderr[-400:]).decode(errors="replace").strip().rpartition("\n")[2]
+        last = bytes(stderr[-400:]).decode(errors="replace")
         status = self.cause
         if status:
             code = None
@@ -394,9 +365,9 @@ class Supervisor:
             status = "timeout"
         elif code == -signal.SIGXFSZ or said["full"] or "[Errno 28]" in last or "[Errno 27]" in last:
             status = "disk"
-        elif last.startswith("MemoryError"):
+        elif "\nMemoryError" in last or "[Errno 12]" in last:
             status = "memory"
-        elif "can't start new thread" in last or last.startswith("BlockingIOError: [Errno 11]"):
+        elif "can't start new thread" in last or "BlockingIOError: [Errno 11]" in last:
             status = "processes"
         else:
             status = "killed" if code is not None and code < 0 else "error"
@@ -407,11 +378,15 @@ class Supervisor:
         limits, members = self.job.limits, family(init, self.proc)
         if sum(memory_of(pid, self.proc) for pid in members) > limits["memory_mb"]:
             self.stop(init, "memory")
+        elif len(members) > limits["processes"]:
+            self.stop(init, "processes")
         elif self.level != "namespaces" and size_of(self.job_folder) > limits["files_mb"]:
             self.stop(init, "disk")
 
     def stop(self, init: int, cause: str) -> None:
-        self.cause = self.cause or cause
+        if self.cause:
+            return
+        self.cause = cause
         with contextlib.suppress(ProcessLookupError):
             os.kill(init, signal.SIGKILL)
         self.reap(init)
@@ -427,11 +402,6 @@ class Supervisor:
                     pass
         with contextlib.suppress(ChildProcessError):
             os.waitpid(init, 0)
-
-    def abandon(self, init: int) -> None:
-        self.stop(init, "killed")
-        self.clean()
-        os._exit(0)
 
     def clean(self) -> None:
         if self.level != "namespaces" and hasattr(self, "job_folder"):
@@ -505,9 +475,11 @@ def main(fd: int, level: str, folder: str) -> None:
             seccomp(True, True)
             shut_in(folder, proc)
         else:
-            if os.geteuid() == 0:
-                os.chown(folder, NOBODY, NOBODY)
-            become_nobody()
+            if is_root():
+                own = 1_900_000_000 + os.getpid()  # nobody's, so that limits by user count this worker's programs alone
+                uid = own if is_root(own) else NOBODY
+                os.chown(folder, uid, NOBODY)
+                become_nobody(uid, keep=DAC_READ_SEARCH)
             if level == "landlock" and not landlock_version():
                 raise JailError("this kernel has no Landlock, or it is not switched on")
     except (JailError, OSError) as error:

@@ -22,6 +22,7 @@ NEWCGROUP, NEWTIME = 0x2000000, 0x80
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 SET_PDEATHSIG, SET_DUMPABLE, SET_SECCOMP, SET_SUBREAPER, SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+SET_KEEPCAPS, DAC_READ_SEARCH = 8, 1 << 2
 NOBODY = 65534
 SYSTEM = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/etc/ld.so.cache")
 LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
@@ -61,11 +62,12 @@ def restrict(level: str, limits: dict[str, float], folder: str, readable: list[s
     call("no_new_privs", LIBC.prctl(SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if level == "rlimits":
         return
+    keep = 0
     if level == "landlock":
         landlock(landlock_version(), readable, folder)
-    nothing = ctypes.create_string_buffer(24)
-    call("capset", LIBC.capset(struct.pack("Ii", 0x20080522, 0), nothing))
-    apply_filter(seccomp(sockets=level == "namespaces", signals=level == "namespaces" or landlock_version() >= 6))
+        keep = reading()
+    capabilities(keep)
+    apply_filter(seccomp(private=level == "namespaces", signals=level == "namespaces" or landlock_version() >= 6))
 
 
 # -- the system-call filter -------------------------------------------------------------------------------------------
@@ -91,6 +93,8 @@ REFUSED = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "iopl": (172, None), "ioperm": (173, None),
     "uselib": (134, None), "modify_ldt": (154, None), "nfsservctl": (180, 42),
 }  # fmt: skip
+# Beyond Landlock's reach: being told of changes to files outside.
+WATCHING = {"inotify_add_watch": (254, 27)}
 SIGNALLING = {"kill": (62, 129), "tgkill": (234, 131), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138),
               "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424)}  # fmt: skip
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -98,8 +102,9 @@ ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 LD, JEQ, JGE, JSET, RET = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
-def seccomp(sockets: bool, signals: bool) -> bytes:
-    """The filter. `sockets`: Unix sockets may be made (none leaves a namespace); `signals`: to anyone in reach."""
+def seccomp(private: bool, signals: bool) -> bytes:
+    """The filter. `private`: in namespaces, where Unix sockets and watched files are the program's own; `signals`: to
+    anyone in reach, else to itself and its group."""
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise JailError(f"no system-call filter is known for {machine}; known: {', '.join(ARCHITECTURES)}")
@@ -107,14 +112,14 @@ def seccomp(sockets: bool, signals: bool) -> bytes:
     code: list[tuple[int, int, int, int]] = [(LD, 0, 0, 4), (JEQ, 1, 0, arch), (RET, 0, 0, KILL), (LD, 0, 0, 0)]
     if column == 0:  # the x32 numbers are a second way into everything
         code += [(JGE, 0, 1, 0x40000000), (RET, 0, 0, REFUSE | errno.ENOSYS)]
-    for numbers in REFUSED.values():
+    for numbers in (REFUSED if private else REFUSED | WATCHING).values():
         if (number := numbers[column]) is not None:
             code += [(JEQ, 0, 1, number), (RET, 0, 0, REFUSE | errno.EPERM)]
     code += [(JEQ, 0, 1, 435), (RET, 0, 0, REFUSE | errno.ENOSYS)]  # clone3: its flags are out of a filter's reach
     spaces = NEWNS | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET | NEWCGROUP | NEWTIME
     code += [(JEQ, 0, 4, (56, 220)[column]), (LD, 0, 0, 16), (JSET, 0, 1, spaces), (RET, 0, 0, REFUSE | errno.EPERM)]
     code += [(RET, 0, 0, ALLOW)]
-    unix = 1 if sockets else 0xFFFFFFFF
+    unix = 1 if private else 0xFFFFFFFF
     code += [(JEQ, 0, 4, (41, 198)[column]), (LD, 0, 0, 16), (JEQ, 1, 0, unix), (RET, 0, 0, REFUSE | errno.EACCES)]
     code += [(RET, 0, 0, ALLOW)]
     for request in (0x5412, 0x541C):  # TIOCSTI, TIOCLINUX: typing into somebody's terminal
@@ -219,18 +224,38 @@ def map_self(uid: int, gid: int, proc: int) -> None:
         os.close(fd)
 
 
-def become_nobody() -> None:
+def become_nobody(uid: int = NOBODY, keep: int = 0) -> None:
     """Root is exempt from limits and owns everything: a program never runs as root, even a mapped one."""
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-        LIBC.prctl(SET_DUMPABLE, 1, 0, 0, 0)
+    LIBC.prctl(SET_KEEPCAPS, 1, 0, 0, 0)
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(uid, uid, uid)
+    capabilities(keep)
+    LIBC.prctl(SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def is_root(uid: int = NOBODY) -> bool:
+    """Root, and able to become `uid`: not the root of a user namespace that knows only itself."""
+    with open("/proc/self/uid_map") as table:
+        ranges = [tuple(map(int, line.split())) for line in table]
+    return os.geteuid() == 0 and any(first <= uid < first + count for first, _, count in ranges)
+
+
+def reading() -> int:
+    """What lets a program that root started reach an interpreter in root's own folder, where Landlock allows it."""
+    held = ctypes.create_string_buffer(24)
+    call("capget", LIBC.capget(struct.pack("Ii", 0x20080522, 0), held))
+    return struct.unpack_from("I", held)[0] & DAC_READ_SEARCH
+
+
+def capabilities(keep: int) -> None:
+    done = LIBC.capset(struct.pack("Ii", 0x20080522, 0), struct.pack("IIIIII", keep, keep, 0, 0, 0, 0))
+    call("capabilities cannot be given up", done)
 
 
 def shut_in(folder: str, proc: int) -> None:
     """Move this process into a root of its own, made of read-only views of the system, seen from a user namespace."""
-    uid, gid, root = os.geteuid(), os.getegid(), os.geteuid() == 0
+    uid, gid, root = os.geteuid(), os.getegid(), is_root()
     call("user namespaces are not to be had", LIBC.unshare(NEWNS if root else NEWUSER | NEWNS))
     if not root:
         map_self(uid, gid, proc)
@@ -257,3 +282,5 @@ def shut_in(folder: str, proc: int) -> None:
         become_nobody()
         call("user namespaces are not to be had", LIBC.unshare(NEWUSER))
         map_self(NOBODY, NOBODY, proc)
+    # An empty network: nothing in it outlives a process, so one for all jobs of this worker, which it runs in turn.
+    call("namespaces", LIBC.unshare(NEWNET | NEWIPC | NEWUTS))

@@ -21,7 +21,7 @@ from interplay.algorithms import Tree
 from interplay.algorithms.credit import candidate_return
 from interplay.envs import Env
 from interplay.errors import InterplayError
-from interplay.rollout.joint import all_of, score_joints, value_joint
+from interplay.rollout.joint import all_of, score_joints, step, value_joint
 from interplay.types import Rewards, Role, Turn, seed_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def decide(
         for turn in turns:
             turn.kept = turn is kept[turn.role]
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
-    rewards = following.step({role: turn.text for role, turn in kept.items()})
+    rewards = await step(following, {role: turn.text for role, turn in kept.items()})
     return Choice(following, kept, [*itertools.chain.from_iterable(drawn.values()), *playouts], rewards)
 
 

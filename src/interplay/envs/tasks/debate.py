@@ -12,6 +12,7 @@ answer, so that repeating the prompt answers nothing.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import lru_cache
 from typing import ClassVar
 
 from interplay.envs.puzzle import heard
@@ -124,6 +125,7 @@ class Debate(DataEnv):
         return self.gold()
 
 
+@lru_cache(maxsize=4096)
 def quoted(reply: str) -> str:
     """A reply as others are shown it: of a long one the end."""
     return heard(unmarked(reply)[-QUOTED:], QUOTED) or "nothing"
