@@ -11,6 +11,7 @@ Actions       free text. Reasoner and agents put their answer into \\boxed{} (`#
               several that differ are no answer). Tool: an expression of numbers, + - * / // % ** and brackets, with
               something to compute in it. In a relay the reasoner may use words, digits and commas, at most `words`
               characters of them, and a reply that cannot be passed on ends the episode.
+Tools         with `tools`, reasoner and agents may call a calculator or Python inside a turn.
 Rewards       reasoner and agents: `format` (process) 0.2 for one answer in the form, `match` (agent) 0.8 for a right
               one; in a relay `match` is for the value computed, `format` for words with two numbers. Tool: `build`
               (process) 0.1 for an expression, `run` (process) 0.1 where it can be computed, `match` (agent) 0.8 for
@@ -29,12 +30,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.envs import tools
 from interplay.envs.env import register
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.data import DataOptions, Row
@@ -66,6 +69,9 @@ class Options(DataOptions):
     rounds: int = Field(2, ge=1, le=10, description="pair: at most; debate: exactly")
     words: int = Field(80, ge=10, le=1000, description="relay: characters that the reasoner may say")
     examples: int = Field(0, ge=0, le=8, description="solved word problems shown first")
+    tools: list[Literal["calculator", "python"]] = Field(
+        [], description="reasoner, agents: what they may call in a turn"
+    )
     min_steps: int = Field(1, ge=1, le=8, description="operations of a word problem made on the spot, at least")
     max_steps: int = Field(3, ge=1, le=8, description="the same, at most")
     largest: int = Field(50, ge=5, le=10_000, description="number in such a problem")
@@ -144,6 +150,11 @@ class Math(Debate):
     # -- reasoner and tool ----------------------------------------------------------------------------------------
 
     def observe(self) -> dict[Role, Observation]:
+        named = self.task.data["tools"]
+        seen = self._seen()
+        return {r: replace(o, tools=tools.named(named)) if named and r != "tool" else o for r, o in seen.items()}
+
+    def _seen(self) -> dict[Role, Observation]:
         if self.team not in ("pair", "relay"):
             return {r: self._shown(o) for r, o in super().observe().items()}
         if self.over:

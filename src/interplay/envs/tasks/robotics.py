@@ -300,7 +300,10 @@ class Arm:
     def picture(self, state: bytes, size: int) -> bytes:
         try:
             if self._renderer is None or self._renderer.height != size:
-                self._renderer = self.mj.Renderer(self.model, size, size)
+                made = self.mj.Renderer.__new__(self.mj.Renderer)
+                made._mjr_context = made._gl_context = None  # one that could not be made complains otherwise
+                made.__init__(self.model, size, size)
+                self._renderer = made
             self._load(state)
             self.mj.mj_forward(self.model, self.data)
             self._renderer.update_scene(self.data, camera="eye")
