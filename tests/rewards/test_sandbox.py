@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +152,46 @@ def test_the_job_ends_with_the_one_who_asked(tmp_path: Path) -> None:
         time.sleep(0.05)
     assert left() == []
     os.rmdir(folder)
+
+
+# An interpreter that anybody may start; this one may lie in a folder of root's.
+ANYBODY = "/usr/bin/python3"
+AS_NOBODY = """
+import os, sys
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+sys.path.insert(0, sys.argv[1])
+from interplay.rewards.sandbox import *
+for level in LEVELS:
+    if offered(level): print(level, "not offered:", offered(level)); continue
+    with Sandbox(1, level) as box:
+        bomb = box.run(Job("import os\\nwhile True: os.fork()", limits=Limits(seconds=20, processes=8)))
+        print(level, box.run(Job("import json\\nprint(json.dumps([1]))")).stdout.strip(), bomb.status)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+def test_a_normal_user_has_the_same_walls() -> None:
+    version = "import sys; sys.exit(sys.version_info < (3, 11))"
+    if subprocess.run([ANYBODY, "-c", version], check=False, capture_output=True).returncode:
+        pytest.skip(f"{ANYBODY} is no Python 3.11 or later")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for name in (
+            "__init__.py",
+            "errors.py",
+            "rewards/__init__.py",
+            "rewards/sandbox.py",
+            "rewards/jail.py",
+            "rewards/walls.py",
+        ):
+            target = Path(folder) / "interplay" / name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes((SOURCE / "interplay" / name).read_bytes())
+        done = subprocess.run([ANYBODY, "-c", AS_NOBODY, folder], capture_output=True, text=True, check=False, env={})
+    assert done.stdout.splitlines() == [
+        f"{level} [1] processes" if not offered(level) else done.stdout.splitlines()[n]
+        for n, level in enumerate(LEVELS)
+    ], done
 
 
 # -- which walls there are --------------------------------------------------------------------------------------------

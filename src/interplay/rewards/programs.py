@@ -91,7 +91,7 @@ def _cases(bench: Bench, program: str, cases: tuple[tuple[str, str], ...]) -> Tr
 
 def _last(result: Result) -> str:
     said = result.stderr.strip().rpartition("\n")[2]
-    return "" if result.ok else f"{result.status}: {said}"[:200]
+    return "" if result.ok else f"{result.status}: {said}".removesuffix(": ")[:200]
 
 
 def _ignores(answers: Sequence[str], passed: Sequence[bool]) -> bool:
@@ -126,6 +126,8 @@ def _alike(wanted: str, got: str) -> bool:
 _REFEREE = r'''
 import builtins, json, os, re, struct, sys
 
+sys.set_int_max_str_digits(0)
+
 def exactly(fd, size):
     parts = b""
     while len(parts) < size:
@@ -135,7 +137,9 @@ def exactly(fd, size):
     return parts
 
 def get(fd):
-    return json.loads(exactly(fd, struct.unpack("I", exactly(fd, 4))[0]))
+    size = struct.unpack("I", exactly(fd, 4))[0]
+    if size > 1 << 27: raise EOFError
+    return json.loads(exactly(fd, size))
 
 def put(fd, value):
     data = json.dumps(value).encode()
@@ -232,10 +236,17 @@ if os.fork() == 0:
 for fd in (asked_r, answer_w): os.close(fd)
 second = get(0)
 calls = []
+lost = []  # once an answer could not be read, none can
 
 def ask(what, target, rest):
-    put(asked_w, [what, target, pack(rest, None) if what != "get" else rest])
-    verdict, got, more = get(answer_r)
+    if lost: raise EOFError("it gave no answer")
+    try:
+        put(asked_w, [what, target, pack(rest, None) if what != "get" else rest])
+        verdict, got, more = get(answer_r)
+        if verdict not in ("ok", "raised") or not isinstance(more, (list, str)): raise EOFError
+    except (OSError, EOFError, ValueError) as error:
+        lost.append(True)
+        raise EOFError("it gave no answer") from None
     calls.append("raised" if verdict == "raised" else "?" if type(got) is dict and "h" in got else json.dumps(got))
     if verdict == "raised":
         known = [getattr(builtins, n, None) for n in got]
@@ -288,7 +299,7 @@ def _calls(bench: Bench, program: str, tests: tuple[str, ...], entry: str, setup
     if not result.ok:
         if result.status == "error":
             raise SandboxError(f"the referee of a program failed: {result.stderr.strip()[-300:]}")
-        return Trial(True, False, (False,) * len(tests), _last(result))
+        return nothing(len(tests), _last(result))
     report: dict[str, Any] = json.loads(result.stdout)
     if not report["loaded"]:
         return nothing(len(tests), report["trouble"])

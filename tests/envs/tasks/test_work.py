@@ -1,264 +1,227 @@
-"""Math, inference and search: a scripted team scores everything, cheats nothing, and the rules are kept."""
+"""Code, debugging and hardware: the contract, the scripted team that earns everything, and cheats that earn nothing."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from fractions import Fraction
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from interplay import envs
 from interplay.agents.bots import make_bot
-from interplay.envs import make, sample_task
 from interplay.envs.check import check
-from interplay.envs.env import SPLITS
-from interplay.envs.tasks import word_sums
-from interplay.envs.tasks.data import DataEnv
-from interplay.envs.tasks.debate import Debate
-from interplay.errors import ConfigError
-from interplay.rewards.calculator import calculate
-from interplay.types import Level, Observation, Role
+from interplay.envs.tasks import hardware
+from interplay.envs.tasks.problems import code_in
+from interplay.errors import ConfigError, SandboxError
+from interplay.rewards import verilog
+from interplay.types import Role
 
-TEAMS: list[tuple[str, dict[str, Any]]] = [
-    ("math", {}),
-    ("math", {"team": "relay"}),
-    ("math", {"team": "relay", "examples": 3}),
-    ("math", {"team": "single", "examples": 2}),
-    ("math", {"team": "debate", "agents": 4, "rounds": 3}),
-    ("nli", {}),
-    ("nli", {"brief": True}),
-    ("nli", {"agents": 3}),
-    ("search", {}),
-    ("search", {"team": "single", "searches": 3}),
+ICARUS = verilog.shutil.which(verilog.PACKAGE, path="/usr/bin:/bin") is not None
+needs_icarus = pytest.mark.skipif(not ICARUS, reason=f"Icarus Verilog is not installed (package {verilog.PACKAGE})")
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("code", {"style": "calls"}),
+    ("code", {"style": "stdio"}),
+    ("code", {"team": "single"}),
+    ("debugging", {"style": "calls"}),
+    ("debugging", {"style": "stdio", "rounds": 2}),
+    ("debugging", {"team": "single"}),
+    ("hardware", {}),
+    ("hardware", {"team": "single"}),
 ]
-NAMES = [f"{name} {' '.join(map(str, options.values()))}".strip() for name, options in TEAMS]
-Earned = dict[tuple[str, Role | None], float]
+# The others go the same ways: they are run by make test-slow.
+ALWAYS = (("code", {"style": "calls"}), ("debugging", {"style": "calls"}), ("hardware", {}))
+marked = [
+    pytest.param(
+        *v, marks=[*([needs_icarus] if v[0] == "hardware" else []), *([] if v in ALWAYS else [pytest.mark.slow])]
+    )
+    for v in VARIANTS
+]
+Reply = Callable[[envs.Env, Role], str]
 
 
-def play(env: DataEnv, say: Any) -> Earned:
-    earned: Earned = defaultdict(float)
+def play(env: envs.Env, replies: dict[Role, Reply]) -> dict[tuple[str | None, str], float | None]:
+    """What everybody earned, by role and name; roles without a reply of their own are scripted."""
+    bot = make_bot("expert", env.task.env)
+    earned: dict[tuple[str | None, str], float | None] = defaultdict(float)
     while seen := env.observe():
-        for r in env.step({role: say(role, o) for role, o in seen.items()}):
-            earned[r.name, r.role] += r.value or 0.0
-    for r in env.outcome():
-        earned[r.name, r.role] += r.value or 0.0
+        actions = {r: replies[r](env, r) if r in replies else bot.act(env, r, random.Random(0)) for r in seen}
+        for reward in env.step(actions):
+            before = earned[reward.role, reward.name]
+            earned[reward.role, reward.name] = None if reward.value is None else (before or 0.0) + reward.value
+    for reward in env.outcome():
+        earned[reward.role, reward.name] = reward.value
     return dict(earned)
 
 
-def new(name: str, index: int = 0, split: str = "train", **options: Any) -> DataEnv:
-    env = make(sample_task(name, options, split, index))
-    assert isinstance(env, DataEnv)
-    return env
+def total(earned: dict[tuple[str | None, str], float | None], role: Role) -> float:
+    return sum(value or 0.0 for (who, _), value in earned.items() if who == role)
 
 
-@pytest.mark.parametrize(("name", "options"), TEAMS, ids=NAMES)
-def test_it_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
-    assert [f for f in check(name, options, episodes=6) if not f.passed] == []
+@pytest.mark.parametrize(("name", "options"), marked)
+def test_conformance(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interplay.envs.check.TASKS", 100)
+    assert [f for f in check(name, options, episodes=2) if not f.passed] == []
 
 
-@pytest.mark.parametrize(("name", "options"), TEAMS, ids=NAMES)
-def test_the_scripted_team_scores_everything(name: str, options: dict[str, Any]) -> None:
-    """In every split; every role earns its full published weight."""
-    bot = make_bot("expert", name)
-    for index in range(20):
-        env = new(name, index, SPLITS[index % 3], **options)
-        bot.suits(env)
-        rng = random.Random(index)
-        earned = play(env, lambda role, _, env=env, rng=rng: bot.act(env, role, rng))
-        assert earned["correct", None] == 1.0
-        rounds = env.rounds if isinstance(env, Debate) and len(env.roles) != 2 else 1
+@pytest.mark.parametrize(("name", "options"), marked)
+@pytest.mark.parametrize("split", envs.SPLITS)
+def test_the_scripted_team_earns_everything(name: str, options: dict[str, Any], split: str) -> None:
+    for index in range(3):
+        env = envs.make(envs.sample_task(name, options, split, index))
+        earned = play(env, {})
+        assert earned[None, "solved"] == 1.0, env.state()
         for role in env.roles:
-            own = sum(v for (_, who), v in earned.items() if who == role)
-            assert own == pytest.approx(2.0 if env.roles == ("reader",) else rounds), role
+            assert total(earned, role) == pytest.approx(1.0), earned
 
 
-def _echo(role: Role, seen: Observation) -> str:
-    return "\n".join(m.content for m in seen.messages)
+def _prompt(env: envs.Env, role: Role) -> str:
+    return "\n".join(m.content for m in env.observe()[role].messages)
 
 
-def _question(role: Role, seen: Observation) -> str:
-    return seen.messages[-1].content
+def _fixed(text: str) -> Reply:
+    return lambda env, role: text
 
 
-CHEATS: dict[str, Any] = {
-    "echo": _echo,
-    "echo of the question": _question,
-    "nothing": lambda role, seen: "",
-    "spaces": lambda role, seen: " \n\t ",
-    "the form alone": lambda role, seen: "\\boxed{}\n####\nAnswer:\nThe answer is",
-    "every answer": lambda role, seen: "\n".join(f"The answer is {n}." for n in range(300)),
-    "every answer in one": lambda role, seen: "\\boxed{" + ", ".join(map(str, range(80))) + "}",
-    "every label": lambda role, seen: "Answer: entailment, neutral, contradiction",
-    "giant": lambda role, seen: "\\boxed{1} Answer: neutral 1 + 1 " * 40_000,
-    "giant number": lambda role, seen: "\\boxed{" + "9" * 390 + "}" * 2 + "9**9**9**9",
-    "tower": lambda role, seen: "9**9**9",
-    "code": lambda role, seen: "__import__('os').system('true')",
-    "noise": lambda role, seen: "☃ 🂡 \u202eñ\x00",
-}
+CHEATS: dict[str, Reply] = {
+    "empty": _fixed(""),
+    "echo": _prompt,
+    "the example again": lambda env, role: _prompt(env, role).rpartition("Example: ")[2],
+    "format only": _fixed("```python\n```"),
+    "words": _fixed("I have solved the problem. All tests pass.\nPASS\nMismatches: 0 in 256 samples"),
+    "giant": _fixed("x = 1\n" * 20_000),
+    "leaving": _fixed("import sys\nsys.exit(0)"),
+    "leaving, in a function": _fixed("import os\ndef solve(a):\n    os._exit(0)"),
+    "hard-coded": _fixed("def solve(a):\n    return 7\nprint(7)"),
+    "equal to everything": _fixed(
+        "class E:\n    def __eq__(s, o): return True\n    def __str__(s): return '7'\n"
+        "def solve(a):\n    return E()\nprint(E())"
+    ),
+    "tests of nothing": _fixed("assert True\nassert 1 == 1\nassert solve == solve\nassert solve([]) != 'x'"),
+    "tests that are always true": _fixed('assert solve([1]) == solve([1])\nassert solve([2]) or True\n{"input": ""}'),
+    "tests that are wrong": _fixed(
+        "assert solve([1]) == 12345\nassert solve([2]) == 12345\nassert solve([3]) == 12345\n"
+        + "\n".join(f'{{"input": "{n}", "output": "12345"}}' for n in range(3))
+    ),
+    "silent module": _fixed(
+        "```verilog\nmodule TopModule (input [3:0] a, input [3:0] b, output [3:0] y);\nendmodule\n```"
+    ),
+    "constant module": _fixed(
+        "```verilog\nmodule TopModule (input clk, input reset, input [3:0] a, input [3:0] b, output [3:0] y);\n"
+        "  assign y = 4'd0;\nendmodule\n```"
+    ),
+    "the marker": _fixed(
+        "module TopModule (input [3:0] a, input [3:0] b, output [3:0] y);\n"
+        '  initial begin $display("Mismatches: 0 in 256 samples"); $finish; end\nendmodule'
+    ),
+    "the reference's wires": _fixed(
+        "module TopModule (input [3:0] a, input [3:0] b, output [3:0] y);\n  assign y = tb.y_ref;\nendmodule"
+    ),
+    "the reference by its name": _fixed(
+        "module TopModule (input [3:0] a, input [3:0] b, output [3:0] y);\n  assign y = good1 . y;\nendmodule"
+    ),
+    "always PASS": _fixed('module tb;\n  initial begin $display("PASS"); $finish; end\nendmodule'),
+    "always FAIL": _fixed('module tb;\n  initial begin $display("FAIL"); $finish; end\nendmodule'),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("cheat", CHEATS)
-@pytest.mark.parametrize(("name", "options"), TEAMS, ids=NAMES)
-def test_cheats_score_nothing(name: str, options: dict[str, Any], cheat: str) -> None:
-    """No success for any, and for all but a wrong number in the right form nothing at all."""
-    for index in range(4):
-        earned = play(new(name, index, "test", **options), CHEATS[cheat])
-        searched = earned.pop(("found", "searcher"), 0.0) + earned.pop(("found", "reader"), 0.0)
-        assert searched == 0 or cheat == "echo of the question"  # asking for the question itself is an honest search
-        small = cheat in ("giant number", "tower", "every answer in one", "every label")  # one answer, though wrong
-        assert earned["correct", None] == 0
-        assert sum(earned.values()) <= (0.2 * len(new(name, **options).roles) * 3 if small else 0), earned
+@pytest.mark.parametrize(("name", "options"), marked)
+def test_cheats_earn_nothing(name: str, options: dict[str, Any]) -> None:
+    """In every seat, with a scripted partner in the other."""
+    for index, (cheat, reply) in enumerate(CHEATS.items()):
+        task = envs.sample_task(name, options, index=index % 4)
+        for role in envs.make(task).roles:
+            if cheat.startswith("tests") and role != "tester":
+                continue  # a program that builds, and fails
+            earned = play(envs.make(task), {role: reply})
+            assert total(earned, role) == 0.0, (cheat, role, earned)
+            assert role in ("tester", "bench_writer") or earned[None, "solved"] == 0.0, (cheat, role)
 
 
-def test_a_constant_answer_is_paid_its_form_and_nothing_more() -> None:
-    """Hard-coded output ignores the givens: right only by chance."""
-    runs = [play(new("math", n, "test", team="single"), lambda role, seen: "\\boxed{40}") for n in range(100)]
-    assert sum(e["correct", None] for e in runs) <= 6
-    assert all(e["format", "reasoner"] == 0.2 for e in runs)
+@needs_icarus
+def test_the_reference_called_by_its_module_is_refused() -> None:
+    env = envs.make(envs.sample_task("hardware", {"team": "single"}))
+    assert isinstance(env, hardware.Hardware)
+    header = env.row["interface"]
+    called = f"{header}\n  RefModule r (.a(a), .b(b), .y(y));\nendmodule"
+    assert total(play(env, {"designer": _fixed(called)}), "designer") == 0.0
 
 
-# -- word problems ----------------------------------------------------------------------------------------------------
+def test_tests_are_worth_the_bugs_they_catch() -> None:
+    """Right tests that catch half of the bugs earn half; a wrong one costs its share."""
+    task = envs.sample_task("code", {"style": "calls", "bugs": 4, "rounds": 1}, index=1)
+    env = envs.make(task)
+    good = make_bot("expert", "code").act(env, "tester", random.Random(0)).split("\n")
+    one = play(envs.make(task), {"tester": _fixed(good[0])})
+    three = play(envs.make(task), {"tester": _fixed("\n".join([*good[:3], "assert solve([1, 1]) == 12345"]))})
+    everything = play(envs.make(task), {"tester": _fixed("\n".join(good))})
+    assert 0 < one["tester", "golden"] <= 0.8 / 4 < three["tester", "golden"] <= 0.8 * 3 / 4  # type: ignore[operator]
+    assert three["tester", "valid"] == pytest.approx(0.2) and one["tester", "valid"] == pytest.approx(0.05)
+    assert everything["tester", "golden"] == pytest.approx(0.8)
 
 
-def test_word_problems_say_what_they_compute_and_splits_are_disjoint() -> None:
-    """The hidden expression gives the answer; no sum of one split is in another, whatever the names."""
-    sums: dict[str, set[str]] = {}
-    for split in SPLITS:
-        sums[split] = set()
-        for n in range(400):
-            steps = 1 + n % 4
-            row = word_sums.draw(random.Random(n), split, steps, 50)
-            assert calculate(row["expression"]) == Fraction(row["answer"]) and row["level"] == str(steps)
-            numbers = [w for w in row["spoken"].split() if w.isdecimal()]
-            assert all(number in row["question"] for number in numbers) and len(numbers) == steps + 1
-            sums[split].add(row["spoken"])
-    assert not sums["train"] & sums["test"] and not sums["train"] & sums["validation"]
-    assert not sums["validation"] & sums["test"] and len(sums["train"]) > 350
+def test_both_see_what_happened_and_try_again() -> None:
+    env = envs.make(envs.sample_task("code", {"style": "calls", "rounds": 3}, index=2))
+    right = make_bot("expert", "code")
+    tests = right.act(env, "tester", random.Random(0))
+    assert not env.step({"coder": "def solve(a):\n    return len(a)", "tester": tests})
+    for observation in env.observe().values():
+        assert "return len(a)" in observation.messages[1].content and ": failed" in observation.messages[1].content
+    rewards = env.step({r: right.act(env, r, random.Random(0)) for r in env.observe()})
+    assert not env.observe() and {r.name for r in rewards} == {"build", "run", "pass", "valid", "golden"}
 
 
-def test_too_few_problems_say_so() -> None:
-    with pytest.raises(ConfigError, match=r"env.max_steps is 1; expected at least env.min_steps"):
-        new("math", min_steps=2, max_steps=1)
+def test_a_bug_must_be_small_and_a_bug() -> None:
+    options = {"style": "calls", "adversarial": True, "lines": 1}
+    for bad in (
+        lambda env, role: f"# a remark\n{env.problem.golden}\n\n",
+        lambda env, role: "def solve(a):\n    b = list(a)\n    b.sort()\n    return b[0]",
+        lambda env, role: "def solve(a):\n    raise ValueError",
+        lambda env, role: env.problem.golden.replace("return", "retrun"),
+    ):
+        earned = play(envs.make(envs.sample_task("debugging", options)), {"breaker": bad})
+        assert total(earned, "breaker") == 0.0 and (None, "solved") in earned and earned[None, "solved"] == 0.0
+    stumped = play(envs.make(envs.sample_task("debugging", options)), {"fixer": _fixed("def solve(a):\n    return 1")})
+    assert stumped["breaker", "stumped"] == 1.0 and total(stumped, "fixer") == 0.0
 
 
-# -- reasoner and tool ------------------------------------------------------------------------------------------------
+def test_the_bug_itself_is_no_mending() -> None:
+    earned = play(
+        envs.make(envs.sample_task("debugging", {"team": "single"})), {"fixer": lambda env, role: env.problem.buggy}
+    )
+    assert total(earned, "fixer") == 0.0
 
 
-def row(**data: Any) -> DataEnv:
-    """A problem with a known answer: 6 + 7 = 13, then halved."""
-    task = sample_task("math", data)
-    fixed = {"question": "Six and seven?", "answer": "13", "expression": "6 + 7", "spoken": "6 plus 7"}
-    env = make(type(task)(task.id, task.env, task.seed, {**task.data, "row": fixed}))
-    assert isinstance(env, DataEnv)
-    return env
+def test_a_row_that_lacks_something_is_refused() -> None:
+    task = envs.sample_task("debugging", {"team": "single"})
+    bare = {**task.data, "row": {**task.data["row"], "buggy": ""}}
+    with pytest.raises(ConfigError, match="no bug of its own"):
+        envs.make(type(task)(task.id, task.env, task.seed, bare))
+    task = envs.sample_task("code", {"rounds": 1})
+    bare = {**task.data, "row": {**task.data["row"], "golden": ""}}
+    env = envs.make(type(task)(task.id, task.env, task.seed, bare))
+    rewards = env.step({"coder": "", "tester": ""})
+    assert {r.name: r.value for r in rewards.of("tester")} == {"valid": None, "golden": None}
 
 
-def test_a_pair_ends_when_it_agrees_and_prolonging_pays_nothing() -> None:
-    """A reply earns what it changes: over all rounds the last reply's worth."""
-    env = row(rounds=3)
-    first = env.step({"reasoner": "I say \\boxed{12}."})
-    assert [(r.name, r.level, r.value) for r in first] == [
-        ("format", Level.PROCESS, 0.2), ("match", Level.AGENT, 0.0),
-    ]  # fmt: skip
-    tool = env.step({"tool": "6 + 7"})
-    assert [(r.name, r.value) for r in tool] == [("build", 0.1), ("run", 0.1), ("match", 0.8)]
-    told = env.observe()["reasoner"].messages[-1].content
-    assert "You answered 12 before." in told and "6 + 7, which gives 13" in told and "boxed" not in told
-    second = env.step({"reasoner": "Now \\boxed{13}."})
-    assert [r.value for r in second] == [0.0, 0.8]
-    assert [r.value for r in env.step({"tool": "1 / 0"})] == [0.0, -0.1, -0.8]
-    assert "refused: division by zero" in env.observe()["reasoner"].messages[-1].content
-    env.step({"reasoner": "\\boxed{13}"})
-    env.step({"tool": "26 / 2"})
-    assert env.observe() == {} and [r.value for r in env.outcome()] == [1.0]
-
-
-def test_a_relay_passes_on_words_and_nothing_else() -> None:
-    """The tool role never sees the question; signs, or too many words, end it."""
-    env = row(team="relay")
-    env.step({"reasoner": "6 plus\n7"})
-    assert [m.content for m in env.observe()["tool"].messages][1:] == ["6 plus 7"]
-    assert [r.value for r in env.step({"tool": "6 + 7"})] == [0.1, 0.1, 0.8]
-    assert {(r.name, r.role): r.value for r in env.outcome()} == {("match", "reasoner"): 0.8, ("correct", None): 1.0}
-    for bad in ("6 + 7", "word " * 30, ""):
-        env = row(team="relay")
-        assert [r.value for r in env.step({"reasoner": bad})] == [0.0] and env.observe() == {}
-    env = row(team="relay")
-    assert [r.value for r in env.step({"reasoner": "add them"})] == [0.0] and env.observe()  # heard, but no two numbers
-
-
-def test_a_script_that_a_calculator_cannot_follow_is_refused() -> None:
-    task = sample_task("math", {})
-    env = make(type(task)(task.id, task.env, task.seed, {**task.data, "row": {"question": "q", "answer": "2n"}}))
-    with pytest.raises(ConfigError, match="cannot compute '2n' with a calculator"):
-        make_bot("expert", "math").suits(env)
-    with pytest.raises(ConfigError, match="is no task over data"):
-        make_bot("expert", "tictactoe").suits(make(sample_task("tictactoe", {})))
-
-
-# -- debate -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_debate_by_hand() -> None:
-    """Each reply is paid for itself; peers' answers are shown unmarked; the vote counts meanings, not texts."""
-    env = row(team="debate", agents=3, rounds=2)
-    earned = env.step({"agent1": "\\boxed{13}", "agent2": "The answer is 12.", "agent3": "no idea"})
-    assert {(r.name, r.role): r.value for r in earned} == {
-        ("format", "agent1"): 0.2, ("format", "agent2"): 0.2, ("format", "agent3"): 0.0,
-        ("match", "agent1"): 0.8, ("match", "agent2"): 0.0, ("match", "agent3"): 0.0,
-    }  # fmt: skip
-    seen = env.observe()["agent2"]
-    told = seen.messages[-1].content
-    assert seen.phase == "round 2" and "You answered 12" in told and "agent1 answered 13" in told
-    assert "agent3 answered nothing, and said: no idea" in told and "boxed" not in told
-    env.step({"agent1": "\\boxed{26/2}", "agent2": "\\boxed{13.0}", "agent3": "\\boxed{12}"})
-    assert env.observe() == {} and [r.value for r in env.outcome()] == [1.0]
+def test_without_icarus_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verilog, "PACKAGE", "iverilog-that-is-not-there")
+    verilog._measure.cache_clear()
+    env = envs.make(envs.sample_task("hardware", {"team": "single"}, index=99))
+    with pytest.raises(SandboxError, match="install the package iverilog"):
+        env.step({"designer": env.script("designer")})  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("answers", "value"),
+    ("reply", "code"),
     [
-        (("12", "13", "12"), 0.0), (("13", "12", ""), 1.0), (("12", "13", ""), 0.0), (("", "", "13"), 1.0),
-        (("", "", ""), 0.0), (("1", "2", "13"), 0.0),
+        ("x = 1", "x = 1"),
+        ("Sure:\n```python\nx = 1\n```\nDone.", "x = 1"),
+        ("```\nx = 1\n```\nor\n```py\nx = 2\n```", "x = 2"),
+        ("```python\nx = 1", "x = 1"),
+        ("```python\r\nx = 1\r\n```", "x = 1"),
     ],
-)  # fmt: skip
-def test_the_vote(answers: tuple[str, ...], value: float) -> None:
-    """Most votes win; among equals the earliest agent's answer; who gave none has no vote."""
-    env = row(team="debate", agents=3, rounds=1)
-    env.step({f"agent{n + 1}": f"\\boxed{{{a}}}" for n, a in enumerate(answers)})
-    assert [r.value for r in env.outcome()] == [value]
-
-
-def test_brief_inference_lists_its_labels() -> None:
-    env = new("nli", brief=True)
-    assert env.observe()["judge"].legal == ("entailment", "neutral", "contradiction")
-    assert ("illegal", 0.0) in [(r.name, r.value) for r in env.step({"judge": "Answer: neutral"})]
-
-
-# -- search -----------------------------------------------------------------------------------------------------------
-
-
-def test_searches_are_paid_for_what_they_bring_up_first() -> None:
-    """Half of the passages each; finding one again is worth nothing; the reader is paid by F1."""
-    env = new("search", searches=3, results=1)
-    person, town = env.row["gold"]
-    assert [r.value for r in env.step({"searcher": person["title"]})] == [0.5]
-    assert person["text"] in env.observe()["searcher"].messages[-1].content
-    assert [r.value for r in env.step({"searcher": person["title"]})] == [0.0]
-    assert [r.value for r in env.step({"searcher": town["text"]})] == [0.5]
-    seen = env.observe()
-    assert list(seen) == ["reader"] and town["text"] in seen["reader"].messages[-1].content
-    answer = env.row["answers"][0]
-    assert [r.value for r in env.step({"reader": f"It is so.\nAnswer: {answer} valley"})] == pytest.approx(
-        [0.2, 0.8 * 2 / 3]
-    )
-    assert [r.value for r in env.outcome()] == [0.0]
-
-
-def test_done_ends_the_search() -> None:
-    env = new("search", searches=5)
-    assert not env.step({"searcher": "Done."}) and list(env.observe()) == ["reader"]
-    assert "Nothing was found." in env.observe()["reader"].messages[-1].content
-    env.step({"reader": "Answer: a\nAnswer: b"})
-    assert env.state().splitlines()[-2] == "answered: None"
+)
+def test_the_code_in_a_reply(reply: str, code: str) -> None:
+    assert code_in(reply).strip() == code

@@ -86,7 +86,8 @@ class Hardware(DataEnv):
     def step(self, actions: dict[Role, str]) -> Rewards:
         self.round += 1
         self.design, self.bench = code_in(actions["designer"]), code_in(actions.get("bench_writer", ""))
-        said = None if verilog.refused(self.design) else verilog.judged(self.bench, self.design, self._walls)
+        others = self.row["reference"] + self.row["bench"]
+        said = None if verilog.refused(self.design, others) else verilog.judged(self.bench, self.design, self._walls)
         self.verdict = {True: "PASS", False: "FAIL", None: "neither PASS nor FAIL"}[said]
         self.over = said is True or len(self.roles) == 1 or self.round >= self.task.data["rounds"]
         if not self.over:

@@ -30,8 +30,9 @@ _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 def code_in(reply: str) -> str:
     """The program in a reply: its last fenced block, or all of it where nothing is fenced."""
+    reply = reply.replace("\r\n", "\n")
     blocks = _FENCE.findall(reply)
-    return (blocks[-1] if blocks else reply).strip("\n").replace("\r\n", "\n")
+    return (blocks[-1] if blocks else reply).strip("\n")
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ class Options(DataOptions):
 class Search(DataEnv):
     Options = Options
     kind: ClassVar[str] = "search"
+    slow: ClassVar[bool] = True  # a large corpus, or the web
     reward_names: ClassVar[tuple[str, ...]] = ("found", "format", "match", "correct")
 
     def __init__(self, task: Task) -> None:
