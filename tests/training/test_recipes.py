@@ -17,7 +17,9 @@ RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
 # One of each kind of machinery runs always: groups, central critic, coalitions, fitted networks, reference, custom.
 ALWAYS = {"matrix/grpo", "matrix/mappo", "matrix/shapley", "matrix/qmix", "tictactoe/online_dpo", "matrix/custom"}
 ALWAYS |= {"math/word_sums", "math/debate", "nli/debate", "search/dr_mas"}  # and one of each kind of work
-WORK = {"sums", "math", "nli", "search", "code", "debugging", "hardware"}  # chance solves none of it: all replies tie
+ALWAYS |= {"sql/grpo", "tables/grpo", "science/grpo", "robotics/grpo"}
+# Chance solves none of it: all replies tie.
+WORK = {"sums", "math", "nli", "search", "code", "debugging", "hardware", "sql", "tables", "science", "robotics"}
 
 
 def small(path: Path) -> config.Recipe:

@@ -12,6 +12,7 @@ Actions       free text. Reasoner and agents put their answer into \\boxed{} (`#
               something to compute in it; with `tool = "python"` a program that prints the answer last, run in the
               sandbox. In a relay the reasoner may use words, digits and commas, at most `words`
               characters of them, and a reply that cannot be passed on ends the episode.
+Tools         with `tools`, reasoner and agents may call a calculator or Python inside a turn.
 Rewards       reasoner and agents: `format` (process) 0.2 for one answer in the form, `match` (agent) 0.8 for a right
               one; in a relay `match` is for the value computed, `format` for words with two numbers. Tool: `build`
               (process) 0.1 for an expression or program, `run` (process) 0.1 where it comes to something, `match`
@@ -30,12 +31,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.envs import tools
 from interplay.envs.env import register
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.compute import Computed, Tool, compute
@@ -73,6 +76,9 @@ class Options(DataOptions):
     isolation: Isolation = Field("strongest", description="python: walls of the sandbox")
     words: int = Field(80, ge=10, le=1000, description="relay: characters that the reasoner may say")
     examples: int = Field(0, ge=0, le=8, description="solved word problems shown first")
+    tools: list[Literal["calculator", "python"]] = Field(
+        [], description="reasoner, agents: what they may call in a turn"
+    )
     min_steps: int = Field(1, ge=1, le=8, description="operations of a word problem made on the spot, at least")
     max_steps: int = Field(3, ge=1, le=8, description="the same, at most")
     largest: int = Field(50, ge=5, le=10_000, description="number in such a problem")
@@ -153,6 +159,11 @@ class Math(Debate):
     # -- reasoner and tool ----------------------------------------------------------------------------------------
 
     def observe(self) -> dict[Role, Observation]:
+        named = self.task.data["tools"]
+        seen = self._seen()
+        return {r: replace(o, tools=tools.named(named)) if named and r != "tool" else o for r, o in seen.items()}
+
+    def _seen(self) -> dict[Role, Observation]:
         if self.team not in ("pair", "relay"):
             return {r: self._shown(o) for r, o in super().observe().items()}
         if self.over:

@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.envs import tools
 from interplay.envs.env import register
 from interplay.envs.puzzle import TRIES, heard, split_of, split_of_task
 from interplay.envs.tasks import web
@@ -60,6 +61,7 @@ class Options(DataOptions):
     searches: int = Field(2, ge=1, le=10, description="queries at most")
     results: int = Field(3, ge=1, le=20, description="passages that a query brings")
     pool: Literal["corpus", "row"] = Field("corpus", description="what is searched: everything, or the row's passages")
+    tools: bool = Field(False, description="the reader may search too, by the tool search inside its turn")
     web: str = Field("", description="address of a search service to ask instead")
 
     @model_validator(mode="after")
@@ -97,7 +99,9 @@ class Search(DataEnv):
         if not self.found:
             lines.append("Nothing found yet." if self.searching else "Nothing was found.")
         rule, phase = (_SEARCH, "search") if self.searching else (_READ, "read")
-        return {self.acting: Observation((Message("system", rule), Message("user", "\n".join(lines))), True, (), phase)}
+        messages = (Message("system", rule), Message("user", "\n".join(lines)))
+        allowed = () if self.searching or not self.task.data["tools"] else (tools.search(self._search),)
+        return {self.acting: Observation(messages, True, (), phase, allowed)}
 
     @property
     def acting(self) -> Role:
