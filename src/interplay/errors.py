@@ -26,6 +26,10 @@ class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
+class RemoteError(EngineError):
+    """A remote model's server could not be reached, refused, or answered with something that is no answer."""
+
+
 class ModelError(InterplayError):
     """A model, tokenizer or template could not be loaded or does not fit its use."""
 

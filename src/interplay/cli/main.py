@@ -86,11 +86,17 @@ def evaluate(
     checkpoint: Annotated[
         Path | None, typer.Option(help="A checkpoint folder; default the newest of the run folder.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the table as JSON here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write; default RUN/eval, or runs/NAME-eval of a recipe.")
+    ] = None,
 ) -> None:
-    """Measure the policies of a run (or of a RECIPE, untrained) against fixed opponents, from every seat.
+    """Measure the policies of a run (or of a RECIPE, untrained) on held-out tasks, each in the roles it is seated in.
 
     interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
+
+    Writes eval.html, eval.md and eval.json. Killed and called again, it goes on where it stopped. For pass@k set
+    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap"] adds one agent at the
+    team's budget, each agent replaced in turn, and policies in each other's roles.
     """
     from interplay.cli.evaluate import evaluate_run
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from interplay.config import Recipe, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import Plan, resolve
+from interplay.types import Role
 
 
 def show(console: Console, path: str, overrides: Sequence[str]) -> None:
@@ -49,6 +50,7 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     quiet_libraries()
     from interplay.evaluation import report
     from interplay.evaluation.benchmark import SeatResult, evaluate
+    from interplay.evaluation.field import Field
     from interplay.rollout.team import Team
     from interplay.training.trainer import Observer, Trainer
 
@@ -61,7 +63,7 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         stages = {k: [SeatResult.from_json(r) for r in v] for k, v in rows.items() if k != "after"}
 
     async def measure(team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
-        return await evaluate(plan, team, _seated(plan), opponents, games, split, recipe.eval.temperature)
+        return await evaluate(Field(plan, team, games, split, recipe.eval.temperature), opponents, _seated(plan))
 
     async def short(team: Team, step: int) -> Mapping[str, float]:
         out: dict[str, float] = {}
@@ -118,9 +120,9 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     _closing(console, trainer, plan, folder)
 
 
-def _seated(plan: Plan) -> list[str]:
-    """The trainable policies that sit somewhere, each measured in every seat."""
-    return list(dict.fromkeys(w for w in plan.seats.values() if w in plan.trainable))
+def _seated(plan: Plan) -> dict[Role, str]:
+    """The roles that are trained, and their policies."""
+    return {role: who for role, who in plan.seats.items() if who in plan.trainable}
 
 
 def _headline(recipe: Recipe, plan: Plan, parameters: Mapping[str, int], folder: Path) -> str:

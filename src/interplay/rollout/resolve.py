@@ -55,7 +55,8 @@ class Plan:
         return envs.sample_task(env.name, {**env.options, **(options or {})}, split, index, self.recipe.seed)
 
 
-def resolve(recipe: Recipe) -> Plan:
+def resolve(recipe: Recipe, training: bool = True) -> Plan:
+    """The plan, or a sentence about what is wrong; without `training`, nobody needs to learn anything."""
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     seats = seat_map(recipe.seats, sample.roles)
     for key, table in [("seats", seats), *((f"matchups.{i}.seats", m.seats) for i, m in enumerate(recipe.matchups))]:
@@ -80,7 +81,7 @@ def resolve(recipe: Recipe) -> Plan:
     if recipe.warmstart is not None:
         _check_bot("warmstart.bot", recipe.warmstart.bot, sample)
     algorithm = algorithms.make(recipe.algorithm, recipe.reward)
-    if not any(not n.startswith(BOT) and recipe.policies[n].trainable for n in seats.values()):
+    if training and not any(not n.startswith(BOT) and recipe.policies[n].trainable for n in seats.values()):
         raise ConfigError(
             "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
         )

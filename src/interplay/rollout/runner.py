@@ -33,7 +33,7 @@ class Ledger:
     tokens: int = 0
 
     def spend(self, turns: Sequence[Turn]) -> None:
-        self.tokens += sum(len(t.action) for t in turns)
+        self.tokens += sum(t.size for t in turns)
 
     @property
     def spent(self) -> bool:
