@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from server import Chat, serving
+from chat_server import Chat, serving
 
 from interplay.agents.remote import RemoteAgent
 from interplay.config import RemoteSection, parse

@@ -126,18 +126,26 @@ def play(
 def arena(
     recipe: RecipeArgument,
     players: Annotated[
-        list[str], typer.Argument(help="Two or more: bot:NAME, a policy, a run folder, a model; NAME=…")
+        list[str],
+        typer.Argument(help="Two or more: bot:NAME, a policy, a run, a checkpoint, a model, openai:MODEL@URL; NAME=…"),
     ],
     games: Annotated[int, typer.Option(help="Tasks per pair and seating.", min=1)] = 100,
-    out: Annotated[Path | None, typer.Option(help="Write the standing here: .json, or .md for Markdown.")] = None,
+    together: Annotated[
+        bool | None,
+        typer.Option("--together/--against", help="Play with each other, or against; default by who is rewarded."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to write; default runs/NAME-arena.")] = None,
 ) -> None:
-    """Let players meet, every pair in both seats on the same tasks, and rate them.
+    """Let players meet, every pair in both seats on the same tasks, and rate them; in games for a team, cross-play.
 
     interplay arena recipes/tictactoe/demo.toml bot:random bot:minimax new=runs/demo --games 200
+
+    Writes arena.html, arena.md and arena.json. Killed and called again, it goes on where it stopped; a player more
+    costs only that player's games. A server's key is read from OPENAI_API_KEY.
     """
     from interplay.cli.arena import run_arena
 
-    run_arena(console, recipe, players, games, out)
+    run_arena(console, recipe, players, games, together, out)
 
 
 @app.command()

@@ -92,7 +92,7 @@ class Field:
 
     def _key(self, part: Part, seats: Mapping[Role, str], how: tuple[object, ...]) -> str:
         recipe = self.plan.recipe
-        who = sorted((r, w if w.startswith(BOT) else fingerprint(self.team.sources[w])) for r, w in seats.items())
+        who = sorted((r, w if w.startswith(BOT) else fingerprint(self.team.origin(w))) for r, w in seats.items())
         tasks = [(t.id, t.env, t.seed, sorted(t.data.items())) for t in part.tasks]
         limits = (self.temperature, recipe.sampling.max_tokens, recipe.rollout.max_episode_tokens)
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from interplay.algorithms import credit
 from interplay.config import TEAM, Recipe
-from interplay.evaluation.intervals import Estimate, bootstrap
+from interplay.evaluation.intervals import Estimate, bootstrap, wilson
 from interplay.types import Episode, Role
 
 
@@ -79,7 +79,10 @@ def passed(recipe: Recipe, episodes: Sequence[Episode], role: Role, samples: int
     for k in sorted({1 << i for i in range(samples.bit_length()) if 1 << i <= samples} | {samples}):
         shares = [pass_at_k(len(games), sum(games), k) for games in tasks if len(games) >= k]
         if shares:
-            out.append(Passed(k, bootstrap(shares), len(shares)))
+            found = bootstrap(shares)
+            if set(shares) in ({0.0}, {1.0}):  # drawn again, equal tasks stay equal: as doubtful as so many coins
+                found = Estimate(found.value, *wilson(sum(shares), len(shares)))
+            out.append(Passed(k, found, len(shares)))
     return out
 
 

@@ -76,13 +76,20 @@ def elo(games: Sequence[Game], k: float = 16.0, orders: int = 20, seed: int = 0)
     return sums
 
 
-def rate(games: Sequence[Game], resamples: int = 200, seed: int = 0) -> list[Rating]:
-    """Every player's rating with a 95% bootstrap interval, best first."""
+def rate(
+    games: Sequence[Game], resamples: int = 200, seed: int = 0, tasks: Sequence[str] | None = None
+) -> list[Rating]:
+    """Every player's rating with a 95% bootstrap interval, best first. `tasks` are what each game was about: games of
+    one task are alike, and are drawn again together."""
     found, online = bradley_terry(games), elo(games, seed=seed)
     rng = random.Random(seed)
+    together: dict[object, list[Game]] = {}
+    for i, game in enumerate(games):
+        together.setdefault(i if tasks is None else tasks[i], []).append(game)
+    groups = list(together.values())
     samples: dict[str, list[float]] = {n: [] for n in found}
     for _ in range(resamples):
-        again = bradley_terry(rng.choices(games, k=len(games)))
+        again = bradley_terry([game for group in rng.choices(groups, k=len(groups)) for game in group])
         for name, value in again.items():  # a player without a game in this sample says nothing
             samples[name].append(value)
     out = []

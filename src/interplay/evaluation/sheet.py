@@ -69,9 +69,9 @@ def terminal(sheet: Sheet) -> Table:
     shown = [i for i, name in enumerate(sheet.head) if name not in sheet.hide]
     for i in shown:
         word = i < sheet.labels
-        out.add_column(
-            sheet.head[i], justify="left" if word else "right", no_wrap=not word, min_width=6 if word else None
-        )
+        longest = max((len(row[i]) for row in sheet.rows if row), default=0)
+        least = min(longest, 60 // (3 * sheet.labels)) if word else None
+        out.add_column(sheet.head[i], justify="left" if word else "right", no_wrap=not word, min_width=least)
     for row in sheet.rows:
         out.add_row(*(row[i] for i in shown if row))
     out.caption, out.caption_justify = sheet.note or None, "left"

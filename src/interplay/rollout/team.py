@@ -170,6 +170,10 @@ class Team:
         self.remotes[name] = RemoteEngine(model, section)
         self.sources[name] = f"{model} {section}"
 
+    def origin(self, occupant: str) -> str:
+        """Where an occupant's weights were read from, or where it answers."""
+        return self.sources[occupant]
+
     def bare(self, name: str, recipe: Recipe) -> str:
         """Seat what policy `name` was made from: its base without the adapter, or the base's own weights again."""
         seated = f"{name}@base"
