@@ -187,9 +187,10 @@ def test_failed_games_are_counted_and_left_out(team: Team, monkeypatch: pytest.M
 
 
 def result(role: str, wins: int, **changes: Any) -> SeatResult:
+    low, high = wilson(wins, 10)
     values = {"policy": "player", "opponent": "bot:random", "role": role, "games": 10, "failed": 0, "wins": wins,
-              "draws": 1, "losses": 9 - wins, "win_low": wilson(wins, 10)[0], "win_high": wilson(wins, 10)[1], "reward": 0.5, "reward_low": 0.25, "reward_high": 0.75, "turns": 40,
-              "illegal": 2, "tokens": 80}  # fmt: skip
+              "draws": 1, "losses": 9 - wins, "win_low": low, "win_high": high, "reward": 0.5, "reward_low": 0.25,
+              "reward_high": 0.75, "turns": 40, "illegal": 2, "tokens": 80}  # fmt: skip
     return SeatResult(**{**values, **changes})
 
 

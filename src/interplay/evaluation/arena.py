@@ -17,6 +17,7 @@ from interplay import envs
 from interplay.algorithms import credit
 from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation import strategies
+from interplay.evaluation.exploitability import decisions
 from interplay.evaluation.field import Field
 from interplay.evaluation.intervals import Estimate, bootstrap
 from interplay.evaluation.ratings import Game, Rating, rate
@@ -191,10 +192,14 @@ def _habits(plan: Plan, played: Mapping[tuple[str, str], Sequence[Episode]], nam
 
 async def _hunt(field: Field, players: Mapping[str, Player]) -> dict[str, Hunted]:
     """Exploitability of everybody for whom it can be computed, in games that are small enough."""
+    try:
+        asked = decisions(field.plan.task(0))
+    except InterplayError as error:
+        return {name: Hunted(None, why=str(error)) for name in players}
     out = {}
     for name, seats in players.items():
         try:
-            found = await strategies.measure(field.plan, field.team, seats)
+            found = await strategies.measure(field.plan, field.team, seats, asked)
             out[name] = Hunted(found.found.exploitability, found.stray)
         except InterplayError as error:
             out[name] = Hunted(None, why=str(error))

@@ -102,7 +102,8 @@ def _bars(chart: Bars) -> str:
     scale = 100.0 if chart.percent else 1.0
     found = [(label, Estimate(*(scale * v for v in _bounded(e)))) for label, e in chart.rows]
     ends = [v for _, e in found for v in (e.low, e.high)]
-    ticks = _ticks(min(0.0, *ends), max(0.0, *ends)) if ends else [0.0, 1.0]
+    ends += [0.0] if chart.percent or not ends else []  # a rating has no zero worth showing
+    ticks = _ticks(min(ends), max(ends))
     left, right, pitch = 300, WIDTH - 70, 30
     at = lambda v: left + (right - left) * (v - ticks[0]) / (ticks[-1] - ticks[0])  # noqa: E731
     bottom = 8 + pitch * len(found)
@@ -118,7 +119,7 @@ def _bars(chart: Bars) -> str:
             _line(at(e.low), y, at(e.high), y, 'stroke="var(--mark)" stroke-width="2"'),
             *(_line(at(v), y - 5, at(v), y + 5, 'stroke="var(--mark)" stroke-width="2"') for v in (e.low, e.high)),
             f'<circle cx="{at(e.value):.1f}" cy="{y:.1f}" r="5" fill="var(--mark)"/>',
-            _text(right + 14, y + 4, f"{e.value:.1f}"),
+            _text(right + 14, y + 4, f"{e.value:.{1 if chart.percent else 0}f}"),
             "</g>",
         ]
     return _svg(bottom + 28, parts, chart.title)

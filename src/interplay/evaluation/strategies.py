@@ -35,10 +35,13 @@ class Measured:
         return {"eval/exploitability": self.found.exploitability, "eval/stray": self.stray}
 
 
-async def measure(plan: Plan, team: Team, seats: Mapping[Role, str] | None = None) -> Measured:
-    """What best responses would win against `seats` (default the recipe's), each in its role."""
+async def measure(
+    plan: Plan, team: Team, seats: Mapping[Role, str] | None = None, asked: Sequence[Asked] | None = None
+) -> Measured:
+    """What best responses would win against `seats` (default the recipe's), each in its role. `asked` saves finding all
+    `decisions` of the game again."""
     task = plan.task(0)
-    asked = decisions(task)
+    asked = decisions(task) if asked is None else asked
     if len(asked) > LIMIT:
         raise ConfigError(f"{task.env} has {len(asked):,} decisions to score; expected at most {LIMIT:,}.")
     found: dict[tuple[Role, Prompt], Odds] = {}
