@@ -152,8 +152,9 @@ class Team:
         base is `base`, or what its folder says; where somebody here plays on that base already, it is shared."""
         peft = Path(source) if (Path(source) / PEFT_CONFIG).is_file() else None
         whole = locate((base or base_of(peft)) if peft else source, recipe.seed)
-        like = next((m for m in self.members.values() if m.loaded.model.config.name_or_path == whole), None)
-        if like is not None and peft is not None and like.adapter is not None:
+        adapters = [m for m in self.members.values() if m.adapter is not None]  # their bases are never trained
+        like = next((m for m in adapters if m.loaded.model.config.name_or_path == whole), None)
+        if like is not None and peft is not None:
             loaded, engine, renderer = like.loaded, like.engine, like.renderer
         else:
             device = _device(recipe)
