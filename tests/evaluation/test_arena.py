@@ -108,8 +108,8 @@ def test_a_team_game_is_played_together(team: Team) -> None:
     [("tictactoe", False), ("kuhn", False), ("negotiation", False), ("hanabi", True), ("plan_path", True)],
 )
 def test_who_is_rewarded_says_whether_they_play_together(env: str, together: bool) -> None:
-    seats = {"seats": "player"}
-    assert shares_rewards(resolve(parse({**RECIPE, **seats, "env": {"name": env}}))) is together
+    recipe = {**RECIPE, "env": {"name": env}, "eval": {"opponents": []}}
+    assert shares_rewards(resolve(parse(recipe))) is together
 
 
 def test_what_cannot_meet_is_refused(team: Team) -> None:
