@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from interplay.errors import ConfigError, did_you_mean
 
 TEAM = "team"  # among eval.opponents: nobody, the recipe's own seats play together
+REMOTE = "openai:"  # before a policy's base: the name of a model behind an OpenAI-compatible server
 START = "@start"  # after a policy's name: as it was when reinforcement learning began
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,12 +56,29 @@ class AdapterSection(Section):
     targets: list[str] = Field([], description="layers by the end of their names, such as q_proj; none: all of them")
 
 
+class RemoteSection(Section):
+    """Where a remote model answers: any server that speaks OpenAI's chat completions."""
+
+    url: str = Field("https://api.openai.com/v1", description="up to and with /v1")
+    key_variable: str = Field(
+        "OPENAI_API_KEY", description="the environment variable that holds the key, if it needs one"
+    )
+    timeout: float = Field(120.0, gt=0, description="seconds for one answer")
+    retries: int = Field(4, ge=0, description="tries after the first, with growing pauses")
+    concurrency: int = Field(16, ge=1, description="requests in flight at once")
+    limit: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="what the server calls the limit of a reply"
+    )
+    options: dict[str, Any] = Field({}, description="more fields of every request, such as top_p")
+
+
 class PolicySection(Section):
     """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file), all of it or, with
-    `adapter`, what is added to it."""
+    `adapter`, what is added to it. `openai:NAME` is a model behind somebody's server: it can play, not be trained."""
 
     base: str
     adapter: AdapterSection | None = None
+    remote: RemoteSection | None = None
     trainable: bool = True
     per: Literal["team", "role"] = Field("team", description="one for all its seats, or one of its own for each role")
     # Over those of [train]:
@@ -87,6 +105,10 @@ class PolicySection(Section):
     def learns(self, step: int) -> bool:
         """Whether it may take a step then."""
         return self.trainable and not any(w[0] <= step and (len(w) == 1 or step < w[1]) for w in self.frozen)
+
+    @property
+    def is_remote(self) -> bool:
+        return self.base.startswith(REMOTE)
 
 
 class MatchupSection(Section):
@@ -222,21 +244,41 @@ class WarmstartSection(Section):
         return self
 
 
-class EvalSection(Section):
-    """Measured before and after training, and in short form while it runs; from every seat in which somebody learns,
-    always without masking.
+class SingleSection(Section):
+    """The one agent that a team is measured against at the same budget."""
 
-    An opponent is a bot or a policy in all other seats; "team" seats the recipe's own policies together, and `success`
-    names the reward that says whether they made it."""
+    options: dict[str, Any] = Field(
+        description="options over those of [env] that leave one role, such as team = single"
+    )
+    policy: str | None = Field(None, description="who plays it; default whoever [seats] has in that role")
+
+
+class EvalSection(Section):
+    """Measured before and after training, and in short form while it runs; always without masking.
+
+    Every policy plays the roles that [seats] gives it. An opponent is a bot or a policy in all other seats; "team"
+    seats the recipe's own policies together, and `success` names the reward that says whether they made it. What
+    stands under `samples` is for `interplay eval` alone."""
 
     opponents: list[str] = ["bot:random"]
-    success: str | None = Field(None, description='with "team" among opponents: the reward that is 1 for a success')
-    games: int = Field(500, ge=1, description="games per seat before and after training")
+    success: str | None = Field(None, description='with "team" among opponents: the reward that says so')
+    goal: float = Field(1.0, description="what that reward must add up to in an episode")
+    games: int = Field(500, ge=1, description="tasks per seat before and after training")
+    chunk: int = Field(512, ge=1, description="tasks that are played, and kept on disk, together")
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
     temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")
     before: bool = True
     after: bool = True
+    samples: int = Field(1, ge=1, description="games of each task; pass@k for k up to this")
+    seeds: list[int] = Field([], description="each with its own tasks and sampling; none: the recipe's seed")
+    ablations: list[Literal["budget", "swap", "without"]] = Field(
+        [], description="one agent at the team's budget; policies in each other's roles; each agent replaced in turn"
+    )
+    substitute: str = Field(
+        "base", description="who replaces an agent: base (its weights before training), start, bot:NAME or a policy"
+    )
+    single: SingleSection | None = None
 
 
 class CheckpointSection(Section):
@@ -281,6 +323,8 @@ class Recipe(Section):
     def _seats_name_policies(self) -> Recipe:
         if not self.policies:
             raise ConfigError('policies is empty; expected at least one, for example [policies.player] base = "tiny".')
+        for name, section in self.policies.items():
+            _refuse_half_remote(name, section)
         if not self.seats:
             raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
         for name in self.policies:
@@ -320,6 +364,20 @@ def split_seat(key: str) -> tuple[str, int | None]:
     if not turn.isdecimal() or int(turn) < 1:
         raise ConfigError(f"seat '{key}' has the turn '{turn}'; expected role@turn, turns counted from 1.")
     return role, int(turn)
+
+
+def _refuse_half_remote(name: str, policy: PolicySection) -> None:
+    if policy.is_remote and policy.trainable:
+        raise ConfigError(
+            f"policies.{name} is the remote model '{policy.base}', which gives neither token ids nor log-probs, so it "
+            f"cannot be trained; set policies.{name}.trainable = false."
+        )
+    if policy.is_remote and policy.adapter is not None:
+        raise ConfigError(f"policies.{name}.adapter cannot be added to the remote model '{policy.base}'; remove it.")
+    if policy.remote is not None and not policy.is_remote:
+        raise ConfigError(
+            f"policies.{name}.remote is set, but base is '{policy.base}'; expected a base such as '{REMOTE}NAME'."
+        )
 
 
 def _keyed(prefix: str, table: Mapping[str, str]) -> dict[str, str]:

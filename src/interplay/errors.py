@@ -30,6 +30,10 @@ class ToolError(InterplayError):
     """A tool broke, or ran past its time; what a caller did wrong is an answer, not this."""
 
 
+class RemoteError(EngineError):
+    """A remote model's server could not be reached, refused, or answered with something that is no answer."""
+
+
 class ModelError(InterplayError):
     """A model, tokenizer or template could not be loaded or does not fit its use."""
 

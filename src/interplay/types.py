@@ -167,12 +167,16 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What an engine gives back: sampled ids, their log-probs under the distribution they were sampled from."""
+    """What an engine gives back: sampled ids, their log-probs under the distribution they were sampled from.
+
+    A remote model gives neither: then `text` is what it said, and `used` how many tokens its server counted."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     version: int
     stop: Stop
+    text: str = ""
+    used: int = 0
 
 
 class Status(StrEnum):
@@ -252,6 +256,7 @@ class Turn:
     ref_logprobs: tuple[float, ...] | None = None
     advantage: float | None = None
     token_advantages: tuple[float, ...] | None = None  # where they differ; `advantage` is then the largest in size
+    used: int = 0  # tokens of a remote model's reply, as its server counted them: their ids are not known
 
     @property
     def is_model(self) -> bool:
@@ -269,8 +274,8 @@ class Turn:
 
     @property
     def sampled(self) -> int:
-        """Tokens sampled for this decision."""
-        return sum(len(t.action) for t in self.whole)
+        """Tokens sampled for this decision, here or by a remote model; a bot has none."""
+        return sum(len(t.action) or t.used for t in self.whole)
 
 
 @dataclass(slots=True)

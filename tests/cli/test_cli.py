@@ -364,12 +364,12 @@ def test_nobody_sits_where_there_is_no_seat(recipe: str, arguments: list[str], m
 
 def test_eval_measures_an_untrained_recipe(recipe: str, tmp_path: Path) -> None:
     """A table on the terminal and JSON with intervals: every opponent, every seat."""
-    out = tmp_path / "table.json"
+    out = tmp_path / "measured"
     result = call("eval", recipe, "eval.games=4", "--out", str(out))
     assert result.exit_code == 0 and "bot:first" in result.output and "illegal" in result.output
-    data = json.loads(out.read_text())
-    assert (data["name"], data["seed"]) == ("small", 0)
-    found = data["results"]["now"]
+    data = json.loads((out / "eval.json").read_text())
+    assert (data["name"], data["seeds"]) == ("small", [0])
+    found = data["results"]
     assert [(r["opponent"], r["role"]) for r in found] == [(o, s) for o in ("bot:random", "bot:first") for s in "XO"]
     for row in found:
         assert row["games"] == 4 == row["wins"] + row["draws"] + row["losses"]
@@ -422,11 +422,12 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     assert again["results"]["before"] == report["results"]["before"], "measured once, and kept"
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
 
-    out = tmp_path / "table.json"
-    call("eval", str(run), "--out", str(out))
-    assert read(out)["results"]["now"] == again["results"]["after"], (
-        "eval finds the newest checkpoint and the same seeds"
-    )
+    call("eval", str(run))
+    measured = [
+        {k: r[k] for k in after}
+        for r, after in zip(read(run / "eval" / "eval.json")["results"], again["results"]["after"], strict=True)
+    ]
+    assert measured == again["results"]["after"], "eval finds the newest checkpoint and the same seeds"
     older = run / "checkpoints" / "step-000002"
     assert call("eval", str(run), "eval.games=2", "--checkpoint", str(older)).exit_code == 0
     assert "You are X" in call("play", str(run), stdin="q\n").output

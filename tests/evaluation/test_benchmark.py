@@ -14,7 +14,9 @@ from rich.console import Console
 from interplay.config import parse
 from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation import report
-from interplay.evaluation.benchmark import SeatResult, evaluate, tally
+from interplay.evaluation.benchmark import SeatResult, evaluate, lineups, tally
+from interplay.evaluation.field import Field
+from interplay.evaluation.intervals import wilson
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.types import Episode, Keys, Rewards, Status, Task, Turn
@@ -30,7 +32,7 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def episode(x: float, o: float, *turns: tuple[str, Status, int]) -> Episode:
+def episode(x: float, o: float, *turns: tuple[str, Status, int], task: str = "t") -> Episode:
     """An episode with these rewards; turns are (role, status, tokens)."""
     rewards = Rewards.agent("win", {"X": x, "O": o})
     made = [
@@ -38,21 +40,23 @@ def episode(x: float, o: float, *turns: tuple[str, Status, int]) -> Episode:
              (0.0,) * tokens, "a", status=status)
         for i, (role, status, tokens) in enumerate(turns)
     ]  # fmt: skip
-    return Episode("t#0", Task("t", "tictactoe", 0), 0, {"X": "player", "O": "bot:random"}, made, rewards)
+    return Episode(f"{task}#0", Task(task, "tictactoe", 0), 0, {"X": "player", "O": "bot:random"}, made, rewards)
 
 
 OK, ILLEGAL = Status.OK, Status.ILLEGAL
 GAMES = [
-    episode(1, -1, ("X", OK, 2), ("O", OK, 5), ("X", OK, 2)),
-    episode(1, -1, ("X", OK, 3), ("O", ILLEGAL, 1)),
-    episode(0, 0, ("X", OK, 1)),
-    episode(-1, 1, ("X", ILLEGAL, 4)),
+    episode(1, -1, ("X", OK, 2), ("O", OK, 5), ("X", OK, 2), task="a"),
+    episode(1, -1, ("X", OK, 3), ("O", ILLEGAL, 1), task="b"),
+    episode(0, 0, ("X", OK, 1), task="c"),
+    episode(-1, 1, ("X", ILLEGAL, 4), task="d"),
 ]
+BROKEN = episode(1, -1, ("X", OK, 9), task="e")
+BROKEN.error = "EngineError: gone."
 
 
 def test_tally_by_hand() -> None:
     """X: two wins, a draw, a loss; mean reward 0.25; 5 turns, one of them illegal, 12 tokens."""
-    found = tally(parse(RECIPE), GAMES, "player", "bot:random", "X", failed=3)
+    found = tally(parse(RECIPE), [*GAMES, BROKEN, BROKEN, BROKEN], "player", "bot:random", "X")
     assert (found.wins, found.draws, found.losses, found.games, found.failed) == (2, 1, 1, 4, 3)
     assert (found.turns, found.illegal, found.tokens) == (5, 1, 12)
     assert found.win_rate == 0.5 and found.illegal_rate == 0.2
@@ -60,11 +64,11 @@ def test_tally_by_hand() -> None:
     # Sample deviation of 1, 1, 0, −1 is √(11/12).
     half = 1.959964 * (11 / 12) ** 0.5 / 2
     assert (found.reward_low, found.reward_high) == pytest.approx((0.25 - half, 0.25 + half))
-    assert found.win_interval == pytest.approx((0.15, 0.85), abs=0.005)
+    assert (found.win_low, found.win_high) == pytest.approx((0.15, 0.85), abs=0.005)
 
 
 def test_tally_from_the_other_seat() -> None:
-    found = tally(parse(RECIPE), GAMES, "player", "bot:random", "O", failed=0)
+    found = tally(parse(RECIPE), GAMES, "player", "bot:random", "O")
     assert (found.wins, found.draws, found.losses) == (1, 1, 2)
     assert (found.turns, found.illegal) == (2, 1)
 
@@ -75,7 +79,7 @@ def test_a_win_is_more_than_every_other_role() -> None:
     game.seats = {"a": "player", "b": "bot:random", "c": "bot:random"}
     for scores, expected in [((2, 1, 0), (1, 0, 0)), ((1, 1, 0), (0, 1, 0)), ((1, 0, 2), (0, 0, 1))]:
         game.rewards = Rewards.agent("win", dict(zip("abc", map(float, scores), strict=True)))
-        found = tally(parse(RECIPE), [game], "player", "bot:random", "a", failed=0)
+        found = tally(parse(RECIPE), [game], "player", "bot:random", "a")
         assert (found.wins, found.draws, found.losses) == expected
 
 
@@ -85,7 +89,7 @@ def test_rewards_are_mixed_as_the_recipe_says() -> None:
     game.rewards += Rewards.process("illegal", {"X": -1.0})
     for weight, reward in [(1.0, 0.0), (0.0, 1.0)]:
         recipe = parse({**RECIPE, "reward": {"process": weight}})
-        assert tally(recipe, [game], "player", "bot:random", "X", failed=0).reward == reward
+        assert tally(recipe, [game], "player", "bot:random", "X").reward == reward
 
 
 def test_candidates_and_playouts_are_not_counted() -> None:
@@ -93,7 +97,7 @@ def test_candidates_and_playouts_are_not_counted() -> None:
     game = episode(1, -1, ("X", OK, 2), ("X", ILLEGAL, 2), ("X", ILLEGAL, 2))
     game.turns[1].kept = False
     game.turns[2].playout = 0
-    found = tally(parse(RECIPE), [game], "player", "bot:random", "X", failed=0)
+    found = tally(parse(RECIPE), [game], "player", "bot:random", "X")
     assert (found.turns, found.illegal, found.tokens) == (1, 0, 2)
 
 
@@ -102,7 +106,7 @@ def test_candidates_and_playouts_are_not_counted() -> None:
 
 def measure(team: Team, games: int = 12, **changes: Any) -> list[SeatResult]:
     plan = resolve(parse({**RECIPE, **changes}))
-    return asyncio.run(evaluate(plan, team, ["player"], ["bot:random", "bot:first"], games, "test", 1.0))
+    return asyncio.run(evaluate(Field(plan, team, games), ["bot:random", "bot:first"]))
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +123,20 @@ def test_every_seat_against_every_opponent(team: Team) -> None:
     assert all(r.illegal > 0 for r in found), "an untrained model is not helped by masking"
 
 
+def test_a_policy_is_measured_in_the_roles_it_is_seated_in(team: Team) -> None:
+    """X belongs to one policy, O to another: nobody is measured where it does not sit, and a bot's seat not at all."""
+    policies = {"one": {"base": "tiny-16x1"}, "two": {"base": "tiny-16x1"}}
+    for seats, expected in [
+        ({"X": "one", "O": "two"}, [("one", "X"), ("two", "O")]),
+        ({"X": "two", "O": "bot:first"}, [("two", "X")]),
+    ]:
+        used = {name: p for name, p in policies.items() if name in seats.values()}
+        plan = resolve(parse({**RECIPE, "policies": used, "seats": seats}))
+        found = list(lineups(plan, ["bot:random"]))
+        assert [(x.policy, x.role) for x in found] == expected
+        assert found[0].seats == {"X": found[0].policy, "O": "bot:random"}
+
+
 def test_the_same_seeds_give_the_same_results(team: Team) -> None:
     """Twice in one process, whatever was played in between: the same table from the same replies. Another seed plays
     other games."""
@@ -128,7 +146,7 @@ def test_the_same_seeds_give_the_same_results(team: Team) -> None:
         games: dict[str, str] = {}
         plan = resolve(parse({**RECIPE, **changes}))
         told = lambda e: games.update({f"{e.seats}{e.id}": " ".join(t.text for t in e.turns)})  # noqa: E731
-        found = asyncio.run(evaluate(plan, team, ["player"], ["bot:random"], 8, "test", 1.0, told))
+        found = asyncio.run(evaluate(Field(plan, team, 8, done=told), ["bot:random"]))
         said.append(sorted(games.items()))
         return found
 
@@ -143,7 +161,8 @@ def test_the_same_seeds_give_the_same_results(team: Team) -> None:
 def test_bots_can_be_measured_too(team: Team) -> None:
     """Perfect play never loses: a yardstick for the yardstick."""
     plan = resolve(parse(RECIPE))
-    found = asyncio.run(evaluate(plan, team, ["bot:minimax"], ["bot:random"], 10, "test", 1.0))
+    seats = dict.fromkeys(plan.roles, "bot:minimax")
+    found = asyncio.run(evaluate(Field(plan, team, 10), ["bot:random"], seats))
     assert [r.losses for r in found] == [0, 0] and sum(r.wins for r in found) > 10
     assert all(r.tokens == 0 for r in found)
 
@@ -160,9 +179,7 @@ def test_failed_games_are_counted_and_left_out(team: Team, monkeypatch: pytest.M
 
     monkeypatch.setattr(engine, "generate", generate)
     assert {(r.games, r.failed) for r in measure(team, games=6)} == {(4, 2)}
-    with pytest.raises(
-        InterplayError, match=r"all 2 evaluation games of player as X against bot:random failed: .*gone"
-    ):
+    with pytest.raises(InterplayError, match=r"all 2 games with X = player, O = bot:random failed; the first: .*gone"):
         measure(team, games=2)
 
 
@@ -170,9 +187,10 @@ def test_failed_games_are_counted_and_left_out(team: Team, monkeypatch: pytest.M
 
 
 def result(role: str, wins: int, **changes: Any) -> SeatResult:
+    low, high = wilson(wins, 10)
     values = {"policy": "player", "opponent": "bot:random", "role": role, "games": 10, "failed": 0, "wins": wins,
-              "draws": 1, "losses": 9 - wins, "reward": 0.5, "reward_low": 0.25, "reward_high": 0.75, "turns": 40,
-              "illegal": 2, "tokens": 80}  # fmt: skip
+              "draws": 1, "losses": 9 - wins, "win_low": low, "win_high": high, "reward": 0.5, "reward_low": 0.25,
+              "reward_high": 0.75, "turns": 40, "illegal": 2, "tokens": 80}  # fmt: skip
     return SeatResult(**{**values, **changes})
 
 
@@ -226,7 +244,7 @@ def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
     """The recipe's seats play together: the solver in both is always there, and once, not per policy and seat."""
     plan = resolve(parse({**PUZZLE, "seats": {"planner": "player", "actor": "bot:solver"}}))
     team = Team.load(plan.recipe)
-    (found,) = asyncio.run(evaluate(plan, team, ["player"], ["team"], 12, "test", 1.0))
+    (found,) = asyncio.run(evaluate(Field(plan, team, 12), ["team"]))
     team.close()
     assert (found.policy, found.opponent, found.role, found.games) == ("team", "team", "team", 12)
     assert (found.wins, found.draws, found.losses) == (12, 0, 0)
@@ -237,7 +255,7 @@ def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
 def test_a_team_that_fails_has_no_success() -> None:
     plan = resolve(parse(PUZZLE))
     team = Team.load(plan.recipe)
-    (found,) = asyncio.run(evaluate(plan, team, ["player"], ["team"], 12, "test", 1.0))
+    (found,) = asyncio.run(evaluate(Field(plan, team, 12), ["team"]))
     team.close()
     assert found.wins < 12 and found.losses == 12 - found.wins and found.turns > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -51,3 +52,40 @@ def test_one_value_says_nothing_about_the_spread() -> None:
 
 def test_equal_values_leave_no_doubt() -> None:
     assert intervals.mean([0.1] * 10) == pytest.approx((0.1, 0.1, 0.1))
+
+
+def test_a_share_over_tasks_is_wilsons_where_each_has_one_game() -> None:
+    found = intervals.share([[True]] * 9 + [[False]])
+    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.5958, 0.9821), abs=1e-4)
+
+
+def test_games_of_one_task_that_all_agree_say_no_more_than_one() -> None:
+    """Ten tasks, four equal games each: as doubtful as ten games. Games that differ at random: nearly as forty."""
+    alike = intervals.share([[i < 5] * 4 for i in range(10)])
+    assert alike[1:] == pytest.approx(intervals.wilson(5, 10))
+    mixed = intervals.share([[True, False, True, False]] * 10)
+    assert mixed[1:] == pytest.approx(intervals.wilson(20, 40))
+    assert intervals.share([[True] * 4] * 10)[1:] == pytest.approx(intervals.wilson(10, 10))
+
+
+def test_intervals_of_clustered_games_hold_the_truth() -> None:
+    """Tasks of different difficulty, four games each: 95% should hold the mean of the difficulties, 0.5."""
+    rng = random.Random(0)
+    held = []
+    for _ in range(300):
+        hard = [rng.random() for _ in range(40)]
+        low, high = intervals.share([[rng.random() < p for _ in range(4)] for p in hard])[1:]
+        held.append(low <= 0.5 <= high)
+    assert 0.91 < sum(held) / 300 < 0.99
+
+
+def test_the_bootstrap_covers_and_repeats() -> None:
+    rng = random.Random(1)
+    samples = [[rng.gauss(2.0, 1.0) for _ in range(50)] for _ in range(100)]
+    found = [intervals.bootstrap(s, resamples=400) for s in samples]
+    assert 0.87 < sum(e.low <= 2.0 <= e.high for e in found) / 100 <= 1.0
+    assert intervals.bootstrap(samples[0]) == intervals.bootstrap(samples[0])
+    centre, low, high = intervals.mean(samples[0])
+    again = intervals.bootstrap(samples[0])
+    assert again == pytest.approx((centre, low, high), abs=0.08)
+    assert intervals.bootstrap([3.0]) == (3.0, -math.inf, math.inf)

@@ -27,6 +27,7 @@ from interplay.envs import env as registry
 from interplay.envs.games.tictactoe import TicTacToe
 from interplay.errors import CheckpointError, EngineError, GuardError
 from interplay.evaluation.benchmark import evaluate
+from interplay.evaluation.field import Field
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
@@ -243,7 +244,7 @@ def test_measuring_in_between_changes_nothing(tmp_path: Path) -> None:
         async def measure(team: Team, step: int) -> Mapping[str, float]:
             nonlocal measuring
             measuring = True
-            found = await evaluate(trainer.plan, team, ["player"], ["bot:random"], 5, "validation", 1.0)
+            found = await evaluate(Field(trainer.plan, team, 5, "validation"), ["bot:random"])
             measuring = False
             return {"eval/wins": float(sum(r.wins for r in found))}
 

@@ -1,87 +1,128 @@
-"""`interplay arena`: who beats whom."""
+"""`interplay arena`: who beats whom, or who plays well with whom."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from interplay.config import load
+from interplay import envs
+from interplay.agents.bots import make_bot
+from interplay.config import REMOTE, RemoteSection, load
 from interplay.errors import ConfigError
 from interplay.policies.policy import BOT
-from interplay.rollout.resolve import resolve
+from interplay.rollout.resolve import Plan, resolve
+from interplay.types import Role
+
+if TYPE_CHECKING:
+    from interplay.rollout.team import Team
+
+_NAMED = re.compile(r"([^=/:]+)=(.+)")
 
 
-def run_arena(console: Console, path: str, players: Sequence[str], games: int, out: Path | None) -> None:
-    """A player is `bot:NAME`, a policy of the recipe, a run folder, a checkpoint's policy folder or any model; `name=`
-    before it names it in the table."""
-    plan = resolve(load(path, []))
+def run_arena(
+    console: Console, path: str, players: Sequence[str], games: int, together: bool | None, out: Path | None
+) -> None:
+    """A player is `bot:NAME`, a policy of the recipe, a run or checkpoint folder (each role with its own policy), any
+    model or PEFT folder, or `openai:MODEL@URL`; `name=` before it names it in the table."""
+    recipe = load(path, [])
+    plan = resolve(recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"games": games})}), training=False)
+    named = _named(players)
+    from interplay.cli.evaluate import newest, publish
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
-    from interplay.cli.evaluate import newest
-    from interplay.evaluation.arena import round_robin
+    from interplay.evaluation import arena
+    from interplay.evaluation.field import Field
+    from interplay.evaluation.played import Played
     from interplay.rollout.team import Team
 
-    named: dict[str, str] = {}
+    folder = out or Path("runs") / f"{recipe.name}-arena"
+    folder.mkdir(parents=True, exist_ok=True)
+    if together is None:
+        together = arena.shares_rewards(plan)
+    team = Team.load(recipe, newest(path, plan, None))
+    try:
+        seated = {name: _seat(plan, team, name, source) for name, source in named.items()}
+        field = Field(plan, team, games, "test", recipe.eval.temperature, played=Played(folder / "played.jsonl"))
+        with Progress(console=console, transient=True) as bar:
+            job = bar.add_task("playing", total=arena.meetings(seated, together) * field.size)
+            field.done = lambda _: bar.advance(job)
+            found = asyncio.run(arena.meet(field, seated, together))
+    finally:
+        team.close()
+    lead = (
+        f"{recipe.env.name}: {len(seated)} players {'together' if together else 'against each other'}, {games} tasks "
+        f"per seating, seed {recipe.seed}, temperature {recipe.eval.temperature:g}"
+        + (f"; {found.failed} games failed" if found.failed else "")
+    )
+    console.print(lead, highlight=False, soft_wrap=True)
+    title = f"{recipe.name}: arena"
+    publish(
+        console, folder, "arena", title, lead, found.to_json(), list(arena.sheets(found)), list(arena.charts(found))
+    )
+
+
+def _named(players: Sequence[str]) -> dict[str, str]:
+    out: dict[str, str] = {}
     for player in players:
-        name, _, source = player.rpartition("=")
-        name = name or Path(source).name if "/" in source else name or source
-        if name in named:
+        match = _NAMED.fullmatch(player)
+        name, source = (match[1], match[2]) if match else ("", player)
+        if not name:
+            name = source.removeprefix(REMOTE).partition("@")[0] if source.startswith(REMOTE) else source
+            name = Path(name).name if Path(source).is_dir() else name
+        if name in out:
             raise ConfigError(f"two players are called '{name}'; give one another name: NAME={source}.")
-        named[name] = source
-    team = Team.load(plan.recipe, newest(path, plan, None))
-    seated = {}
-    for name, source in named.items():
-        if source.startswith(BOT) or source in team.members:
-            seated[name] = source
-        else:
-            seated[name] = team.add(name, _weights(source), plan.recipe)
-    total = len(named) * (len(named) - 1) * games
-    with Progress(console=console, transient=True) as bar:
-        job = bar.add_task("playing", total=total)
-        temperature = plan.recipe.eval.temperature
-        found = asyncio.run(round_robin(plan, team, seated, games, temperature, done=lambda _: bar.advance(job)))
-    team.close()
-    table = _table("player", "rating (95%)", "Elo", "score", "games", "illegal")
-    for r in found.ratings:
-        table.add_row(
-            r.name, f"{r.value:.0f} ({r.low:.0f}–{r.high:.0f})", f"{r.elo:.0f}", f"{r.score:.3f}", str(r.games),
-            f"{100 * found.illegal[r.name]:.2f}%",
-        )  # fmt: skip
-    console.print(table)
-    payoff = _table("mean score of", *(f"vs {r.name}" for r in found.ratings))
-    for r in found.ratings:
-        versus = ["" if o.name == r.name else f"{found.payoff[r.name][o.name]:.2f}" for o in found.ratings]
-        payoff.add_row(r.name, *versus)
-    console.print()
-    console.print(payoff)
-    if out is not None:
-        text = found.to_markdown() if out.suffix == ".md" else json.dumps(found.to_json(), indent=1) + "\n"
-        out.write_text(text, encoding="utf-8")
+        out[name] = source
+    return out
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left", no_wrap=True)
-    return table
+def _seat(plan: Plan, team: Team, name: str, source: str) -> dict[Role, str]:
+    """Who sits in each role when this player has it."""
+    if source.startswith(BOT):
+        make_bot(source.removeprefix(BOT), plan.recipe.env.name).suits(envs.make(plan.task(0)))
+    if source.startswith(BOT) or source in team.members or source in team.remotes:
+        return dict.fromkeys(plan.roles, source)
+    if source.startswith(REMOTE):
+        model, _, url = source.removeprefix(REMOTE).partition("@")
+        team.add_remote(name, model, RemoteSection(url=url) if url else RemoteSection())
+        return dict.fromkeys(plan.roles, name)
+    folder = Path(source)
+    if (folder / "checkpoints").is_dir() or (folder / "MANIFEST.json").is_file():
+        return _run(plan, team, name, folder)
+    team.add(name, source, plan.recipe)
+    return dict.fromkeys(plan.roles, name)
 
 
-def _weights(source: str) -> str:
-    """The weights of the only policy of a run folder; anything else is a model already."""
+def _run(plan: Plan, team: Team, name: str, folder: Path) -> dict[Role, str]:
+    """The policies of a run, from its newest checkpoint or the one given, each in the roles it was trained for."""
     from interplay.training import checkpoint
 
-    folder = Path(source)
-    if not (folder / "checkpoints").is_dir():
-        return source
-    latest = checkpoint.latest(folder / "checkpoints")
-    policies = sorted((latest.folder / "policies").iterdir()) if latest else []
-    if len(policies) != 1:
-        raise ConfigError(f"run folder '{source}' holds {len(policies)} policies; name one: CHECKPOINT/policies/NAME.")
-    return str(policies[0])
+    whole = (folder / "checkpoints").is_dir()
+    found = checkpoint.latest(folder / "checkpoints") if whole else checkpoint.read(folder)
+    run = folder if whole else folder.resolve().parents[1]
+    if found is None:
+        raise ConfigError(f"run folder '{folder}' holds no checkpoint; expected one made by interplay train.")
+    theirs = resolve(load(run), training=False)
+    if theirs.roles != plan.roles:
+        raise ConfigError(
+            f"{name} was trained for the roles {', '.join(theirs.roles)}; this game has {', '.join(plan.roles)}."
+        )
+    trained = [p for p in theirs.trainable if p in theirs.seats.values()]
+    out = {}
+    for role, who in theirs.seats.items():
+        policy = who if who in trained else trained[0] if len(trained) == 1 else None
+        if policy is None:
+            raise ConfigError(
+                f"{name} has no policy of its own for {role}, where it seats {who}; name one: "
+                f"{found.folder}/policies/NAME."
+            )
+        out[role] = name if len(trained) == 1 else f"{name}/{policy}"
+        if out[role] not in team.members:
+            team.add(out[role], str(found.policy(policy)), theirs.recipe, theirs.recipe.policies[policy].base)
+    return out

@@ -1,18 +1,24 @@
-"""`interplay eval`: a run's policies against fixed opponents."""
+"""`interplay eval`: a run's policies, alone and together, as a table on the terminal and a folder of reports."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress
 
-from interplay.config import load
+from interplay.config import START, load
 from interplay.errors import ConfigError
 from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan, resolve
+from interplay.types import Role
+
+if TYPE_CHECKING:
+    from interplay.evaluation.sheet import Chart, Sheet
+    from interplay.rollout.team import Team
 
 
 def newest(path: str, plan: Plan, folder: Path | None) -> dict[str, str]:
@@ -32,33 +38,94 @@ def newest(path: str, plan: Plan, folder: Path | None) -> dict[str, str]:
 
 
 def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: Path | None, out: Path | None) -> None:
-    plan = resolve(load(path, overrides))
+    plan = resolve(load(path, overrides), training=False)
     from interplay.cli.quiet import quiet_libraries
+    from interplay.evaluation import ablation
 
+    ablation.check(plan)
     quiet_libraries()
     from interplay.evaluation import report
-    from interplay.evaluation.benchmark import evaluate, roles_of
+    from interplay.evaluation.field import Field
+    from interplay.evaluation.played import Played
+    from interplay.evaluation.suite import expected, measure
     from interplay.rollout.team import Team
 
     recipe, section = plan.recipe, plan.recipe.eval
+    target = out or (Path(path) / "eval" if Path(path).is_dir() else Path("runs") / f"{recipe.name}-eval")
+    target.mkdir(parents=True, exist_ok=True)
     team = Team.load(recipe, newest(path, plan, folder))
-    policies = list(dict.fromkeys(w for w in plan.seats.values() if not w.startswith(BOT)))
-    total = sum(len(roles_of(plan, w)) for w in policies) * len(section.opponents) * section.games
-    with Progress(console=console, transient=True) as bar:
-        job = bar.add_task("playing", total=total)
-        results = asyncio.run(
-            evaluate(
-                plan,
-                team,
-                policies,
-                section.opponents,
-                section.games,
-                "test",
-                section.temperature,
-                lambda _: bar.advance(job),
-            )
+    try:
+        substitutes = _substitutes(plan, team, path) if "without" in section.ablations else {}
+        field = Field(
+            plan, team, section.games, "test", section.temperature, section.seeds, section.samples,
+            Played(target / "played.jsonl"),
+        )  # fmt: skip
+        with Progress(console=console, transient=True) as bar:
+            job = bar.add_task("playing", total=expected(field, substitutes))
+            field.done = lambda _: bar.advance(job)
+            found = asyncio.run(measure(field, substitutes))
+    finally:
+        team.close()
+    lead = report.headline(found)
+    console.print(lead, highlight=False, soft_wrap=True)
+    publish(
+        console,
+        target,
+        "eval",
+        recipe.name,
+        lead,
+        found.to_json(),
+        list(report.sheets(found)),
+        list(report.charts(found)),
+    )
+
+
+def publish(
+    console: Console, folder: Path, stem: str, title: str, lead: str, data: dict[str, object],
+    sheets: Sequence[Sheet], charts: Sequence[Chart],
+) -> None:  # fmt: skip
+    """The tables on the terminal; JSON, Markdown and a page in the folder."""
+    from interplay.evaluation.page import page
+    from interplay.evaluation.sheet import markdown, terminal, write_json
+
+    for sheet in sheets:
+        if not sheet.long:
+            console.print()
+            console.print(terminal(sheet))
+    write_json(folder / f"{stem}.json", data)
+    text = "\n".join([f"# {title}", "", lead, "", *map(markdown, sheets)])
+    (folder / f"{stem}.md").write_text(text, encoding="utf-8")
+    (folder / f"{stem}.html").write_text(page(title, lead, sheets, charts), encoding="utf-8")
+    console.print(f"\n{folder}/{stem}.html, .md and .json hold all of it", highlight=False, soft_wrap=True)
+
+
+def _substitutes(plan: Plan, team: Team, path: str) -> dict[Role, str]:
+    """Who takes each agent's seat when it is left out: seated here, where it needs weights."""
+    who, out = plan.recipe.eval.substitute, {}
+    for role, policy in plan.seats.items():
+        if policy.startswith(BOT):
+            continue
+        if who == START.removeprefix("@"):
+            out[role] = _start(team, policy, path)
+        elif who == "base":
+            if policy not in team.members:
+                raise ConfigError(
+                    f"{policy} is remote, and has no base here; set eval.substitute to a policy or bot:NAME."
+                )
+            out[role] = team.bare(policy, plan.recipe)
+        elif who != policy:
+            out[role] = who
+    return out
+
+
+def _start(team: Team, policy: str, path: str) -> str:
+    name = policy + START
+    source = Path(path) / "snapshots" / name
+    if not source.is_dir():
+        raise ConfigError(
+            f"eval.substitute is 'start', but '{source}' does not exist: a run keeps it where a matchup or the "
+            "algorithm names it; expected base, bot:NAME or a policy."
         )
-    team.close()
-    console.print(report.table({"now": results}, f"{recipe.name}, seed {recipe.seed}"))
-    if out is not None:
-        report.write(out, {"now": results}, {"name": recipe.name, "seed": recipe.seed})
+    if name not in team.members:
+        team.snapshot(name, source)
+    return name

@@ -103,6 +103,11 @@ def model_table() -> Table:
         "yes" if find_spec("gguf") else "pip install 'interplay\\[gguf]'",
     )
     table.add_row("owner/name", "a model on the Hugging Face hub", "")
+    table.add_row(
+        "openai:NAME",
+        "a model behind an OpenAI-compatible server (remote.url); it plays, and is not trained",
+        "yes" if find_spec("httpx") else "pip install 'interplay\\[remote]'",
+    )
     return table
 
 

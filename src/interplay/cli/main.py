@@ -86,11 +86,17 @@ def evaluate(
     checkpoint: Annotated[
         Path | None, typer.Option(help="A checkpoint folder; default the newest of the run folder.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the table as JSON here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write; default RUN/eval, or runs/NAME-eval of a recipe.")
+    ] = None,
 ) -> None:
-    """Measure the policies of a run (or of a RECIPE, untrained) against fixed opponents, from every seat.
+    """Measure the policies of a run (or of a RECIPE, untrained) on held-out tasks, each in the roles it is seated in.
 
     interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
+
+    Writes eval.html, eval.md and eval.json. Killed and called again, it goes on where it stopped. For pass@k set
+    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap"] adds one agent at the
+    team's budget, each agent replaced in turn, and policies in each other's roles.
     """
     from interplay.cli.evaluate import evaluate_run
 
@@ -120,18 +126,26 @@ def play(
 def arena(
     recipe: RecipeArgument,
     players: Annotated[
-        list[str], typer.Argument(help="Two or more: bot:NAME, a policy, a run folder, a model; NAME=…")
+        list[str],
+        typer.Argument(help="Two or more: bot:NAME, a policy, a run, a checkpoint, a model, openai:MODEL@URL; NAME=…"),
     ],
     games: Annotated[int, typer.Option(help="Tasks per pair and seating.", min=1)] = 100,
-    out: Annotated[Path | None, typer.Option(help="Write the standing here: .json, or .md for Markdown.")] = None,
+    together: Annotated[
+        bool | None,
+        typer.Option("--together/--against", help="Play with each other, or against; default by who is rewarded."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to write; default runs/NAME-arena.")] = None,
 ) -> None:
-    """Let players meet, every pair in both seats on the same tasks, and rate them.
+    """Let players meet, every pair in both seats on the same tasks, and rate them; in games for a team, cross-play.
 
     interplay arena recipes/tictactoe/demo.toml bot:random bot:minimax new=runs/demo --games 200
+
+    Writes arena.html, arena.md and arena.json. Killed and called again, it goes on where it stopped; a player more
+    costs only that player's games. A server's key is read from OPENAI_API_KEY.
     """
     from interplay.cli.arena import run_arena
 
-    run_arena(console, recipe, players, games, out)
+    run_arena(console, recipe, players, games, together, out)
 
 
 @app.command()

@@ -49,6 +49,7 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     quiet_libraries()
     from interplay.evaluation import report
     from interplay.evaluation.benchmark import SeatResult, evaluate
+    from interplay.evaluation.field import Field
     from interplay.rollout.team import Team
     from interplay.training.memory import estimate, explained
     from interplay.training.trainer import Observer, Trainer
@@ -65,8 +66,8 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         stages = {k: [SeatResult.from_json(r) for r in v] for k, v in rows.items() if k != "after"}
 
     async def measure(team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
-        seated = list(dict.fromkeys(plan.learning.values()))
-        return await evaluate(plan, team, seated, opponents, games, split, recipe.eval.temperature)
+        field = Field(plan, team, games, split, recipe.eval.temperature)
+        return await evaluate(field, opponents, plan.learning)
 
     async def short(team: Team, step: int) -> Mapping[str, float]:
         out: dict[str, float] = {}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from interplay.types import Completion
+from interplay.types import Completion, Message
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,6 +41,7 @@ class Request:
 
     `adapter` names the weights added to the base; None is the bare base. `legal` lists the only replies that can be
     produced, as ids, each with the stop token that ends it. `forced` is a reply to be scored instead of sampled.
+    `messages` stand for `ids` where the engine takes no ids (`capabilities.token_ids`).
     """
 
     key: tuple[object, ...]
@@ -50,6 +51,7 @@ class Request:
     adapter: str | None = None
     legal: tuple[tuple[int, ...], ...] = ()
     forced: tuple[int, ...] = ()
+    messages: tuple[Message, ...] = ()
 
     @property
     def room(self) -> int:

@@ -1,105 +1,307 @@
-"""Round-robin among policies, checkpoints and bots: every pair, both seats, the same tasks for all of them."""
+"""Players meet: every pair, both seats, the same tasks with the same dice.
+
+A player is a seat map: who of the team sits in each role when this player has it; a run with a policy per role plays
+each role with its own. Where roles are rewarded apart they play against each other, and are rated. Where all rewards
+are the team's, as in Hanabi, they play together, everybody with everybody and with itself: cross-play.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
-from interplay.algorithms import Independent, credit
+from interplay import envs
+from interplay.algorithms import credit
 from interplay.errors import ConfigError, InterplayError
+from interplay.evaluation import strategies
+from interplay.evaluation.exploitability import decisions
+from interplay.evaluation.field import Field
+from interplay.evaluation.intervals import Estimate, bootstrap
 from interplay.evaluation.ratings import Game, Rating, rate
+from interplay.evaluation.sheet import Bars, Chart, Heat, Sheet, number
 from interplay.rollout.resolve import Plan
-from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
-from interplay.types import Episode, Status
+from interplay.types import Episode, Level, Reward, Role, Status
+
+Player = Mapping[Role, str]
+Scores = dict[str, list[float]]  # by task
+_PROBES = 32
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a player plays, whoever wins."""
+
+    games: int
+    illegal: float  # share of its turns
+    tokens: float  # per turn
+    turns: float  # per game
+    openings: int  # different first replies, by role
+    different: float  # different lines of its own, as a share of its games
+
+
+@dataclass(frozen=True)
+class Hunted:
+    """What best responses win: exact, where it can be computed; else `why` not."""
+
+    exploitability: float | None
+    stray: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Ratings, best first; `payoff[a][b]` is a's mean score against b over both seats; per player, the share of illegal
-    turns, the tokens of a turn, and how many different replies to the first prompt there were."""
+    """`payoff[a][b]` is the mean score of a against b over both seats, where a win is 1 and a draw ½, and `reward` the
+    mean reward; together, both are the mean reward of a in the first seat with b in all others."""
 
+    together: bool
+    roles: tuple[Role, ...]
     ratings: list[Rating]
-    payoff: dict[str, dict[str, float]]
-    illegal: dict[str, float]
-    tokens: dict[str, float]
-    openings: dict[str, int]
+    payoff: dict[str, dict[str, Estimate]]
+    reward: dict[str, dict[str, Estimate]]
+    alone: dict[str, Estimate]  # together: each with itself
+    mixed: dict[str, Estimate]  # together: each with others, in either seat
+    habits: dict[str, Habits]
+    hunted: dict[str, Hunted]
     failed: int
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def to_markdown(self) -> str:
-        names = [r.name for r in self.ratings]
-        lines = [
-            "| player | rating (95%) | Elo | score | games | illegal | " + " | ".join(f"vs {n}" for n in names) + " |"
-        ]
-        lines.append("|---" * (6 + len(names)) + "|")
-        for r in self.ratings:
-            versus = [f"{self.payoff[r.name][n]:.2f}" if n != r.name else "" for n in names]
-            cells = [
-                r.name, f"{r.value:.0f} ({r.low:.0f}–{r.high:.0f})", f"{r.elo:.0f}", f"{r.score:.3f}", str(r.games),
-                f"{100 * self.illegal[r.name]:.2f}%", *versus,
-            ]  # fmt: skip
-            lines.append("| " + " | ".join(cells) + " |")
-        return "\n".join(lines) + "\n"
+        named = lambda table: {name: e._asdict() for name, e in table.items()}  # noqa: E731
+        return {
+            **asdict(self),
+            **{k: {a: named(row) for a, row in getattr(self, k).items()} for k in ("payoff", "reward")},
+            "alone": named(self.alone),
+            "mixed": named(self.mixed),
+        }
 
 
-async def round_robin(
-    plan: Plan,
-    team: Team,
-    players: Mapping[str, str],
-    games: int,
-    temperature: float,
-    split: str = "test",
-    done: Callable[[Episode], None] | None = None,
-) -> Standing:
-    """`players` are names and who they are: a member of the team, or `bot:NAME`. Each pair plays `games` tasks in
-    either seating."""
-    if len(plan.roles) != 2:
-        raise ConfigError(f"{plan.recipe.env.name} has {len(plan.roles)} roles; an arena needs a game for two.")
+def shares_rewards(plan: Plan) -> bool:
+    """Whether anything is ever paid to the team as a whole, in games of random legal replies."""
+    rng = random.Random(0)
+    for i in range(_PROBES):
+        env, given = envs.make(plan.task(i)), list[Reward]()
+        while seen := env.observe():
+            given += env.step({role: rng.choice(o.legal or ("",)) for role, o in seen.items()})
+        if any(r.level is Level.TEAM for r in (*given, *env.outcome())):
+            return True
+    return False
+
+
+async def meet(field: Field, players: Mapping[str, Player], together: bool | None = None) -> Standing:
+    """Everybody against, or with, everybody; `together` None finds out which."""
+    plan = field.plan
     if len(players) < 2:
         raise ConfigError("an arena needs at least two players.")
-    recipe = plan.recipe
-    runner = Runner(recipe.seed + 2, recipe.rollout, Independent(), recipe.reward)
-    tasks = [plan.task(i, split) for i in range(games)]
-    first, second = plan.roles
-    played: list[Game] = []
-    turns: dict[str, list[tuple[bool, int]]] = {name: [] for name in players}
-    openings: dict[str, set[str]] = {name: set() for name in players}
-    failed = 0
-    for pair in itertools.combinations(players, 2):
-        for a, b in (pair, pair[::-1]):
-            seats = {first: players[a], second: players[b]}
-            seating = team.seating(lambda _, seats=seats: seats, temperature, recipe.sampling.max_tokens)  # type: ignore[misc]
-            for episode in await runner.run(tasks, seating, done):
-                if episode.error is not None:
-                    failed += 1
-                    continue
-                score = {r: credit.mix(episode.rewards, r, recipe.reward) for r in plan.roles}
-                played.append((a, b, 0.5 + 0.5 * ((score[first] > score[second]) - (score[first] < score[second]))))
-                for name, role in ((a, first), (b, second)):
-                    mine = episode.line(role)
-                    turns[name] += [(t.status is Status.ILLEGAL, t.sampled) for t in mine]
-                    openings[name] |= {f"{role} {mine[0].text}"} if mine else set()
-    if not played:
-        raise InterplayError(f"all {failed} games of the arena failed.")
-    ratings = rate(played, seed=recipe.seed)
-    return Standing(
-        ratings,
-        _payoff(played, list(players)),
-        {n: sum(bad for bad, _ in t) / max(1, len(t)) for n, t in turns.items()},
-        {n: sum(size for _, size in t) / max(1, len(t)) for n, t in turns.items()},
-        {n: len(o) for n, o in openings.items()},
-        failed,
+    if together is None:
+        together = shares_rewards(plan)
+    if not together and len(plan.roles) != 2:
+        raise ConfigError(f"{plan.recipe.env.name} has {len(plan.roles)} roles; playing against each other needs two.")
+    played: dict[tuple[str, str], list[Episode]] = {}
+    for first, second in _meetings(players, together):
+        played[first, second] = await field.play(seats_of(plan, players, first, second))
+    failed = sum(e.error is not None for games in played.values() for e in games)
+    played = {pair: [e for e in games if e.error is None] for pair, games in played.items()}
+    habits = {name: _habits(plan, played, name) for name in players}
+    if together:
+        return _cross_play(plan, players, played, habits, failed)
+    return _versus(plan, players, played, habits, await _hunt(field, players), failed)
+
+
+def _meetings(players: Mapping[str, Player], together: bool) -> Iterator[tuple[str, str]]:
+    return ((a, b) for a in players for b in players if together or a != b)
+
+
+def meetings(players: Mapping[str, Player], together: bool) -> int:
+    return len(list(_meetings(players, together)))
+
+
+def seats_of(plan: Plan, players: Mapping[str, Player], first: str, second: str) -> dict[Role, str]:
+    """`first` has the first role, `second` all others."""
+    return {role: players[second if i else first][role] for i, role in enumerate(plan.roles)}
+
+
+def _versus(
+    plan: Plan, players: Mapping[str, Player], played: Mapping[tuple[str, str], Sequence[Episode]],
+    habits: dict[str, Habits], hunted: dict[str, Hunted], failed: int,
+) -> Standing:  # fmt: skip
+    games: list[Game] = []
+    tasks: list[str] = []
+    scores, rewards = ({a: {b: Scores() for b in players if b != a} for a in players} for _ in range(2))
+    one, two = plan.roles
+    for (a, b), episodes in played.items():
+        for e in episodes:
+            mine, theirs = (credit.mix(e.rewards, role, plan.recipe.reward) for role in (one, two))
+            score = 0.5 + 0.5 * ((mine > theirs) - (mine < theirs))
+            games.append((a, b, score))
+            tasks.append(e.task.id)
+            for table, ours, others in ((scores, score, 1 - score), (rewards, mine, theirs)):
+                table[a][b].setdefault(e.task.id, []).append(ours)
+                table[b][a].setdefault(e.task.id, []).append(others)
+    ratings = rate(games, seed=plan.recipe.seed, tasks=tasks)
+    payoff, reward = (
+        {a: {b: _estimate(found) for b, found in row.items() if found} for a, row in table.items()}
+        for table in (scores, rewards)
+    )
+    return Standing(False, plan.roles, ratings, payoff, reward, {}, {}, habits, hunted, failed)
+
+
+def _cross_play(
+    plan: Plan, players: Mapping[str, Player], played: Mapping[tuple[str, str], Sequence[Episode]],
+    habits: dict[str, Habits], failed: int,
+) -> Standing:  # fmt: skip
+    def scores(episodes: Sequence[Episode]) -> Scores:
+        out: Scores = {}
+        for e in episodes:
+            mixed = [credit.mix(e.rewards, role, plan.recipe.reward) for role in plan.roles]
+            out.setdefault(e.task.id, []).append(fmean(mixed))
+        return out
+
+    payoff = {a: {b: _estimate(scores(played[a, b])) for b in players if played[a, b]} for a in players}
+    mixed = {}
+    for name in players:
+        others = [e for pair, games in played.items() if name in pair and pair != (name, name) for e in games]
+        mixed[name] = _estimate(scores(others))
+    alone = {name: payoff[name][name] for name in players}
+    return Standing(True, plan.roles, [], payoff, payoff, alone, mixed, habits, {}, failed)
+
+
+def _estimate(scores: Scores) -> Estimate:
+    return bootstrap([fmean(found) for found in scores.values()])
+
+
+def _habits(plan: Plan, played: Mapping[tuple[str, str], Sequence[Episode]], name: str) -> Habits:
+    sat: list[tuple[Role, Episode]] = []
+    for (first, second), games in played.items():
+        for i, role in enumerate(plan.roles):
+            if name == (second if i else first):
+                sat += [(role, e) for e in games]
+    lines = [(role, e.line(role)) for role, e in sat]
+    turns = [t for _, line in lines for t in line]
+    said = [(role, *(t.text for t in line)) for role, line in lines]
+    return Habits(
+        len(lines),
+        sum(t.status is Status.ILLEGAL for t in turns) / max(1, len(turns)),
+        sum(t.sampled for t in turns) / max(1, len(turns)),
+        len(turns) / max(1, len(lines)),
+        len({words[:2] for words in said if len(words) > 1}),
+        len(set(said)) / max(1, len(said)),
     )
 
 
-def _payoff(games: Sequence[Game], names: Sequence[str]) -> dict[str, dict[str, float]]:
-    sums: dict[str, dict[str, list[float]]] = {a: {b: [] for b in names} for a in names}
-    for a, b, score in games:
-        sums[a][b].append(score)
-        sums[b][a].append(1 - score)
-    return {a: {b: sum(s) / len(s) for b, s in row.items() if s} for a, row in sums.items()}
+async def _hunt(field: Field, players: Mapping[str, Player]) -> dict[str, Hunted]:
+    """Exploitability of everybody for whom it can be computed, in games that are small enough."""
+    try:
+        asked = decisions(field.plan.task(0))
+    except InterplayError as error:
+        return {name: Hunted(None, why=str(error)) for name in players}
+    out = {}
+    for name, seats in players.items():
+        try:
+            found = await strategies.measure(field.plan, field.team, seats, asked)
+            out[name] = Hunted(found.found.exploitability, found.stray)
+        except InterplayError as error:
+            out[name] = Hunted(None, why=str(error))
+    return out
+
+
+# -- as tables --------------------------------------------------------------------------------------------------------
+
+
+def sheets(standing: Standing) -> Iterator[Sheet]:
+    if standing.together:
+        yield _together(standing)
+    else:
+        yield _ratings(standing)
+    names = _names(standing)
+    if standing.together:
+        rest = " and ".join(standing.roles[1:])
+        yield _cross(
+            "Mean reward together", standing.reward, names, f"The row has {standing.roles[0]}, the column {rest}."
+        )
+    else:
+        yield _cross(
+            "Mean score", standing.payoff, names, "Of the row against the column: a win is 1, a draw ½; both seats."
+        )
+        yield _cross("Mean reward", standing.reward, names, "Of the row against the column; both seats.")
+    yield _habits_sheet(standing, names)
+
+
+def charts(standing: Standing) -> Iterator[Chart]:
+    names = _names(standing)
+    cells = [[standing.payoff[a][b].value if b in standing.payoff[a] else None for b in names] for a in names]
+    if standing.together:
+        yield Heat("Cross-play: mean score of the row in the first seat with the column", names, names, cells)
+        return
+    rows = [(r.name, Estimate(r.value, r.low, r.high)) for r in standing.ratings]
+    yield Bars("Ratings (Bradley–Terry on Elo's scale, 1500 is the mean)", rows, percent=False, note="95% intervals.")
+    yield Heat("Mean score of the row against the column", names, names, cells)
+
+
+def _names(standing: Standing) -> list[str]:
+    """Best first."""
+    if not standing.together:
+        return [r.name for r in standing.ratings]
+    return sorted(standing.alone, key=lambda n: (-standing.alone[n].value, n))
+
+
+def _ratings(standing: Standing) -> Sheet:
+    exact = any(h.exploitability is not None for h in standing.hunted.values())
+    rows = []
+    for r in standing.ratings:
+        row = [r.name, f"{r.value:.0f} ({r.low:.0f}–{r.high:.0f})", f"{r.elo:.0f}", f"{r.score:.3f}", str(r.games)]
+        if exact:
+            found = standing.hunted[r.name].exploitability
+            row.append("" if found is None else f"{found:.4f}")
+        rows.append(row)
+    head = ["player", "rating (95%)", "Elo", "score", "games", *(["exploitability"] if exact else [])]
+    missing = {n: h.why for n, h in standing.hunted.items() if h.exploitability is None}
+    whys = list(dict.fromkeys(missing.values()))
+    note = "Ratings are Bradley–Terry's on Elo's scale; intervals by drawing the tasks again."
+    if exact:
+        note += " Exploitability is exact: what best responses win in the mean of both seats; 0 is an equilibrium."
+        note += "".join(f" Not of {n}: {why}" for n, why in missing.items())
+    elif len(whys) == 1:
+        note += f" No exploitability: {whys[0]}"
+    return Sheet("Ratings", head, rows, 1, note)
+
+
+def _cross(title: str, table: Mapping[str, Mapping[str, Estimate]], names: Sequence[str], note: str) -> Sheet:
+    """A cross table: columns are the players by the number before their name."""
+    rows = []
+    for i, a in enumerate(names, 1):
+        rows.append([f"{i} {a}", *(f"{table[a][b].value:.2f}" if b in table[a] else "–" for b in names)])
+    return Sheet(title, ["", *map(str, range(1, len(names) + 1))], rows, 1, f"{note} Intervals are in the JSON.")
+
+
+def _together(standing: Standing) -> Sheet:
+    rows = [
+        [
+            n,
+            number(standing.alone[n]),
+            number(standing.mixed[n]),
+            f"{standing.mixed[n].value - standing.alone[n].value:+.2f}",
+        ]
+        for n in _names(standing)
+    ]
+    note = "With itself: in every seat (self-play). With others: in either seat, over all other players (cross-play)."
+    return Sheet("Playing together", ["player", "with itself (95%)", "with others (95%)", "gap"], rows, 1, note)
+
+
+def _habits_sheet(standing: Standing, names: Sequence[str]) -> Sheet:
+    rows = []
+    for name in names:
+        h, hunted = standing.habits[name], standing.hunted.get(name)
+        stray = "" if hunted is None or hunted.stray is None else f"{100 * hunted.stray:.2f}%"
+        rows.append(
+            [name, f"{100 * h.illegal:.2f}%", stray, f"{h.tokens:.1f}", f"{h.turns:.1f}", str(h.openings),
+             f"{100 * h.different:.1f}%"]
+        )  # fmt: skip
+    head = ["player", "illegal", "stray", "tokens", "turns", "openings", "different"]
+    note = (
+        "Illegal: share of turns; stray: chance of an illegal reply, mean over all decisions of the game; tokens per "
+        "turn; turns per game; openings: different first replies; different: different lines, as a share of its games."
+    )
+    empty = [] if any(row[2] for row in rows) else ["stray"]
+    return Sheet("How they play", head, rows, 1, note, hide=empty)

@@ -1,23 +1,22 @@
-"""A policy against fixed opponents, from every seat, on held-out tasks, without any masking of illegal replies.
+"""A recipe's policies on held-out tasks, each in the roles it is seated in, without any masking of illegal replies.
 
-The policy sits in one of its roles, the opponent in all others; or the recipe's own seats play together, as a team.
-The same seeds give the same table.
+Against an opponent, the seats of the recipe are taken one at a time: that seat keeps its policy, the opponent sits in
+all others. `team` seats the recipe's own policies together. The same seeds give the same table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from statistics import fmean
 from typing import Any
 
-from interplay.algorithms import Independent, credit
 from interplay.config import TEAM, Recipe
-from interplay.errors import InterplayError
 from interplay.evaluation import intervals
+from interplay.evaluation.field import Field
+from interplay.evaluation.measures import by_task, tokens, verdict
+from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan
-from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
 from interplay.types import Episode, Role, Status
 
 
@@ -34,6 +33,8 @@ class SeatResult:
     wins: int
     draws: int
     losses: int
+    win_low: float
+    win_high: float
     reward: float
     reward_low: float
     reward_high: float
@@ -46,96 +47,66 @@ class SeatResult:
         return self.wins / max(1, self.games)
 
     @property
-    def win_interval(self) -> tuple[float, float]:
-        return intervals.wilson(self.wins, self.games)
-
-    @property
     def illegal_rate(self) -> float:
         return self.illegal / max(1, self.turns)
+
+    @property
+    def tokens_per_episode(self) -> float:
+        return self.tokens / max(1, self.games)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> SeatResult:
         return SeatResult(**{f.name: data[f.name] for f in fields(SeatResult)})
 
     def to_json(self) -> dict[str, Any]:
-        low, high = self.win_interval
-        return asdict(self) | {
-            "win_rate": self.win_rate, "win_low": low, "win_high": high, "illegal_rate": self.illegal_rate,
-        }  # fmt: skip
+        rates = ("win_rate", "illegal_rate", "tokens_per_episode")
+        return asdict(self) | {name: getattr(self, name) for name in rates}
 
 
-async def evaluate(
-    plan: Plan,
-    team: Team,
-    policies: Sequence[str],
-    opponents: Sequence[str],
-    games: int,
-    split: str,
-    temperature: float,
-    done: Callable[[Episode], None] | None = None,
-) -> list[SeatResult]:
-    """Every policy × opponent × seat of its own, `games` games each; the team once."""
-    results = []
-    if TEAM in opponents:
-        results.append(await _seat(plan, team, TEAM, TEAM, TEAM, dict(plan.seats), games, split, temperature, done))
-    for policy in policies:
-        for opponent in opponents:
-            for role in roles_of(plan, policy) if opponent != TEAM else ():
-                seats = {r: policy if r == role else opponent for r in plan.roles}
-                results.append(await _seat(plan, team, policy, opponent, role, seats, games, split, temperature, done))
-    return results
+@dataclass(frozen=True)
+class Lineup:
+    """Who is measured (`policy`, in `role`), against whom, and the seats that come of it."""
+
+    policy: str
+    opponent: str
+    role: Role
+    seats: Mapping[Role, str]
 
 
-def roles_of(plan: Plan, occupant: str) -> list[Role]:
-    """Where to measure it: in the roles it sits in; whoever sits nowhere, in all of them."""
-    return [role for role, who in plan.seats.items() if who == occupant] or list(plan.roles)
+def lineups(plan: Plan, opponents: Sequence[str], seats: Mapping[Role, str] | None = None) -> Iterator[Lineup]:
+    """The team once; against every other opponent, each seat of `seats` (default: the recipe's) that holds a policy."""
+    mine = {r: w for r, w in plan.seats.items() if not w.startswith(BOT)} if seats is None else seats
+    for opponent in opponents:
+        if opponent == TEAM:
+            yield Lineup(TEAM, TEAM, TEAM, dict(plan.seats))
+            continue
+        for role, policy in mine.items():
+            yield Lineup(policy, opponent, role, {r: policy if r == role else opponent for r in plan.roles})
 
 
-async def _seat(
-    plan: Plan, team: Team, policy: str, opponent: str, role: Role, seats: dict[Role, str], games: int, split: str,
-    temperature: float, done: Callable[[Episode], None] | None,
-) -> SeatResult:  # fmt: skip
-    recipe = plan.recipe
-    runner = Runner(recipe.seed + 1, recipe.rollout, Independent(), recipe.reward)
-    tasks = [plan.task(i, split) for i in range(games)]
-    episodes = await runner.run(tasks, team.seating(lambda _: seats, temperature, recipe.sampling.max_tokens), done)
-    good = [e for e in episodes if e.error is None]
-    if not good:
-        raise InterplayError(
-            f"all {games} evaluation games of {policy} as {role} against {opponent} failed: {episodes[0].error}"
-        )
-    if role == TEAM:
-        return tally_team(recipe, good, failed=len(episodes) - len(good))
-    return tally(recipe, good, policy, opponent, role, failed=len(episodes) - len(good))
+async def evaluate(field: Field, opponents: Sequence[str], seats: Mapping[Role, str] | None = None) -> list[SeatResult]:
+    """A result per line-up."""
+    return [
+        tally_lineup(field.plan.recipe, await field.play(x.seats), x) for x in lineups(field.plan, opponents, seats)
+    ]
 
 
-def tally_team(recipe: Recipe, episodes: Sequence[Episode], failed: int) -> SeatResult:
-    """Successes by the reward the recipe names; the reward is the mean over seats."""
-    name = recipe.eval.success
-    wins = sum(any(r.name == name and r.value is not None and r.value >= 1 for r in e.rewards) for e in episodes)
-    scores = [fmean(credit.mix(e.rewards, role, recipe.reward) for role in e.seats) for e in episodes]
-    played = [t for e in episodes for t in e.line()]
-    centre, low, high = intervals.mean(scores)
+def tally_lineup(recipe: Recipe, episodes: Sequence[Episode], lineup: Lineup) -> SeatResult:
+    return tally(recipe, episodes, lineup.policy, lineup.opponent, lineup.role)
+
+
+def tally(recipe: Recipe, episodes: Sequence[Episode], policy: str, opponent: str, role: Role) -> SeatResult:
+    """Episodes that the machinery failed are counted, and are neither wins nor losses."""
+    tasks = by_task(episodes)
+    found = [[verdict(recipe, e, role) for e in games] for games in tasks.values()]
+    good = [e for games in tasks.values() for e in games]
+    wins = sum(v.won for games in found for v in games)
+    draws = sum(v.drawn for games in found for v in games)
+    win = intervals.share([[v.won for v in games] for games in found])
+    score = intervals.mean([fmean(v.score for v in games) for games in found])
+    played = [t for e in good for t in e.line(None if role == TEAM else role)]
     return SeatResult(
-        TEAM, TEAM, TEAM, len(episodes), failed, wins, 0, len(episodes) - wins, centre, low, high, len(played),
-        sum(t.status is Status.ILLEGAL for t in played), sum(t.sampled for t in played),
-    )  # fmt: skip
-
-
-def tally(
-    recipe: Recipe, episodes: Sequence[Episode], policy: str, opponent: str, role: Role, failed: int
-) -> SeatResult:
-    wins = draws = 0
-    totals = []
-    for episode in episodes:
-        score = {r: credit.mix(episode.rewards, r, recipe.reward) for r in episode.seats}
-        rival = max((v for r, v in score.items() if r != role), default=0.0)
-        wins += score[role] > rival
-        draws += score[role] == rival
-        totals.append(score[role])
-    mine = [t for e in episodes for t in e.line(role)]
-    centre, low, high = intervals.mean(totals)
-    return SeatResult(
-        policy, opponent, role, len(episodes), failed, wins, draws, len(episodes) - wins - draws, centre, low, high,
-        len(mine), sum(t.status is Status.ILLEGAL for t in mine), sum(t.sampled for t in mine),
+        policy, opponent, role, len(good), len(episodes) - len(good), wins, draws, len(good) - wins - draws,
+        win.low, win.high, *score, len(played), sum(t.status is Status.ILLEGAL for t in played),
+        sum(tokens(e, role) for e in good),
     )  # fmt: skip

@@ -11,6 +11,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 SCALE = 400 / math.log(10)
 CENTRE = 1500.0
 Game = tuple[str, str, float]  # first, second, score of the first
@@ -28,36 +30,33 @@ class Rating:
 
 
 def bradley_terry(games: Sequence[Game], prior: float = 0.5) -> dict[str, float]:
-    """The most likely strengths (1952), by Hunter's minorisation (2004); `prior` draws against a player of mean
-    strength keep a player who never lost finite.
+    """The most likely strengths (1952), by Newton's method; `prior` draws against a player of mean strength keep a
+    player who never lost finite.
 
     >>> found = bradley_terry([("a", "b", 1.0)] * 10 + [("a", "b", 0.0)])
     >>> found["a"] > 1500 > found["b"]
     True
     """
     names = sorted({n for a, b, _ in games for n in (a, b)})
-    wins = dict.fromkeys(names, prior / 2)
-    meetings: dict[tuple[str, str], float] = {}
+    place = {name: i for i, name in enumerate(names)}
+    won = np.zeros((len(names), len(names)))
     for a, b, score in games:
-        wins[a] += score
-        wins[b] += 1 - score
-        pair = (a, b) if a < b else (b, a)
-        meetings[pair] = meetings.get(pair, 0.0) + 1
-    strength = dict.fromkeys(names, 1.0)
-    for _ in range(10_000):
-        load = {n: prior / (strength[n] + 1.0) for n in names}
-        for (a, b), count in meetings.items():
-            share = count / (strength[a] + strength[b])
-            load[a] += share
-            load[b] += share
-        new = {n: wins[n] / load[n] for n in names}
-        apart = max(abs(math.log(new[n] / strength[n])) for n in names)
-        strength = new
-        if apart < 1e-9:
+        won[place[a], place[b]] += score
+        won[place[b], place[a]] += 1 - score
+    met = won + won.T
+    logs = np.zeros(len(names))
+    for _ in range(200):
+        beats = 1 / (1 + np.exp(logs[None, :] - logs[:, None]))
+        mean = 1 / (1 + np.exp(-logs))
+        slope = (won - met * beats).sum(axis=1) + prior * (0.5 - mean)
+        bend = met * beats * (1 - beats)
+        curve = np.diag(bend.sum(axis=1) + prior * mean * (1 - mean)) - bend
+        step = np.linalg.lstsq(curve, slope, rcond=None)[0]  # without a prior only differences are determined
+        far = float(np.abs(step).max())
+        logs += step * min(1.0, 2.0 / max(far, 1e-300))
+        if far < 1e-10:
             break
-    logs = {n: math.log(s) for n, s in strength.items()}
-    centre = sum(logs.values()) / len(logs)
-    return {n: CENTRE + SCALE * (v - centre) for n, v in logs.items()}
+    return {name: float(CENTRE + SCALE * v) for name, v in zip(names, logs - logs.mean(), strict=True)}
 
 
 def elo(games: Sequence[Game], k: float = 16.0, orders: int = 20, seed: int = 0) -> dict[str, float]:
@@ -76,13 +75,20 @@ def elo(games: Sequence[Game], k: float = 16.0, orders: int = 20, seed: int = 0)
     return sums
 
 
-def rate(games: Sequence[Game], resamples: int = 200, seed: int = 0) -> list[Rating]:
-    """Every player's rating with a 95% bootstrap interval, best first."""
+def rate(
+    games: Sequence[Game], resamples: int = 200, seed: int = 0, tasks: Sequence[str] | None = None
+) -> list[Rating]:
+    """Every player's rating with a 95% bootstrap interval, best first. `tasks` are what each game was about: games of
+    one task are alike, and are drawn again together."""
     found, online = bradley_terry(games), elo(games, seed=seed)
     rng = random.Random(seed)
+    together: dict[object, list[Game]] = {}
+    for i, game in enumerate(games):
+        together.setdefault(i if tasks is None else tasks[i], []).append(game)
+    groups = list(together.values())
     samples: dict[str, list[float]] = {n: [] for n in found}
     for _ in range(resamples):
-        again = bradley_terry(rng.choices(games, k=len(games)))
+        again = bradley_terry([game for group in rng.choices(groups, k=len(groups)) for game in group])
         for name, value in again.items():  # a player without a game in this sample says nothing
             samples[name].append(value)
     out = []

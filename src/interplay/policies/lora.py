@@ -109,6 +109,16 @@ def load_adapter(folder: Path) -> Adapter:
     return Adapter(rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank), weights)
 
 
+def base_of(folder: Path) -> str:
+    """The model that an adapter's folder says it belongs to."""
+    base = _config(folder).get("base_model_name_or_path")
+    if not base:
+        raise ModelError(
+            f"adapter '{folder}' does not say which model it belongs to; expected base_model_name_or_path."
+        )
+    return str(base)
+
+
 def on_device(adapter: Adapter, device: torch.device) -> Adapter:
     weights = {name: (down.to(device), up.to(device)) for name, (down, up) in adapter.weights.items()}
     return Adapter(adapter.rank, adapter.scale, weights)

@@ -89,7 +89,8 @@ class Plan:
         return envs.sample_task(env.name, {**env.options, **(options or {})}, split, index, self.recipe.seed)
 
 
-def resolve(recipe: Recipe) -> Plan:
+def resolve(recipe: Recipe, training: bool = True) -> Plan:
+    """The plan, or a sentence about what is wrong; without `training`, nobody needs to learn anything."""
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
     seats = seat_map(recipe.seats, sample.roles)
@@ -130,7 +131,7 @@ def resolve(recipe: Recipe) -> Plan:
         )
     algorithm = algorithms.make(recipe.algorithm, recipe.reward)
     plan = Plan(recipe, sample.roles, seats, algorithm)
-    if not plan.learning:
+    if training and not plan.learning:
         raise ConfigError(
             "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
         )

@@ -10,15 +10,18 @@ import torch
 
 from interplay.agents.agent import Agent, BotAgent, ModelAgent, Relay
 from interplay.agents.bots import make_bot
+from interplay.agents.remote import RemoteAgent
 from interplay.agents.render import Renderer
-from interplay.config import START, AdapterSection, Recipe, ToolSection
+from interplay.config import REMOTE, START, AdapterSection, Recipe, RemoteSection, ToolSection
 from interplay.engines.engine import Adapter, Engine, Sampling
 from interplay.engines.local import LocalEngine
+from interplay.engines.openai import RemoteEngine
 from interplay.errors import ConfigError, did_you_mean
-from interplay.policies.lora import load_adapter, new_adapter, on_device, save_adapter
-from interplay.policies.model import Loaded, load
+from interplay.policies.lora import CONFIG as PEFT_CONFIG
+from interplay.policies.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
+from interplay.policies.model import Loaded, load, locate
 from interplay.policies.model import save as save_model
-from interplay.policies.policy import BOT, takers
+from interplay.policies.policy import BOT, sitting, takers
 from interplay.rollout.runner import Seating
 from interplay.types import Role, Task, seed_of
 
@@ -66,16 +69,21 @@ class Member:
 
 
 class Team:
+    """`members` hold weights here, `remotes` are models behind somebody's server."""
+
     def __init__(
         self,
         members: Mapping[str, Member],
         env_name: str,
         stop_strings: tuple[str, ...] = (),
         tools: ToolSection | None = None,
+        remotes: Mapping[str, RemoteEngine] | None = None,
     ) -> None:
         self.members = dict(members)
         self.env_name, self.stop_strings = env_name, stop_strings
         self.tools = tools or ToolSection()
+        self.remotes = dict(remotes or {})
+        self.sources: dict[str, str] = {}  # where each one's weights were read from, or where it answers
 
     @staticmethod
     def load(recipe: Recipe, sources: Mapping[str, str] | None = None) -> Team:
@@ -88,8 +96,15 @@ class Team:
             loaded = load(source, device, dtype_of(recipe, device), recipe.seed)
             return loaded, _engine(loaded), Renderer(loaded.tokenizer, loaded.stop_ids)
 
+        remotes = {
+            name: RemoteEngine(policy.base.removeprefix(REMOTE), policy.remote or RemoteSection())
+            for name, policy in recipe.policies.items()
+            if policy.is_remote
+        }
         bases = {p.base for p in recipe.policies.values() if p.adapter is not None}
         for name, policy in recipe.policies.items():
+            if name in remotes:
+                continue
             source = (sources or {}).get(name)
             # An adapter needs its base once, however many there are; so does whoever plays that base as it is.
             if policy.adapter is not None or (policy.base in bases and not policy.trainable):
@@ -105,7 +120,11 @@ class Team:
             if policy.adapter is not None:
                 member.adapter = _adapter(loaded, policy.adapter, source, seed_of("adapter", recipe.seed, name))
                 member.publish(0)
-        return Team(members, recipe.env.name, tuple(recipe.sampling.stop), recipe.tools)
+        team = Team(members, recipe.env.name, tuple(recipe.sampling.stop), recipe.tools, remotes)
+        for name, policy in recipe.policies.items():
+            fresh = f"{policy.base} {policy.adapter} {policy.remote} seed {recipe.seed}"
+            team.sources[name] = (sources or {}).get(name, fresh)
+        return team
 
     def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int, legal: bool = False) -> Agent:
         """Whoever `occupant` names (a policy, `bot:name`, or several by turn), ready to sit in `role` for one game."""
@@ -115,9 +134,12 @@ class Team:
             return Relay(role, occupant, tuple(made[n] for n in names), always)
         if occupant.startswith(BOT):
             return BotAgent(role, occupant, make_bot(occupant.removeprefix(BOT), self.env_name))
+        if occupant in self.remotes:
+            return RemoteAgent(role, occupant, self.remotes[occupant], Sampling(temperature, max_tokens))
         member = self.members.get(occupant)
         if member is None:
-            raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, self.members)}")
+            known = {**self.members, **self.remotes}
+            raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, known)}")
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids, stop_strings=self.stop_strings)
         adapter = None if member.adapter is None else member.name
         return ModelAgent(
@@ -141,20 +163,53 @@ class Team:
         else:
             loaded = load(str(source), str(model.device), model.dtype, 0)
             member = Member(name, loaded, _engine(loaded), origin.renderer, trainable=False)
+        self.sources[name] = str(source)
         self.members[name] = member
 
-    def add(self, name: str, source: str, recipe: Recipe) -> str:
-        """Seat another model, frozen, under `name`: a folder of weights, or anything a policy's base can be."""
-        like = next(iter(self.members.values())).loaded.model
-        loaded = load(source, str(like.device), like.dtype, recipe.seed)
-        renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
-        self.members[name] = Member(name, loaded, _engine(loaded), renderer, trainable=False)
-        return name
+    def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> None:
+        """Seat another model, frozen, under `name`: anything a policy's base can be, or PEFT's folder. An adapter's
+        base is `base`, or what its folder says; where somebody here plays on that base already, it is shared."""
+        peft = Path(source) if (Path(source) / PEFT_CONFIG).is_file() else None
+        whole = locate((base or base_of(peft)) if peft else source, recipe.seed)
+        adapters = [m for m in self.members.values() if m.adapter is not None]  # their bases are never trained
+        like = next((m for m in adapters if m.loaded.model.config.name_or_path == whole), None)
+        if like is not None and peft is not None:
+            loaded, engine, renderer = like.loaded, like.engine, like.renderer
+        else:
+            device = device_of(recipe)
+            loaded = load(whole, device, dtype_of(recipe, device), recipe.seed)
+            engine, renderer = _engine(loaded), Renderer(loaded.tokenizer, loaded.stop_ids)
+        self.sources[name] = source
+        member = self.members[name] = Member(name, loaded, engine, renderer, trainable=False)
+        if peft is not None:
+            member.adapter = on_device(load_adapter(peft), loaded.model.device)
+            member.publish(0)
+
+    def add_remote(self, name: str, model: str, section: RemoteSection) -> None:
+        """Seat a model behind somebody's server under `name`."""
+        self.remotes[name] = RemoteEngine(model, section)
+        self.sources[name] = f"{model} {section}"
+
+    def origin(self, occupant: str) -> str:
+        """Where an occupant's weights were read from, or where it answers."""
+        return " ".join(self.sources[name] for name in sitting(occupant))
+
+    def bare(self, name: str, recipe: Recipe) -> str:
+        """Seat what policy `name` was made from: its base without the adapter, or the base's own weights again."""
+        seated = f"{name}@base"
+        if seated not in self.members:
+            origin = self.members[name]
+            if origin.adapter is not None:
+                self.sources[seated] = recipe.policies[name].base
+                self.members[seated] = Member(seated, origin.loaded, origin.engine, origin.renderer, trainable=False)
+            else:
+                self.add(seated, recipe.policies[name].base, recipe)
+        return seated
 
     @property
     def engines(self) -> list[Engine]:
         """Each once, however many members share it."""
-        return list({id(m.engine): m.engine for m in self.members.values()}.values())
+        return [*{id(m.engine): m.engine for m in self.members.values()}.values(), *self.remotes.values()]
 
     def close(self) -> None:
         for engine in self.engines:

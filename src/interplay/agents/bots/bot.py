@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NoReturn, TypeVar
 
 from interplay.envs.env import Env, lookup
@@ -30,6 +30,10 @@ class Bot(ABC):
     @abstractmethod
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         """The action of `role`, which must be one of those that act now. `env` is not changed."""
+
+    def odds(self, env: Env, role: Role) -> Mapping[str, float] | None:
+        """How likely each action is, by what `role` sees alone; None where the bot cannot say."""
+        return None
 
     def suits(self, env: Env) -> None:
         """Raise if this bot cannot play `env`, a fresh environment: by default, if it lists no legal actions."""

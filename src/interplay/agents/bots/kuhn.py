@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
 from interplay.envs.env import Env
@@ -36,11 +37,14 @@ class EquilibriumBot(Bot):
         return {"J": 0.0, "Q": 1 / 3 if betting == ("bet",) else self.alpha + 1 / 3, "K": 1.0}[card]
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        return "bet" if rng.random() < self.odds(env, role)["bet"] else "pass"
+
+    def odds(self, env: Env, role: Role) -> Mapping[str, float]:
         legal_actions(env, role)
         if not isinstance(env, Kuhn):
             self.refuse("is another game; expected Kuhn poker")
-        card = env.cards[env.roles.index(role)]
-        return "bet" if rng.random() < self.bets(card, env.betting) else "pass"
+        bet = self.bets(env.cards[env.roles.index(role)], env.betting)
+        return {"bet": bet, "pass": 1 - bet}
 
     def suits(self, env: Env) -> None:
         if not isinstance(env, Kuhn):

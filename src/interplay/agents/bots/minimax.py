@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Mapping
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
 from interplay.envs.env import Env
@@ -28,6 +29,11 @@ class MinimaxBot(Bot):
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         legal_actions(env, role)
         return rng.choice(self.best(env))
+
+    def odds(self, env: Env, role: Role) -> Mapping[str, float]:
+        legal_actions(env, role)
+        best = self.best(env)
+        return dict.fromkeys(best, 1 / len(best))
 
     def suits(self, env: Env) -> None:
         super().suits(env)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
 from interplay.envs.env import Env
@@ -16,6 +17,10 @@ class RandomBot(Bot):
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         return rng.choice(legal_actions(env, role))
 
+    def odds(self, env: Env, role: Role) -> Mapping[str, float]:
+        legal = legal_actions(env, role)
+        return dict.fromkeys(legal, 1 / len(legal))
+
 
 @register_bot("first")
 class FirstBot(Bot):
@@ -23,6 +28,9 @@ class FirstBot(Bot):
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         return legal_actions(env, role)[0]
+
+    def odds(self, env: Env, role: Role) -> Mapping[str, float]:
+        return {legal_actions(env, role)[0]: 1.0}
 
 
 @register_bot("greedy")

@@ -1,0 +1,128 @@
+"""What each agent is worth where it sits: policies in each other's roles, and the line-up with one agent replaced.
+
+A drop is the whole line-up's figure minus the changed one's, paired task by task, with its bootstrap interval; one that
+does not hold 0 says that the change matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from interplay.config import START, TEAM, Recipe
+from interplay.errors import ConfigError
+from interplay.evaluation import intervals
+from interplay.evaluation.benchmark import Lineup
+from interplay.evaluation.intervals import Estimate
+from interplay.evaluation.measures import by_task, paired, verdict
+from interplay.policies.policy import BOT
+from interplay.rollout.resolve import Plan
+from interplay.types import Episode, Role
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line-up with something changed, and what that cost. `won` is the share of successes (a role's: of wins)."""
+
+    what: str
+    opponent: str
+    seats: Mapping[Role, str]
+    games: int
+    won: Estimate
+    score: Estimate
+    won_drop: Estimate | None
+    score_drop: Estimate | None
+
+
+def swaps(plan: Plan, lineup: Lineup) -> Iterator[tuple[str, dict[Role, str]]]:
+    """A team's: every two policies exchange their roles. Against an opponent: the others' policies in this role."""
+    seats = plan.seats
+    if lineup.role == TEAM:
+        for a, b in combinations(plan.roles, 2):
+            if seats[a] != seats[b]:
+                yield f"{a} ↔ {b}", {**seats, a: seats[b], b: seats[a]}
+        return
+    for policy in dict.fromkeys(w for w in seats.values() if w != lineup.policy and not w.startswith(BOT)):
+        yield f"{policy} as {lineup.role}", {**lineup.seats, lineup.role: policy}
+
+
+def without(plan: Plan, substitutes: Mapping[Role, str]) -> Iterator[tuple[str, dict[Role, str]]]:
+    """Each agent of the team replaced in turn by its substitute."""
+    for role in plan.roles:
+        if role in substitutes:
+            yield f"{role} = {substitutes[role]}", {**plan.seats, role: substitutes[role]}
+
+
+def change(
+    recipe: Recipe,
+    what: str,
+    lineup: Lineup,
+    seats: Mapping[Role, str],
+    whole: Sequence[Episode],
+    changed: Sequence[Episode],
+) -> Change:
+    role = lineup.role
+    tasks = [[verdict(recipe, e, role) for e in games] for games in by_task(changed).values()]
+    return Change(
+        what,
+        lineup.opponent,
+        dict(seats),
+        sum(map(len, tasks)),
+        intervals.share([[v.won for v in games] for games in tasks]),
+        intervals.bootstrap([sum(v.score for v in games) / len(games) for games in tasks]),
+        paired(whole, changed, lambda e: float(verdict(recipe, e, role).won)),
+        paired(whole, changed, lambda e: verdict(recipe, e, role).score),
+    )
+
+
+def check(plan: Plan) -> None:
+    """Refuse what cannot be asked of this recipe, before anything is loaded."""
+    section = plan.recipe.eval
+    policies = {w for w in plan.seats.values() if not w.startswith(BOT)}
+    if "swap" in section.ablations and len(policies) < 2:
+        raise ConfigError(
+            "eval.ablations has 'swap', but one policy sits in every seat, and has nobody to exchange roles with; "
+            "remove it, or give the roles policies of their own in [seats]."
+        )
+    if {"without", "budget"} & set(section.ablations) and TEAM not in section.opponents:
+        raise ConfigError(
+            f"eval.ablations has {', '.join(map(repr, section.ablations))}, which measures a team; set "
+            f'eval.opponents = ["{TEAM}"] and eval.success to the reward that says whether it made it.'
+        )
+    if "without" in section.ablations:
+        _check_substitute(plan)
+    if "budget" in section.ablations:
+        single(plan)
+
+
+def _check_substitute(plan: Plan) -> None:
+    who, recipe = plan.recipe.eval.substitute, plan.recipe
+    if who in ("base", START.removeprefix("@")) or who.startswith(BOT) or who in recipe.policies:
+        return
+    raise ConfigError(
+        f"eval.substitute is '{who}'; expected base, start, bot:NAME or a policy: {', '.join(recipe.policies)}."
+    )
+
+
+def single(plan: Plan) -> tuple[Role, str]:
+    """The role and the policy of the one agent that a team is measured against."""
+    from interplay import envs
+
+    section = plan.recipe.eval.single
+    if section is None:
+        raise ConfigError(
+            "eval.ablations has 'budget', but eval.single is missing; expected the options that leave one role, such "
+            'as eval.single = { options = { team = "single" } }.'
+        )
+    roles = envs.make(plan.task(0, "test", section.options)).roles
+    if len(roles) != 1:
+        raise ConfigError(
+            f"eval.single.options leaves the roles {', '.join(roles)}; expected options of {plan.recipe.env.name} "
+            "that leave one."
+        )
+    policy = section.policy or plan.seats.get(roles[0], "")
+    if policy not in plan.recipe.policies:
+        known = ", ".join(plan.recipe.policies)
+        raise ConfigError(f"eval.single.policy is '{policy}'; expected a policy that samples tokens: {known}.")
+    return roles[0], policy

@@ -1,0 +1,99 @@
+"""The field of play: whoever is seated meets the same tasks, with the same dice, in the same chunks.
+
+Episodes come back in the order of (seed, task, sample). With `played` they are kept as they are played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from interplay import __version__, envs
+from interplay.algorithms import Independent
+from interplay.errors import InterplayError
+from interplay.evaluation.played import Played, fingerprint, key_of
+from interplay.policies.policy import BOT
+from interplay.rollout.resolve import Plan
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Team
+from interplay.types import Episode, Role, Task
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tasks of one chunk, and the seed of their dice."""
+
+    seed: int
+    tasks: tuple[Task, ...]
+
+
+@dataclass
+class Field:
+    plan: Plan
+    team: Team
+    games: int
+    split: str = "test"
+    temperature: float = 1.0
+    seeds: Sequence[int] = ()  # none: the recipe's
+    samples: int = 1
+    played: Played | None = None
+    done: Callable[[Episode], None] = lambda _: None
+
+    def parts(self, options: Mapping[str, Any] | None = None) -> Iterator[Part]:
+        """The chunks of all seeds; `options` go over those of [env]."""
+        chunk = self.plan.recipe.eval.chunk
+        for seed in self.seeds or (self.plan.recipe.seed,):
+            plan = replace(self.plan, recipe=self.plan.recipe.model_copy(update={"seed": seed}))
+            for start in range(0, self.games, chunk):
+                indices = range(start, min(self.games, start + chunk))
+                yield Part(seed, tuple(plan.task(i, self.split, options) for i in indices))
+
+    @property
+    def size(self) -> int:
+        """Episodes of one line-up."""
+        return self.games * self.samples * max(1, len(self.seeds))
+
+    async def play(self, seats: Mapping[Role, str], samples: int | None = None) -> list[Episode]:
+        """`samples` games of every task with these seats; all of them failing is an error."""
+        recipe, count = self.plan.recipe, samples or self.samples
+        seating = self.team.seating(lambda _: seats, self.temperature, recipe.sampling.max_tokens)
+        out: list[Episode] = []
+        for part in self.parts():
+            runner = Runner(part.seed + 1, recipe.rollout, Independent(count), recipe.reward)
+            tasks, done = part.tasks, self.done
+            out += await self.keep(part, seats, ("play", count), lambda r=runner, t=tasks, d=done: r.run(t, seating, d))  # type: ignore[misc]
+        if all(e.error is not None for e in out):
+            who = ", ".join(f"{r} = {w}" for r, w in seats.items())
+            raise InterplayError(f"all {len(out)} games with {who} failed; the first: {out[0].error}")
+        return out
+
+    async def keep(
+        self,
+        part: Part,
+        seats: Mapping[Role, str],
+        how: tuple[object, ...],
+        play: Callable[[], Awaitable[list[Episode]]],
+    ) -> list[Episode]:
+        """What `play` gives, or gave before. `how` is all it depends on besides seats, tasks and the recipe."""
+        key = "" if self.played is None else self._key(part, seats, how)
+        found = None if self.played is None else self.played.get(key)
+        if found is not None:
+            for episode in found:
+                if episode.replica < self.samples:
+                    self.done(episode)
+            return found
+        for engine in self.team.engines:  # nothing cached earlier, so that a chunk does not depend on the one before
+            engine.publish(engine.version)
+        found = list(await play())
+        if self.played is not None and all(e.error is None for e in found):
+            self.played.put(key, found)
+        return found
+
+    def _key(self, part: Part, seats: Mapping[Role, str], how: tuple[object, ...]) -> str:
+        recipe = self.plan.recipe
+        who = sorted((r, w if w.startswith(BOT) else fingerprint(self.team.origin(w))) for r, w in seats.items())
+        tasks = [(t.id, t.env, t.seed, sorted(t.data.items())) for t in part.tasks]
+        limits = (self.temperature, recipe.sampling.max_tokens, recipe.rollout.max_episode_tokens)
+        where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)
+        return key_of(how, part.seed, who, tasks, limits, where)

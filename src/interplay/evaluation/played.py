@@ -1,0 +1,70 @@
+"""What an evaluation has played, on disk: so that one that was killed goes on, and repeats nothing.
+
+One line of `played.jsonl` is a chunk: episodes that were played together, under a key that names everything they depend
+on (weights, seats, tasks, limits, seed). Chunks are played from an empty cache, so a chunk comes out the same, bit for
+bit, whichever were played before it. A line cut off by a kill is dropped; a chunk in which anything failed is not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from interplay.rollout import records
+from interplay.types import Episode
+
+
+class Played:
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._at: dict[str, int] = {}
+        end = 0
+        if path.exists():
+            with path.open("rb") as file:
+                for line in file:
+                    key = _key(line)
+                    if key is None:
+                        break
+                    self._at[key] = end
+                    end += len(line)
+            os.truncate(path, end)
+
+    def get(self, key: str) -> list[Episode] | None:
+        if key not in self._at:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(self._at[key])
+            return [records.from_json(e) for e in json.loads(file.readline())["episodes"]]
+
+    def put(self, key: str, episodes: Sequence[Episode]) -> None:
+        line = json.dumps({"chunk": key, "episodes": [records.to_json(e) for e in episodes]}, separators=(",", ":"))
+        with self.path.open("ab") as file:
+            self._at[key] = file.tell()
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _key(line: bytes) -> str | None:
+    """Of a whole line; None where it was cut off."""
+    head, tail = b'{"chunk":"', b"]}\n"
+    if not (line.startswith(head) and line.endswith(tail)):
+        return None
+    return line[len(head) : line.index(b'"', len(head))].decode()
+
+
+def key_of(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def fingerprint(source: str) -> str:
+    """Tells the weights of a folder from any that were there before or after; another source is its own name."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return key_of(*((str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files))

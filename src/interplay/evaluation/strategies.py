@@ -1,0 +1,82 @@
+"""Players as tables: the probability of every legal action at every decision of a small game, for `exploitability.py`.
+
+A language model's legal replies are scored token by token, end token included, at temperature 1, in one batch; a bot
+says its own (`Bot.odds`). Nothing is sampled, so the figure has no noise. What a model would say that is not on the
+list is reported apart, as `stray`, and the rest is taken in proportion: the strategy is that of a player whose stray
+replies are drawn again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from interplay.agents.bots import make_bot
+from interplay.errors import ConfigError
+from interplay.evaluation.exploitability import Asked, Exploitability, Prompt, decisions, exploitability
+from interplay.policies.policy import BOT
+from interplay.rollout.resolve import Plan
+from interplay.rollout.team import Member, Team
+from interplay.types import Role
+
+LIMIT = 20_000  # decisions; scoring more would look like a hang
+Odds = tuple[Mapping[str, float], float]  # of the legal actions, and of everything else
+
+
+@dataclass(frozen=True)
+class Measured:
+    found: Exploitability
+    table: Mapping[tuple[Role, Prompt], Mapping[str, float]]
+    stray: float  # probability of a reply that is not on the list, the mean over all decisions
+
+    def metrics(self) -> dict[str, float]:
+        return {"eval/exploitability": self.found.exploitability, "eval/stray": self.stray}
+
+
+async def measure(
+    plan: Plan, team: Team, seats: Mapping[Role, str] | None = None, asked: Sequence[Asked] | None = None
+) -> Measured:
+    """What best responses would win against `seats` (default the recipe's), each in its role. `asked` saves finding all
+    `decisions` of the game again."""
+    task = plan.task(0)
+    asked = decisions(task) if asked is None else asked
+    if len(asked) > LIMIT:
+        raise ConfigError(f"{task.env} has {len(asked):,} decisions to score; expected at most {LIMIT:,}.")
+    found: dict[tuple[Role, Prompt], Odds] = {}
+    for role, who in (seats or plan.seats).items():
+        mine = [a for a in asked if a.role == role]
+        odds = _bot(team, who, mine) if who.startswith(BOT) else await _model(team, who, mine)
+        found |= {(a.role, a.prompt): o for a, o in zip(mine, odds, strict=True)}
+    table = {key: odds for key, (odds, _) in found.items()}
+    stray = sum(stray for _, stray in found.values()) / len(found)
+    return Measured(exploitability(task, lambda role, prompt, legal: table[role, prompt]), table, stray)
+
+
+def _bot(team: Team, who: str, asked: Sequence[Asked]) -> list[Odds]:
+    bot = make_bot(who.removeprefix(BOT), team.env_name)
+    out = []
+    for a in asked:
+        odds = bot.odds(a.env, a.role)
+        if odds is None:
+            raise ConfigError(f"{who} does not say how likely its moves are.")
+        out.append((odds, 0.0))
+    return out
+
+
+async def _model(team: Team, who: str, asked: Sequence[Asked]) -> list[Odds]:
+    member = team.members.get(who)
+    if member is None:
+        raise ConfigError(f"{who} is a remote model, which gives no log-probs.")
+    return list(await asyncio.gather(*(_scored(member, a) for a in asked)))
+
+
+async def _scored(member: Member, asked: Asked) -> Odds:
+    prompt = member.renderer.prompt(asked.prompt)
+    replies = [member.renderer.encode_reply(text) for text in asked.legal]
+    adapter = None if member.adapter is None else member.name
+    logs = [math.fsum(found) for found in await member.engine.score(prompt.ids, replies, adapter)]
+    weights = [math.exp(value - max(logs)) for value in logs]  # one of them is 1: never all of them 0
+    odds = {text: w / math.fsum(weights) for text, w in zip(asked.legal, weights, strict=True)}
+    return odds, max(0.0, 1.0 - math.fsum(map(math.exp, logs)))

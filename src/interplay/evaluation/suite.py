@@ -1,0 +1,121 @@
+"""Everything that `interplay eval` measures of a recipe's policies, and the report that it makes of them.
+
+All of it is counted from episodes; where `Field.played` keeps those, a suite that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from interplay.config import TEAM
+from interplay.evaluation.ablation import Change, change, swaps, without
+from interplay.evaluation.benchmark import Lineup, SeatResult, lineups, tally_lineup
+from interplay.evaluation.budget import Matched, matched
+from interplay.evaluation.field import Field
+from interplay.evaluation.measures import Passed, TaskResult, passed, per_task
+from interplay.types import Episode, Role
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line-up: all its games, the same by seed, pass@k, and every task."""
+
+    result: SeatResult
+    seeds: dict[int, SeatResult]
+    passed: list[Passed]
+    tasks: list[TaskResult]
+
+
+@dataclass(frozen=True)
+class Report:
+    name: str
+    env: str
+    seats: dict[Role, str]
+    split: str
+    seeds: list[int]
+    games: int  # tasks a seed
+    samples: int
+    temperature: float
+    entries: list[Entry]
+    swaps: list[Change]
+    without: list[Change]
+    budget: Matched | None
+
+    def to_json(self) -> dict[str, Any]:
+        entries = [
+            {
+                **e.result.to_json(),
+                "seeds": {str(seed): r.to_json() for seed, r in e.seeds.items()},
+                "pass_at_k": {str(p.k): {**p.share._asdict(), "tasks": p.tasks} for p in e.passed},
+                "tasks": [asdict(t) for t in e.tasks],
+            }
+            for e in self.entries
+        ]
+        rest = ("name", "env", "seats", "split", "seeds", "games", "samples", "temperature")
+        return {
+            **{name: getattr(self, name) for name in rest},
+            "results": entries,
+            "swap": [_plain(asdict(c)) for c in self.swaps],
+            "without": [_plain(asdict(c)) for c in self.without],
+            "budget": None if self.budget is None else _plain(asdict(self.budget)),
+        }
+
+
+def _plain(data: Any) -> Any:
+    """Estimates as objects with names."""
+    if hasattr(data, "_asdict"):
+        return data._asdict()
+    if isinstance(data, Mapping):
+        return {k: _plain(v) for k, v in data.items()}
+    return [_plain(v) for v in data] if isinstance(data, list) else data
+
+
+async def measure(field: Field, substitutes: Mapping[Role, str]) -> Report:
+    """`substitutes` are who takes each agent's seat when it is left out, seated in the field's team."""
+    plan, recipe = field.plan, field.plan.recipe
+    section = recipe.eval
+    entries, exchanged, removed, budget = [], list[Change](), list[Change](), None
+    for lineup in lineups(plan, section.opponents):
+        episodes = await field.play(lineup.seats)
+        entries.append(_entry(field, episodes, lineup))
+        if "swap" in section.ablations:
+            for what, seats in swaps(plan, lineup):
+                exchanged.append(change(recipe, what, lineup, seats, episodes, await field.play(seats)))
+        if lineup.role == TEAM and "without" in section.ablations:
+            for what, seats in without(plan, substitutes):
+                removed.append(change(recipe, what, lineup, seats, episodes, await field.play(seats)))
+        if lineup.role == TEAM and "budget" in section.ablations:
+            budget = await matched(field, episodes)
+    seeds = list(field.seeds or [recipe.seed])
+    return Report(
+        recipe.name, recipe.env.name, dict(plan.seats), field.split, seeds, field.games, field.samples,
+        field.temperature, entries, exchanged, removed, budget,
+    )  # fmt: skip
+
+
+def expected(field: Field, substitutes: Mapping[Role, str]) -> int:
+    """How many games `measure` will play, a task's budget counted as one game: for a progress bar."""
+    plan, ablations = field.plan, field.plan.recipe.eval.ablations
+    total = 0
+    for lineup in lineups(plan, plan.recipe.eval.opponents):
+        total += field.size
+        if "swap" in ablations:
+            total += field.size * sum(1 for _ in swaps(plan, lineup))
+        if lineup.role == TEAM:
+            total += field.size * len(substitutes) if "without" in ablations else 0
+            total += 2 * field.size // field.samples if "budget" in ablations else 0
+    return total
+
+
+def _entry(field: Field, episodes: Sequence[Episode], lineup: Lineup) -> Entry:
+    recipe = field.plan.recipe
+    seeds = field.seeds or [recipe.seed]
+    each = len(episodes) // len(seeds)
+    return Entry(
+        tally_lineup(recipe, episodes, lineup),
+        {s: tally_lineup(recipe, episodes[i * each : (i + 1) * each], lineup) for i, s in enumerate(seeds)},
+        passed(recipe, episodes, lineup.role, field.samples),
+        per_task(recipe, episodes, lineup.role),
+    )

@@ -1,0 +1,243 @@
+"""A remote model against a real server: what it is sent, what passes and is tried again, and what is an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from chat_server import Chat, serving
+
+from interplay.agents.remote import RemoteAgent
+from interplay.config import RemoteSection, parse
+from interplay.engines.engine import Request, Sampling
+from interplay.engines.openai import RemoteEngine
+from interplay.errors import ConfigError, EngineError, RemoteError
+from interplay.rollout.resolve import resolve
+from interplay.rollout.team import Team
+from interplay.types import Completion, Message, Status, Stop
+
+SAID = (Message("system", "Play."), Message("user", "Your move?"))
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    with serving(Chat(answer=lambda body: "hello")) as chat:
+        yield chat
+
+
+def ask(chat: Chat, count: int = 1, requests: int = 1, **section: Any) -> list[Completion]:
+    settings = {"url": chat.url, "timeout": 5.0, "retries": 2, **section}
+    engine = RemoteEngine("some-model", RemoteSection(**settings), pause=0.01)
+    sampling = Sampling(0.7, 9)
+
+    async def several() -> list[Completion]:
+        made = [Request((i,), (), 7 + i, sampling, messages=SAID) for i in range(requests)]
+        return list(await asyncio.gather(*map(engine.generate, made)))
+
+    try:
+        for _ in range(count):  # each on an event loop of its own, as a trainer's steps are
+            found = asyncio.run(several())
+        return found
+    finally:
+        engine.close()
+
+
+def test_what_is_sent_and_what_comes_back(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages, limits and the seed go; text, the server's count of tokens and why it ended come. No ids, no
+    log-probs; connections outlive an event loop."""
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-1")
+    (found,) = ask(chat, count=2, options={"top_p": 0.5})
+    assert (found.text, found.used, found.stop) == ("hello", 6, Stop.END)
+    assert (found.tokens, found.logprobs) == ((), ())
+    assert len(chat.bodies) == 2
+    assert chat.bodies[0] == {
+        "model": "some-model", "temperature": 0.7, "max_tokens": 9, "seed": 7, "top_p": 0.5,
+        "messages": [{"role": "system", "content": "Play."}, {"role": "user", "content": "Your move?"}],
+    }  # fmt: skip
+    assert chat.keys == ["Bearer secret-1"] * 2
+    ask(chat, limit="max_completion_tokens")
+    assert chat.bodies[-1]["max_completion_tokens"] == 9 and "max_tokens" not in chat.bodies[-1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [500, 503, 429, 408, "drop", b"<html>busy</html>", b'{"choices": []}', b'{"choices": [{"message": {}}]}'],
+    ids=str,
+)
+def test_what_may_pass_is_tried_again(chat: Chat, wrong: Any) -> None:
+    """Two failures, then the answer: three requests, the same each time."""
+    chat.script = [wrong, wrong]
+    (found,) = ask(chat)
+    assert found.text == "hello"
+    assert len(chat.bodies) == 3 and chat.bodies[0] == chat.bodies[2]
+
+
+def test_pauses_grow_and_the_server_may_ask_for_longer(chat: Chat) -> None:
+    chat.script, chat.headers = [500] * 4, {}
+    ask(chat, retries=4)
+    gaps = [b - a for a, b in zip(chat.times, chat.times[1:], strict=False)]
+    assert gaps[-1] > gaps[0]
+    chat.script, chat.headers, chat.times = [429], {"Retry-After": "0.3"}, []
+    ask(chat)
+    assert chat.times[1] - chat.times[0] >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (500, r"remote model 'some-model' at http.*answered 500: a 500 on purpose \(tried 3 times\)\."),
+        ("hang", r"gave no answer within 0\.1 s \(tried 3 times\)\."),
+        ("drop", r"could not be reached \(RemoteProtocolError: .*\) \(tried 3 times\)\."),
+        (b"not json", r"something that is no chat completion: not json \(tried 3 times\)\."),
+    ],
+    ids=str,
+)
+def test_what_does_not_pass_is_a_typed_error(chat: Chat, wrong: Any, says: str) -> None:
+    """Promise 7: never an empty answer in its place."""
+    chat.script = [wrong] * 3
+    with pytest.raises(RemoteError, match=says):
+        ask(chat, timeout=0.1 if wrong == "hang" else 5.0)
+    assert len(chat.bodies) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "says"), [(400, "answered 400: a 400 on purpose"), (404, "404"), (401, "refused the key")]
+)
+def test_what_cannot_pass_is_not_tried_again(chat: Chat, status: int, says: str) -> None:
+    chat.script = [status]
+    with pytest.raises(RemoteError, match=says):
+        ask(chat)
+    assert len(chat.bodies) == 1
+
+
+def test_nobody_there_is_said(chat: Chat) -> None:
+    with pytest.raises(RemoteError, match=r"could not be reached \(ConnectError.*tried 2 times"):
+        ask(Chat(url="http://127.0.0.1:9/v1"), retries=1)
+    with pytest.raises(RemoteError, match=r"no http:// or https:// address; set remote.url"):
+        ask(Chat(url="localhost/v1"))
+
+
+def test_an_answer_without_text_is_none(chat: Chat) -> None:
+    """Unless all of the limit went into thinking, which is the model's own doing; a refusal is what it said."""
+    chat.reply = {"message": {"content": None}, "finish_reason": "content_filter"}
+    with pytest.raises(RemoteError, match="answered without text \\(finish_reason 'content_filter'\\)"):
+        ask(chat)
+    chat.reply["finish_reason"] = "length"
+    assert ask(chat)[0] == Completion((), (), 0, Stop.LENGTH, "", 6)
+    chat.reply = {"message": {"content": None, "refusal": "I will not."}}
+    assert ask(chat)[0].text == "I will not."
+    chat.reply, chat.usage = {}, False
+    with pytest.raises(RemoteError, match="no chat completion"):
+        ask(chat, retries=0)
+
+
+def test_no_more_requests_at_once_than_allowed(chat: Chat) -> None:
+    chat.hold = 0.03
+    assert len(ask(chat, requests=12, concurrency=3)) == 12
+    assert chat.most == 3
+
+
+def test_a_cancelled_request_leaves_and_a_closed_engine_says_so(chat: Chat) -> None:
+    chat.hold = 0.5
+    engine = RemoteEngine("m", RemoteSection(url=chat.url, concurrency=1), pause=0.01)
+    request = Request((0,), (), 7, Sampling(), messages=SAID)
+
+    async def cancelled() -> None:
+        first = asyncio.ensure_future(engine.generate(request))
+        await asyncio.sleep(0.1)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        chat.hold = 0.0
+        assert (await engine.generate(request)).text == "hello", "the only place is free again"
+
+    asyncio.run(cancelled())
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineError, match="the engine is closed"):
+        asyncio.run(engine.generate(request))
+
+
+def test_closing_tells_who_waits(chat: Chat) -> None:
+    chat.hold = 0.5
+    engine = RemoteEngine("m", RemoteSection(url=chat.url), pause=0.01)
+
+    async def go() -> None:
+        waiting = asyncio.ensure_future(engine.generate(Request((0,), (), 7, Sampling(), messages=SAID)))
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(engine.close)
+        with pytest.raises(EngineError, match="closed while this request was in flight"):
+            await waiting
+
+    asyncio.run(go())
+
+
+def test_what_a_remote_model_cannot_do_is_said(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = RemoteEngine("m", RemoteSection(url=chat.url))
+    assert not engine.capabilities.token_ids and not engine.capabilities.logprobs
+    with pytest.raises(EngineError, match="gives no log-probs"):
+        asyncio.run(engine.score((1,), [(2,)]))
+    with pytest.raises(EngineError, match="without messages"):
+        asyncio.run(engine.generate(Request((0,), (1,), 7, Sampling())))
+    engine.close()
+    with pytest.raises(ConfigError, match="environment variable NO_SUCH_KEY, which is not set"):
+        RemoteEngine("m", RemoteSection(key_variable="NO_SUCH_KEY"))
+
+
+# -- in a recipe ------------------------------------------------------------------------------------------------------
+
+
+def recipe(chat: Chat, **rival: Any) -> dict[str, Any]:
+    remote = {"url": chat.url, "retries": 0}
+    return {
+        "name": "t", "device": "cpu", "env": {"name": "tictactoe", "memory": True},
+        "policies": {"player": {"base": "tiny-16x1"},
+                     "rival": {"base": "openai:gpt", "trainable": False, "remote": remote, **rival}},
+        "seats": {"X": "rival", "O": "player"}, "algorithm": {"name": "grpo"}, "sampling": {"max_tokens": 2},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rival", "says"),
+    [
+        ({"trainable": True}, r"policies.rival is the remote model 'openai:gpt', which gives neither token ids nor "
+                              r"log-probs, so it cannot be trained; set policies.rival.trainable = false\."),
+        ({"adapter": {"rank": 4}}, r"policies.rival.adapter cannot be added to the remote model"),
+        ({"base": "tiny"}, r"policies.rival.remote is set, but base is 'tiny'; expected a base such as 'openai:NAME'"),
+        ({"remote": {"urll": "x"}}, r"unknown key 'urll' in \[policies.rival.remote\].*Did you mean 'url'"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_asks_too_much_is_refused(chat: Chat, rival: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse(recipe(chat, **rival))
+
+
+def test_a_remote_model_plays_a_seat(chat: Chat) -> None:
+    """It sees the whole conversation, its words are the moves, and the server's count is the episode's."""
+    from interplay.algorithms import Independent
+    from interplay.rollout import records
+    from interplay.rollout.runner import Runner
+
+    chat.answer = lambda body: str(len(body["messages"]) + 3)  # 5 (rules, board), then 7 (and its move, and a board)
+    plan = resolve(parse(recipe(chat)))
+    team = Team.load(plan.recipe)
+    try:
+        assert isinstance(team.agent("X", "rival", 1.0, 4), RemoteAgent)
+        with pytest.raises(ConfigError, match="Did you mean 'rival'"):
+            team.agent("X", "rivel", 1.0, 4)
+        runner = Runner(0, plan.recipe.rollout, Independent(), plan.recipe.reward)
+        seats = {"X": "rival", "O": "bot:first"}
+        play = lambda: asyncio.run(runner.run([plan.task(0)], team.seating(lambda _: seats, 1.0, 4)))[0]  # noqa: E731
+        episode = play()
+        assert episode.error is None
+        mine = episode.line("X")
+        assert [t.text for t in mine[:2]] == ["5", "7"] and mine[0].size == 2 and not mine[0].is_model
+        assert records.from_json(records.to_json(episode)) == episode
+        chat.reply = {"finish_reason": "length"}
+        assert play().line("X")[0].status is Status.LENGTH
+        chat.script = [500]
+        assert "RemoteError: remote model 'gpt'" in (play().error or "")
+    finally:
+        team.close()

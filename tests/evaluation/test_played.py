@@ -1,0 +1,46 @@
+"""What was played stays played: a kill loses one chunk, and nothing else is played again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interplay.evaluation.played import Played, fingerprint, key_of
+from interplay.types import Episode, Rewards, Task
+
+
+def episode(name: str) -> Episode:
+    return Episode(name, Task(name, "tictactoe", 1, {"size": 3}), 0, {"X": "p"}, [], Rewards.team("win", 0.1 + 0.2))
+
+
+def test_episodes_come_back_as_they_were(tmp_path: Path) -> None:
+    store = Played(tmp_path / "deep" / "played.jsonl")
+    store.put("one", [episode("a"), episode("b")])
+    store.put("two", [episode("c")])
+    for again in (store, Played(tmp_path / "deep" / "played.jsonl")):
+        assert again.get("one") == [episode("a"), episode("b")]
+        assert again.get("two") == [episode("c")] and again.get("three") is None
+
+
+@pytest.mark.parametrize("lost", [1, 5, 60])
+def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / "played.jsonl"
+    store = Played(path)
+    store.put("one", [episode("a")])
+    store.put("two", [episode("b")])
+    path.write_bytes(path.read_bytes()[:-lost])
+    again = Played(path)
+    assert again.get("one") == [episode("a")] and again.get("two") is None
+    again.put("two", [episode("c")])
+    assert Played(path).get("two") == [episode("c")]
+
+
+def test_weights_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"123")
+    before = fingerprint(str(tmp_path))
+    assert fingerprint(str(tmp_path)) == before
+    (tmp_path / "model.safetensors").write_bytes(b"1234")
+    assert fingerprint(str(tmp_path)) != before
+    assert fingerprint("tiny seed 0") == "tiny seed 0" != fingerprint("tiny seed 1")
+    assert key_of(1, "a") != key_of("1a")
