@@ -118,6 +118,13 @@ class SamplingSection(Section):
     )
 
 
+class ToolSection(Section):
+    """What roles may do with the tools their environment gives them."""
+
+    calls: int = Field(4, ge=0, description="tool calls inside one turn; 0 takes the tools away")
+    characters: int = Field(2000, ge=1, description="of one tool's output; the rest is cut off")
+
+
 class RolloutSection(Section):
     """Episodes in bulk."""
 
@@ -261,6 +268,7 @@ class Recipe(Section):
     algorithm: Open
     reward: RewardSection = RewardSection()
     sampling: SamplingSection = SamplingSection()
+    tools: ToolSection = ToolSection()
     rollout: RolloutSection = RolloutSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None

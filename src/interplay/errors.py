@@ -26,12 +26,24 @@ class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
+class ToolError(InterplayError):
+    """A tool broke, or ran past its time; what a caller did wrong is an answer, not this."""
+
+
 class ModelError(InterplayError):
     """A model, tokenizer or template could not be loaded or does not fit its use."""
 
 
 class LimitError(InterplayError):
     """An episode passed a limit that is not the policy's doing (wall-clock time)."""
+
+
+class SandboxError(InterplayError):
+    """The sandbox itself failed, or this machine cannot give the isolation asked for; never what a program did."""
+
+
+class DataError(InterplayError):
+    """A data set is damaged, or not in its public format."""
 
 
 class GuardError(InterplayError):

@@ -118,7 +118,7 @@ def tally_team(recipe: Recipe, episodes: Sequence[Episode], failed: int) -> Seat
     centre, low, high = intervals.mean(scores)
     return SeatResult(
         TEAM, TEAM, TEAM, len(episodes), failed, wins, 0, len(episodes) - wins, centre, low, high, len(played),
-        sum(t.status is Status.ILLEGAL for t in played), sum(len(t.action) for t in played),
+        sum(t.status is Status.ILLEGAL for t in played), sum(t.sampled for t in played),
     )  # fmt: skip
 
 
@@ -137,5 +137,5 @@ def tally(
     centre, low, high = intervals.mean(totals)
     return SeatResult(
         policy, opponent, role, len(episodes), failed, wins, draws, len(episodes) - wins - draws, centre, low, high,
-        len(mine), sum(t.status is Status.ILLEGAL for t in mine), sum(len(t.action) for t in mine),
+        len(mine), sum(t.status is Status.ILLEGAL for t in mine), sum(t.sampled for t in mine),
     )  # fmt: skip

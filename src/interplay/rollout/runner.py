@@ -17,7 +17,7 @@ from interplay.algorithms import Plan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.errors import ConfigError, InterplayError, LimitError
-from interplay.rollout.joint import Critic, all_of
+from interplay.rollout.joint import Critic, all_of, step
 from interplay.rollout.tree import decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
@@ -33,7 +33,7 @@ class Ledger:
     tokens: int = 0
 
     def spend(self, turns: Sequence[Turn]) -> None:
-        self.tokens += sum(len(t.action) for t in turns)
+        self.tokens += sum(t.sampled for t in turns)
 
     @property
     def spent(self) -> bool:
@@ -110,7 +110,7 @@ class Runner:
                 env, kept, turns, rewards = choice.env, choice.kept, choice.turns, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
-                turns, rewards = list(kept.values()), env.step({r: t.text for r, t in kept.items()})
+                turns, rewards = list(kept.values()), await step(env, {r: t.text for r, t in kept.items()})
                 ledger.spend(turns)
             for role, turn in kept.items():
                 agents[role].commit(views[role], turn)
@@ -151,7 +151,7 @@ class Runner:
                 taken[role] += 1
             if self.record_playouts:
                 turns += kept.values()
-            book(env.step({r: t.text for r, t in kept.items()}))
+            book(await step(env, {r: t.text for r, t in kept.items()}))
             stamp = replace(stamp, decision=stamp.decision + 1)
         book(env.outcome())
         return ahead, turns

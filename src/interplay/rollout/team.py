@@ -11,7 +11,7 @@ import torch
 from interplay.agents.agent import Agent, BotAgent, ModelAgent, Relay
 from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
-from interplay.config import START, AdapterSection, Recipe
+from interplay.config import START, AdapterSection, Recipe, ToolSection
 from interplay.engines.engine import Adapter, Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError, did_you_mean
@@ -66,9 +66,16 @@ class Member:
 
 
 class Team:
-    def __init__(self, members: Mapping[str, Member], env_name: str, stop_strings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        env_name: str,
+        stop_strings: tuple[str, ...] = (),
+        tools: ToolSection | None = None,
+    ) -> None:
         self.members = dict(members)
         self.env_name, self.stop_strings = env_name, stop_strings
+        self.tools = tools or ToolSection()
 
     @staticmethod
     def load(recipe: Recipe, sources: Mapping[str, str] | None = None) -> Team:
@@ -98,7 +105,7 @@ class Team:
             if policy.adapter is not None:
                 member.adapter = _adapter(loaded, policy.adapter, source, seed_of("adapter", recipe.seed, name))
                 member.publish(0)
-        return Team(members, recipe.env.name, tuple(recipe.sampling.stop))
+        return Team(members, recipe.env.name, tuple(recipe.sampling.stop), recipe.tools)
 
     def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int, legal: bool = False) -> Agent:
         """Whoever `occupant` names (a policy, `bot:name`, or several by turn), ready to sit in `role` for one game."""
@@ -113,7 +120,9 @@ class Team:
             raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, self.members)}")
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids, stop_strings=self.stop_strings)
         adapter = None if member.adapter is None else member.name
-        return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter, legal)
+        return ModelAgent(
+            role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter, legal, self.tools
+        )
 
     def seating(
         self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int, legal: bool = False

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from interplay.agents.agent import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import START
 from interplay.engines.local import LocalEngine
@@ -207,6 +208,9 @@ class Trainer:
         metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
         metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
         metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
+        if calls := [c for t in trainable for c in t.calls]:
+            metrics["tool_calls"] = len(calls) / len(trainable)
+            metrics["tool_calls_malformed"] = sum(MALFORMED in c.keys.tool for c in calls) / len(calls)
         metrics["episodes_truncated"] = sum(e.truncated for e in good)
         metrics["turns_per_episode"] = len(played) / len(good)
         weights = self.plan.recipe.reward
@@ -235,15 +239,18 @@ class Trainer:
                     turn.value = value
 
     def _seen_by_critic(self, name: str, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """The turns with what their critic reads as the prompt: the policy's own, or the whole state."""
+        """The turns with what their critic reads as the prompt: what the policy was asked, or the whole state."""
         if "central" not in self.algorithm.needs:
-            return turns
+            if "tokens" in self.algorithm.needs:
+                return turns
+            return [replace(t, prompt=t.asked, merged=False) if t.calls else t for t in turns]
         renderer = self.team.members[name].renderer
         return [replace(t, prompt=view_of(renderer, t.role, t.state), merged=False) for t in turns]
 
     def _credit(self, episodes: Sequence[Episode]) -> dict[str, float]:
         metrics = dict(self.algorithm.shape(episodes))
         metrics |= self.algorithm.credit(episodes)
+        credit.share(t for e in episodes for t in e.turns)
         metrics |= self.algorithm.update(episodes)
         return metrics
 
@@ -256,7 +263,7 @@ class Trainer:
         for episode in episodes:
             for turn in episode.turns:
                 if turn.policy in out and turn.playout is None:
-                    out[turn.policy].append(turn)
+                    out[turn.policy] += turn.whole
         return out
 
     def _step(self, batches: Mapping[str, list[Turn]], episodes: Sequence[Episode]) -> dict[str, float]:
@@ -313,7 +320,7 @@ class Trainer:
             self.team.members[name].publish(self.team.members[name].version + 1)
 
     def _log(self, episodes: Sequence[Episode], metrics: dict[str, float], clock: Clock) -> dict[str, float]:
-        sampled = sum(len(t.action) for e in episodes for t in e.turns)
+        sampled = sum(t.sampled for e in episodes for t in e.turns)
         engines = self.team.engines
         total = sum(getattr(e, "generated_tokens", 0) for e in engines)
         metrics["tokens_sampled"] = sampled
@@ -425,9 +432,9 @@ class Trainer:
         self.records.close()
 
 
-def _order(turn: Turn) -> tuple[str, int, str, int]:
+def _order(turn: Turn) -> tuple[str, int, str, int, int]:
     """By episode and in the order of play, so that a turn stands behind the one it extends."""
-    return turn.keys.episode, turn.decision, turn.role, turn.candidate
+    return turn.keys.episode, turn.decision, turn.role, turn.candidate, turn.call
 
 
 class Clock:
