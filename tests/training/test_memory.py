@@ -124,6 +124,19 @@ def test_the_cache_is_as_large_as_the_engine_makes_it(make_tiny: Callable[..., L
     engine.close()
 
 
+def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or as much as could ever be used; logits are made in pieces."""
+    one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
+    monkeypatch.setattr(memory, "device_of", lambda recipe: "cuda")
+    monkeypatch.setattr(memory, "_available", lambda device: 1 << 28)
+    small = memory.estimate(plan(**one))
+    assert small.cache == pytest.approx((small.available - small.parts["weights"]) / 4, rel=0.01)
+    monkeypatch.setattr(memory, "_available", lambda device: 1 << 50)
+    assert memory.estimate(plan(**one)).cache < 1 << 40
+    wide = memory.estimate(plan("train.micro_batch_tokens=10000000", **one))
+    assert wide.parts["logits"] == 6 * (1 << 29), "fp32 and a bf16 gradient"
+
+
 def test_copies_are_counted() -> None:
     """A snapshot for the pull to the start, a critic's trunk, masters in bf16: each is another set of weights."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}

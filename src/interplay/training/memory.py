@@ -35,7 +35,8 @@ _BLOCK = 256  # numbers that share a scale there
 _LOGITS_CPU = 5  # [predictions, vocabulary] in fp32: logits, scaled, log-probs, probabilities, their product
 _LOGITS_GPU = 1 << 29  # logits that exist at a time there, as training/packed.py makes them, with their gradients
 _CACHE_CPU = 131_072  # tokens, as engines/local makes it
-_CACHE_GPU = 0.25  # of what is free when an engine starts
+_CACHE_GPU = 0.25  # of what is free when an engine starts, and
+_RUNNING = 1024  # whole contexts at most
 _TOKENS = 64  # of the pass that is counted
 REMEDY = (
     "lower train.micro_batch_tokens, rollout.concurrency or sampling.max_tokens, set train.recompute = true or "
@@ -82,6 +83,7 @@ class _Shape:
     layers: int
     vocabulary: int
     cache: int  # bytes of a token in the key-value cache
+    context: int  # tokens that it can read
     adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of what can take one
 
     @property
@@ -138,10 +140,12 @@ def estimate(plan: Plan) -> Estimate:
     logits = train.micro_batch_tokens * vocabulary
     parts["logits"] = _LOGITS_CPU * _FP32 * logits if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
     available = _available(device)
-    if device == "cpu":
-        cache = sum(_CACHE_CPU * shapes[base].cache for base in engines)
-    else:
-        cache = int((1 - (1 - _CACHE_GPU) ** len(engines)) * max(0, available - parts["weights"]))
+    cache = 0
+    for base in engines:
+        tokens, free = _CACHE_CPU, available - parts["weights"] - cache
+        if device == "cuda":
+            tokens = min(int(_CACHE_GPU * max(0, free)) // shapes[base].cache, _RUNNING * shapes[base].context)
+        cache += tokens * shapes[base].cache
     return Estimate(parts, cache, device, available)
 
 
@@ -197,6 +201,7 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
         text.num_hidden_layers,
         model.get_input_embeddings().weight.shape[0],
         2 * depth * heads * size * dtype.itemsize,
+        int(text.max_position_embeddings),
         tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
     )
 
