@@ -26,6 +26,10 @@ class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
+class ToolError(InterplayError):
+    """A tool broke, or ran past its time; what a caller did wrong is an answer, not this."""
+
+
 class ModelError(InterplayError):
     """A model, tokenizer or template could not be loaded or does not fit its use."""
 
@@ -48,6 +52,10 @@ class GuardError(InterplayError):
 
 class CheckpointError(InterplayError):
     """A checkpoint is missing, damaged or belongs to another recipe."""
+
+
+class ResourceError(InterplayError):
+    """The machine has too little of something, such as memory."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

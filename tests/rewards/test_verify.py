@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from interplay.errors import InterplayError
 from interplay.rewards import algebra
 from interplay.rewards.verify import boxed, equal, exact_match, f1, final, label, number, unmarked
 
@@ -114,30 +114,37 @@ def test_hostile_answers_are_wrong_and_soon() -> None:
     """Each within the limits, the worker alive afterwards or replaced."""
     assert equal("2n", "n+n")  # the worker is up
     for text in HOSTILE:
-        began = time.monotonic()
         assert not equal("12", text) and not equal("n+1", text), text
-        assert time.monotonic() - began < 2 * (algebra.SECONDS + algebra.GRACE) + algebra.STARTING, text
     assert equal("3n", "n+n+n")
 
 
 def test_a_worker_that_hangs_or_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past the alarm it is killed; killed by somebody else it is started again; nobody waits for ever."""
-    monkeypatch.setattr(algebra, "monstrous", lambda text: False)
+    """Past the alarm it is killed; killed by somebody else, another one decides; nobody waits for ever."""
+    monkeypatch.setattr(algebra, "SECONDS", 0.5)  # here; the worker's own alarm rings later
+    monkeypatch.setattr(algebra, "GRACE", 0.5)
     pool = algebra._Pool()
     try:
         assert pool.ask("2n", "n+n") is True
-        (worker,) = pool.live
-        began = time.monotonic()
-        assert pool.ask("12", "9**9**9") is False
-        assert time.monotonic() - began < 4 * (algebra.SECONDS + algebra.GRACE)
+        (first,) = pool.live
+        assert pool.ask("12", "(x+1)^{4000} - (x-1)^{4000}") is False  # endless algebra
+        assert first not in pool.live and first.process.poll() is not None
         assert pool.ask("2n", "n+n") is True
         for worker in [*pool.live]:
             worker.process.kill()
             worker.process.wait()
-        assert pool.ask("2n", "n+n") is False and pool.ask("2n", "n+n") is True
+        assert pool.ask("2n", "n+n") is True
     finally:
         pool.close()
     assert not pool.live
+
+
+def test_a_worker_that_does_not_start_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algebra, "READY", b"something else\n")
+    with pytest.raises(InterplayError, match="does not start"):
+        algebra._Pool().ask("2n", "n+n")
+    monkeypatch.setattr(algebra, "find_spec", lambda name: None)
+    with pytest.raises(InterplayError, match=r"interplay\[math\]"):
+        algebra._Pool().ask("2n", "n+n")
 
 
 def test_it_works_in_threads() -> None:

@@ -106,9 +106,13 @@ _MODULES = {
     "proposer_solver": "interplay.envs.games.proposer_solver",
     "search": "interplay.envs.tasks.search",
     "social_deduction": "interplay.envs.games.social_deduction",
+    "robotics": "interplay.envs.tasks.robotics",
+    "science": "interplay.envs.tasks.science",
     "sokoban": "interplay.envs.games.sokoban",
+    "sql": "interplay.envs.tasks.sql",
     "sudoku": "interplay.envs.games.sudoku",
     "sums": "interplay.envs.tasks.sums",
+    "tables": "interplay.envs.tasks.tables",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 

@@ -2,7 +2,8 @@
 
 Neither library can be interrupted from a thread, and `9**9**9` does not return: so each comparison runs in a worker
 process, `python -m interplay.rewards.algebra`, which takes a line of JSON and gives one back. A worker has an alarm for
-slow algebra and a memory limit; one that does not answer in time is killed and replaced. Too slow counts as not equal.
+slow algebra and a memory limit; one that does not heed it is killed and replaced. Too slow counts as not equal; what is
+measured is the worker's own processor time, so that a busy machine does not change an answer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -24,10 +26,11 @@ from typing import Any
 
 from interplay.errors import InterplayError
 
-SECONDS = 3.0  # of algebra, by the worker's own alarm
+SECONDS = 3.0  # processor time of one comparison, by the worker's own alarm
 GRACE = 2.0  # more before it is killed
-STARTING = 60.0  # sympy takes a while to import
+PATIENCE = 120.0  # on the wall, for a start or an answer: past it the machine is at fault
 MEMORY = 2 << 30
+READY = b"ready\n"
 WORKERS = 2
 
 _TOWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(?:\d+|[a-zA-Z])\s*[)}]?\s*(?:\^|\*\*|!)|!\s*[)}\]]*\s*(?:\^|\*\*|!)")
@@ -65,23 +68,45 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
         )  # fmt: skip
-        self.fresh = True
+        try:
+            if self._line(PATIENCE) != READY:
+                raise InterplayError(
+                    "the process that compares formulas does not start; try: python -c 'import math_verify'."
+                )
+        except BaseException:
+            self.end()
+            raise
 
     def ask(self, gold: str, answer: str) -> bool | None:
-        """None: no answer in time, or the worker died; it is then of no further use."""
+        """None: the worker died over it."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
-            line = self._line(SECONDS + GRACE + (STARTING if self.fresh else 0.0))
+            line = self._line(SECONDS + GRACE)
         except OSError:
-            line = b""
-        self.fresh = False
+            return None
+        if line is None:
+            return False
         return bool(json.loads(line)) if line.endswith(b"\n") else None
 
-    def _line(self, seconds: float) -> bytes:
+    def _line(self, seconds: float) -> bytes | None:
+        """What it says next: nothing if it died, None if it worked on it for longer than `seconds`."""
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
-        return self.process.stdout.readline() if ready else b""
+        began, used = time.monotonic(), self._used()
+        while not select.select([self.process.stdout], [], [], 0.2)[0]:
+            if self._used() - used > seconds:
+                return None
+            if time.monotonic() - began > PATIENCE:
+                raise InterplayError(f"comparing two formulas got no processor time for {PATIENCE:g} seconds.")
+        return self.process.stdout.readline()
+
+    def _used(self) -> float:
+        """Seconds of processor time; where the system does not tell, seconds on the wall."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return time.monotonic()
 
     def end(self) -> None:
         self.process.kill()
@@ -102,18 +127,25 @@ class _Pool:
         self.live: set[_Worker] = set()
 
     def ask(self, gold: str, answer: str) -> bool:
-        worker = self.idle.get()
+        """A worker that dies may have been somebody else's victim: a second one decides."""
+        said = self._ask(gold, answer)
+        return bool(self._ask(gold, answer) if said is None else said)
+
+    def _ask(self, gold: str, answer: str) -> bool | None:
+        worker, spent = self.idle.get(), True
         try:
             if worker is None:
                 worker = _Worker()
                 self.live.add(worker)
+            began = worker._used()
             said = worker.ask(gold, answer)
-            if said is None:
+            spent = said is None or worker._used() - began > SECONDS + GRACE
+            return said
+        finally:
+            if worker is not None and spent:
                 self.live.discard(worker)
                 worker.end()
                 worker = None
-            return bool(said)
-        finally:
             self.idle.put(worker)
 
     def close(self) -> None:
@@ -173,15 +205,18 @@ def main() -> None:
     def ring(*_: object) -> None:
         raise _Slow
 
-    signal.signal(signal.SIGALRM, ring)
+    _compare("n", "n")  # imports what it needs
+    signal.signal(signal.SIGPROF, ring)
+    sys.stdout.write(READY.decode())
+    sys.stdout.flush()
     for line in sys.stdin:
         try:
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             said = _compare(*json.loads(line))
         except (_Slow, Exception):  # whatever hostile text made a parser raise: not equal
             said = False
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
 

@@ -153,6 +153,6 @@ def _coalitions(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan: 
     for present in subsets:
         joint = {role: turns[0] if len(present) == len(acting) else replace(turns[0]) for role, turns in drawn.items()}
         for role in set(acting) - present:
-            joint[role] = replace(joint[role], text=plan.default, action=(), logprobs=())
+            joint[role] = replace(joint[role], text=plan.default, action=(), logprobs=(), calls=())
         out.append((coalition(present), joint))
     return out

@@ -227,7 +227,7 @@ def _distinct(cls: type[Public], rows: list[Row], report: Report) -> list[Row]:
     for row in rows:
         first = kept.setdefault(_key(cls.compared(row)), row)
         if first is not row:
-            same = {k: v for k, v in first.items() if k != "id"} == {k: v for k, v in row.items() if k != "id"}
+            same = all(_key(str(first.get(name))) == _key(str(value)) for name, value in row.items() if name != "id")
             report.dropped["duplicates" if same else "duplicates_that_differ"] += 1
     return list(kept.values())
 

@@ -5,7 +5,7 @@ Turns         up to `searches` times the searcher writes a query and gets the be
               search early. Then the reader answers.
 Observation   searcher: the question, its queries and what they found. Reader: the question and all passages found,
               of each the first 600 characters. The whole prompt each time.
-Actions       searcher: a query, or "done"; an empty one, or one of more than 300 characters, finds nothing. Reader:
+Actions       searcher: a query, or "done"; an empty one, or one of more than 150 characters, finds nothing. Reader:
               free text that ends with "Answer: " and the answer, of at most 20 words.
 Rewards       searcher: `found` (agent, each search): the share of the passages with the answer that this search
               brought up for the first time; where nobody knows which these are, never scored. Reader: `format`
@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.envs import tools
 from interplay.envs.env import register
 from interplay.envs.puzzle import TRIES, heard, split_of, split_of_task
 from interplay.envs.tasks import web
@@ -39,7 +40,7 @@ from interplay.errors import ConfigError
 from interplay.rewards import verify
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-LONGEST_QUERY = 300
+LONGEST_QUERY = 150
 SHOWN = 600  # characters of a passage
 WORDS = 20  # of an answer
 DONE = "done"
@@ -60,6 +61,7 @@ class Options(DataOptions):
     searches: int = Field(2, ge=1, le=10, description="queries at most")
     results: int = Field(3, ge=1, le=20, description="passages that a query brings")
     pool: Literal["corpus", "row"] = Field("corpus", description="what is searched: everything, or the row's passages")
+    tools: bool = Field(False, description="the reader may search too, by the tool search inside its turn")
     web: str = Field("", description="address of a search service to ask instead")
 
     @model_validator(mode="after")
@@ -73,6 +75,7 @@ class Options(DataOptions):
 class Search(DataEnv):
     Options = Options
     kind: ClassVar[str] = "search"
+    slow: ClassVar[bool] = True  # a large corpus, or the web
     reward_names: ClassVar[tuple[str, ...]] = ("found", "format", "match", "correct")
 
     def __init__(self, task: Task) -> None:
@@ -96,7 +99,9 @@ class Search(DataEnv):
         if not self.found:
             lines.append("Nothing found yet." if self.searching else "Nothing was found.")
         rule, phase = (_SEARCH, "search") if self.searching else (_READ, "read")
-        return {self.acting: Observation((Message("system", rule), Message("user", "\n".join(lines))), True, (), phase)}
+        messages = (Message("system", rule), Message("user", "\n".join(lines)))
+        allowed = () if self.searching or not self.task.data["tools"] else (tools.search(self._search),)
+        return {self.acting: Observation(messages, True, (), phase, allowed)}
 
     @property
     def acting(self) -> Role:
