@@ -41,8 +41,8 @@ def attempt(what):
 HOSTILE = [
     # -- too much of everything
     Hostile("fork bomb", "import os\nwhile True:\n    os.fork()", ("processes",)),
-    Hostile("fork bomb that never minds", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", ("timeout",)),
-    Hostile("fork bomb in sessions", "import os, time\nwhile True:\n    try:\n        if os.fork() == 0: os.setsid()\n    except OSError: time.sleep(.01)", ("timeout",)),
+    Hostile("fork bomb that never minds", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", ("timeout", "processes")),
+    Hostile("fork bomb in sessions", "import os, time\nwhile True:\n    try:\n        if os.fork() == 0: os.setsid()\n    except OSError: time.sleep(.01)", ("timeout", "processes")),
     Hostile("thread bomb", "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", ("processes",)),
     Hostile("memory bomb", "x = b'a' * 10**10", ("memory",)),
     Hostile("memory bomb in small pieces", "x = []\nwhile True: x.append(bytes(100_000))", ("memory",)),
