@@ -90,24 +90,30 @@ _MODULES = {
     "blocksworld": "interplay.envs.games.blocksworld",
     "connect_four": "interplay.envs.games.connect_four",
     "eight_queens": "interplay.envs.games.eight_queens",
+    "gymnasium:": "interplay.envs.adapters.gymnasium",
     "hanabi": "interplay.envs.games.hanabi",
     "hider_guesser": "interplay.envs.games.hider_guesser",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
     "matrix": "interplay.envs.games.matrix",
     "negotiation": "interplay.envs.games.negotiation",
+    "openspiel:": "interplay.envs.adapters.openspiel",
+    "pettingzoo:": "interplay.envs.adapters.pettingzoo",
     "plan_path": "interplay.envs.games.plan_path",
     "proposer_solver": "interplay.envs.games.proposer_solver",
+    "reasoning_gym:": "interplay.envs.adapters.reasoning_gym",
     "social_deduction": "interplay.envs.games.social_deduction",
     "sokoban": "interplay.envs.games.sokoban",
     "sudoku": "interplay.envs.games.sudoku",
     "sums": "interplay.envs.tasks.sums",
+    "textarena:": "interplay.envs.adapters.textarena",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 
 
 def register(name: str) -> Callable[[E_], E_]:
-    """Class decorator: makes the environment known by `name`."""
+    """Class decorator: makes the environment known by `name`; one that ends in a colon is an adapter's, and stands
+    for every `name` with something after the colon, which the class finds in `task.env`."""
 
     def add(cls: E_) -> E_:
         _REGISTRY[name] = cls
@@ -117,18 +123,31 @@ def register(name: str) -> Callable[[E_], E_]:
 
 
 def known() -> list[str]:
-    return sorted({*_MODULES, *_REGISTRY})
+    """The environments by name, without the adapters."""
+    return sorted(name for name in {*_MODULES, *_REGISTRY} if not name.endswith(":"))
+
+
+def adapters() -> list[str]:
+    """The adapters' prefixes, such as `openspiel:`."""
+    return sorted(name for name in {*_MODULES, *_REGISTRY} if name.endswith(":"))
 
 
 def lookup(name: str) -> type[Env]:
-    """The class behind `name`; `package.module:Class` works for environments outside Interplay."""
-    if ":" in name:
+    """The class behind `name`, or behind its prefix where that is an adapter's, as in `openspiel:kuhn_poker`;
+    `package.module:Class` works for environments outside Interplay."""
+    prefix, colon, game = name.partition(":")
+    if prefix + colon in adapters():
+        if not game:
+            raise ConfigError(f"env.name '{name}' names no game; expected {name}GAME, see interplay envs {prefix}.")
+        name = prefix + colon
+    elif colon:
         module, _, attribute = name.partition(":")
         try:
             cls = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
-                f"env.name '{name}' cannot be imported: {error}; expected package.module:Class."
+                f"env.name '{name}' cannot be imported: {error}; expected package.module:Class, or a game after an "
+                f"adapter's name, {did_you_mean(prefix + colon, adapters())}"
             ) from None
         if not (isinstance(cls, type) and issubclass(cls, Env)):
             raise ConfigError(f"env.name '{name}' is no environment; expected a subclass of interplay.envs.Env.")
