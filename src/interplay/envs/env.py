@@ -155,7 +155,7 @@ def lookup(name: str) -> type[Env]:
     if name not in _REGISTRY and name in _MODULES:
         importlib.import_module(_MODULES[name])
     if name not in _REGISTRY:
-        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, known())}")
+        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, [*known(), *adapters()])}")
     return _REGISTRY[name]
 
 

@@ -1,9 +1,9 @@
 """What the adapters share: `package:game` names, replies matched to legal actions, the step limit, forks by replay.
 
-An adapter is registered under a name that ends in a colon, and what follows it in a recipe is the game. Name and options
-are checked without the package, which is imported when the first environment is made. An adapter keeps its history,
-each decision with what its roles saw: a fork can replay it, and `redeal` replays it with other chance until it finds
-one in which the role would have seen the same.
+An adapter is registered under a name that ends in a colon, and what follows it in a recipe is the game. Prefix and
+options are checked without the package, which is imported when the first environment is made. An adapter keeps its
+history, each decision with what its roles saw: a fork can replay it, and `redeal` replays it with other chance until it
+finds one in which the role would have seen the same.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ class Adapter(Env):
         prefix = self.task.env.partition(":")[0]
         near = difflib.get_close_matches(self.game, list(names), n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-        return ConfigError(f"env.name '{self.task.env}' is no game of {prefix}; interplay envs {prefix} lists them.{hint}")
+        return ConfigError(
+            f"env.name '{self.task.env}' is no game of {prefix}; interplay envs {prefix} lists them.{hint}"
+        )
 
     def prompt(self, role: Role, view: str, legal: Sequence[str], title: str) -> tuple[Message, ...]:
         """A complete prompt: who plays what and how to reply, then the position and what is legal."""

@@ -73,7 +73,7 @@ def _leduc(env: Any, agent: Any, seen: Any) -> str:
 
 
 def _cards(seen: Any) -> str:
-    ranks, suits = "A 2 3 4 5 6 7 8 9 T J Q K".split(), "shdc"
+    ranks, suits = "A23456789TJQK", "shdc"
     return " ".join(f"{ranks[i % 13]}{suits[i // 13]}" for i in np.flatnonzero(seen[:52]))
 
 
@@ -119,6 +119,8 @@ GAMES = {
     "leduc_holdem": Words(_leduc, POKER),
     "rps": Words(_rps, HANDS),
     "texas_holdem": Words(_limit, POKER),
-    "texas_holdem_no_limit": Words(_no_limit, ("fold", "check or call", "raise half the pot", "raise the pot", "all in")),
+    "texas_holdem_no_limit": Words(
+        _no_limit, ("fold", "check or call", "raise half the pot", "raise the pot", "all in")
+    ),
     "tictactoe": Words(_tictactoe),
 }

@@ -13,14 +13,16 @@ Version       1 (tested with gymnasium 1.4.0). Environments of other packages: `
 
 from __future__ import annotations
 
+import random
+import re
 from typing import Any
 
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import Adapter, AdapterOptions, matching
-from interplay.envs.adapters.spaces import allowed, choices, duplicate, reseed, told, uncoloured
+from interplay.envs.adapters.adapter import AdapterOptions, matching
+from interplay.envs.adapters.spaces import Copied, allowed, choices, told, uncoloured
 from interplay.envs.env import register
-from interplay.errors import ConfigError, EnvError
+from interplay.errors import ConfigError
 from interplay.types import Observation, Rewards, Role, Task
 
 ACTIONS = {  # of Gymnasium's own, by name without version, in the order of their numbers
@@ -34,6 +36,7 @@ ACTIONS = {  # of Gymnasium's own, by name without version, in the order of thei
     "MountainCar": ("left", "nothing", "right"),
     "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
+_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # the last action, which moves the rows of a map
 VIEWS = {"Blackjack": "your sum, the dealer's card, a usable ace"}
 
 
@@ -42,7 +45,7 @@ class Options(AdapterOptions):
 
 
 @register("gymnasium:")
-class Gymnasium(Adapter):
+class Gymnasium(Copied):
     Options = Options
     package = "gymnasium"
     example = "FrozenLake-v1"
@@ -84,7 +87,7 @@ class Gymnasium(Adapter):
 
     def _text(self) -> str:
         if getattr(self.env, "render_mode", None) == "ansi":
-            return uncoloured(self.env.render())
+            return uncoloured(_LAST.sub("", self.env.render()))
         return "; ".join(filter(None, (VIEWS.get(self.title), told(self.seen))))
 
     def play(self, actions: dict[Role, str]) -> Rewards:
@@ -108,21 +111,8 @@ class Gymnasium(Adapter):
         end = "over" if self.over else f"step {len(self.history)}"
         return f"{self._text()}\n{end}, {self.total:g} so far"
 
-    def fork(self, seed: int | None = None) -> Gymnasium:
-        env = duplicate(self.env)
-        if env is None:
-            if (again := self.replayed(self.task.seed)) is None:
-                raise EnvError(f"'{self.task.env}' can neither be copied nor replayed, so that it cannot be forked.")
-            twin = again
-        else:
-            twin = object.__new__(type(self))
-            twin.__dict__.update(self.__dict__)
-            twin.env, twin.history = env, self.history.copy()
-            twin.rng = self.dice(0)
-            twin.rng.setstate(self.rng.getstate())
-        if seed is not None:
-            reseed(twin.env, seed)
-        return twin
+    def redeal(self, role: Role, rng: random.Random) -> Gymnasium:
+        return self.fork(rng.getrandbits(62))  # for one player only the future is hidden
 
 
 def _modes(spec: Any) -> list[str]:

@@ -12,7 +12,7 @@ Rewards       `payoff` (agent; team where all players have the same): at once wh
               the end. An illegal reply ends the game: its player ends with the least the game can pay (or `forfeit`),
               in zero-sum games the others share what it loses, in games with one payoff for all everybody ends there,
               and `illegal` is −1 (process). Cut short, games that pay at the end pay nothing.
-Left out      mean-field games, which have no players to seat.
+Left out      mean-field games, which have no players to seat, and crossword, which lists no actions.
 Version       1 (tested with open_spiel 2.0.2)
 """
 
@@ -34,8 +34,10 @@ from interplay.types import Observation, Rewards, Role, Task
 
 # Games whose resample_from_infostate works; the others say so by raising, and on standard error.
 RESAMPLES = frozenset(
-    "bargaining blackjack bridge colored_trails euchre gin_rummy hearts kuhn_poker leduc_poker oh_hell universal_poker"
-    .split()
+    (
+        "bargaining", "blackjack", "bridge", "colored_trails", "euchre", "gin_rummy", "hearts", "kuhn_poker",
+        "leduc_poker", "oh_hell", "universal_poker",
+    )
 )  # fmt: skip
 
 
@@ -196,6 +198,8 @@ def _load(game: str, arguments: str) -> Any:
         raise ConfigError(f"env.name 'openspiel:{game}' cannot be loaded: {str(error).splitlines()[-1]}.") from None
     if loaded.get_type().dynamics.name == "MEAN_FIELD":
         raise ConfigError(f"env.name 'openspiel:{game}' is a mean-field game, which has no players to seat.")
+    if not loaded.num_distinct_actions():
+        raise ConfigError(f"env.name 'openspiel:{game}' lists no actions (it takes structures); expected another game.")
     return loaded
 
 

@@ -15,16 +15,17 @@ Version       1 (tested with pettingzoo 1.27.0). Games of other packages: `petti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import Adapter, AdapterOptions, matching
+from interplay.envs.adapters.adapter import AdapterOptions, matching
 from interplay.envs.adapters.classic import Words, words_of
-from interplay.envs.adapters.spaces import allowed, choices, duplicate, reseed, told
+from interplay.envs.adapters.spaces import Copied, allowed, choices, told
 from interplay.envs.env import register
-from interplay.errors import ConfigError, EnvError
+from interplay.errors import ConfigError
 from interplay.types import Observation, Rewards, Role, Task
 
 
@@ -36,7 +37,7 @@ class Options(AdapterOptions):
 
 
 @register("pettingzoo:")
-class PettingZoo(Adapter):
+class PettingZoo(Copied):
     Options = Options
     package = "pettingzoo"
     example = "tictactoe_v3"
@@ -58,7 +59,7 @@ class PettingZoo(Adapter):
     @classmethod
     def games(cls) -> list[str]:
         registry = cls.library("pettingzoo.env_registry.registration")
-        return sorted({name.rpartition("/")[2] for name in (*registry.aec_registry, *registry.parallel_registry)})
+        return sorted({_module(name) for name in (*registry.aec_registry, *registry.parallel_registry)})
 
     def _make(self, task: Task) -> tuple[Any, bool]:
         self.library()
@@ -69,9 +70,10 @@ class PettingZoo(Adapter):
         api = wanted if wanted != "auto" else "parallel" if "parallel" in makers else "aec"
         if api not in makers:
             raise ConfigError(f"env.api is '{api}', which '{task.env}' does not have; expected {' or '.join(makers)}.")
+        failed = self.library("pettingzoo.env_registry.exceptions").FailedToImport
         try:
             return makers[api](**task.data["arguments"]), api == "parallel"
-        except ImportError as error:
+        except (ImportError, failed) as error:
             raise ConfigError(f"env.name '{task.env}' cannot be made: {error}") from None
         except TypeError as error:
             raise ConfigError(f"env.arguments of '{task.env}' do not fit it: {error}.") from None
@@ -133,8 +135,7 @@ class PettingZoo(Adapter):
                 self.env.step(None)
         self.over = not self.env.agents
         paid = {str(agent): float(value) for agent, value in rewards.items() if value}
-        for role, value in paid.items():
-            self.totals[role] += value
+        self.totals = {role: total + paid.get(role, 0.0) for role, total in self.totals.items()}
         return self._payoff(paid)
 
     def _dead(self, agent: Any) -> bool:
@@ -164,22 +165,6 @@ class PettingZoo(Adapter):
             lines.append(f"{self.env.agent_selection} to move")
         return "\n".join([*lines, f"step {len(self.history)}"])
 
-    def fork(self, seed: int | None = None) -> PettingZoo:
-        env = duplicate(self.env)
-        if env is None:
-            if (again := self.replayed(self.task.seed)) is None:
-                raise EnvError(f"'{self.task.env}' can neither be copied nor replayed, so that it cannot be forked.")
-            twin = again
-        else:
-            twin = object.__new__(type(self))
-            twin.__dict__.update(self.__dict__)
-            twin.env, twin.history, twin.totals = env, self.history.copy(), dict(self.totals)
-            twin.rng = self.dice(0)
-            twin.rng.setstate(self.rng.getstate())
-        if seed is not None:
-            reseed(twin.env, seed)
-        return twin
-
 
 def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
     """How to make a game, by kind: from PettingZoo's registry, or from a module of somebody else's."""
@@ -192,6 +177,11 @@ def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
     makers: dict[str, Callable[..., Any]] = {}
     for api, names in (("parallel", registry.parallel_registry), ("aec", registry.aec_registry)):
         for name in names:
-            if game in (name, name.rpartition("/")[2]):
+            if game in (name, _module(name)):
                 makers[api] = lambda api=api, name=name, **arguments: registry.make(api, name, **arguments)
     return makers
+
+
+def _module(name: str) -> str:
+    """`tictactoe_v3`, as games are imported, of `classic/tictactoe-v3`, as they are registered."""
+    return re.sub(r"-v(\d+)$", r"_v\1", name.rpartition("/")[2])

@@ -1,7 +1,7 @@
-"""Arrays as text, and what else the adapters of Gymnasium and PettingZoo share: action names, seeds, copies.
+"""What the adapters of Gymnasium and PettingZoo share: arrays as text, actions as a list, forks by deep copy.
 
-A stack of 0/1 planes becomes a grid of letters (a for the first plane, . for none), a 0/1 vector the places of its ones,
-any other array its numbers. Colours in a terminal rendering, which mark what matters in it, are told in words.
+A stack of 0/1 planes becomes a grid of letters (a for the first plane, . for none), a 0/1 vector the places of its
+ones, any other array its numbers. Colours in a terminal rendering, which mark what matters in it, are told in words.
 """
 
 from __future__ import annotations
@@ -10,17 +10,40 @@ import copy
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from interplay.envs.adapters.adapter import written
-from interplay.errors import ConfigError
+from interplay.envs.adapters.adapter import Adapter, written
+from interplay.errors import ConfigError, EnvError
 
 LONGEST = 4_096  # numbers in one observation; more is an image, and no text
+SHARED = ("P", "spec", "action_space", "observation_space", "action_spaces", "observation_spaces")  # never change
 MOST = 5_000  # actions that can be listed
+C = TypeVar("C", bound="Copied")
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+
+
+class Copied(Adapter):
+    """An adapter around one object of its package, `env`; everything else it holds is replaced, never changed."""
+
+    env: Any
+
+    def fork(self: C, seed: int | None = None) -> C:
+        if (env := duplicate(self.env)) is not None:
+            twin = object.__new__(type(self))
+            twin.__dict__.update(self.__dict__)
+            twin.env, twin.history = env, self.history.copy()
+            twin.rng = self.dice(0)
+            twin.rng.setstate(self.rng.getstate())
+        elif (again := self.replayed(self.task.seed)) is not None:
+            twin = again
+        else:
+            raise EnvError(f"'{self.task.env}' can neither be copied nor replayed, so that it cannot be forked.")
+        if seed is not None:
+            reseed(twin.env, seed)
+        return twin
 
 
 def told(value: Any) -> str:
@@ -78,9 +101,7 @@ def choices(space: Any, names: Sequence[str]) -> dict[str, Any] | None:
         if names and len(names) != space.n:
             raise ConfigError(f"env.actions has {len(names)} names; expected {space.n}, one for each action.")
         first = int(space.start)
-        return dict(
-            written(range(first, first + int(space.n)), lambda a: names[a - first] if names else str(a))
-        )
+        return dict(written(range(first, first + int(space.n)), lambda a: names[a - first] if names else str(a)))
     if kind in ("MultiDiscrete", "MultiBinary"):
         sizes = [int(n) for n in np.ravel(space.nvec)] if kind == "MultiDiscrete" else [2] * int(np.prod(space.shape))
         if np.prod(sizes) <= MOST:
@@ -102,19 +123,41 @@ def allowed(listed: dict[str, Any], mask: Any) -> dict[str, Any]:
 
 
 def duplicate(env: Any) -> Any:
-    """A copy that shares nothing; None where the package's objects cannot be copied."""
+    """A copy that shares nothing that changes; None where the package's objects cannot be copied."""
+    memo: dict[int, Any] = {}
+    pickled = []
+    for part in _parts(env):
+        held = part.__dict__
+        memo.update({id(held[name]): held[name] for name in SHARED if held.get(name) is not None})
+        if "_ezpickle_args" in held:  # would be copied by making it anew, as it was before the first step
+            memo[id(part)] = object.__new__(type(part))
+            pickled.append(part)
     try:
-        return copy.deepcopy(env)
+        for part in pickled:
+            memo[id(part)].__dict__.update({name: copy.deepcopy(v, memo) for name, v in part.__dict__.items()})
+        return copy.deepcopy(env, memo)
     except (TypeError, AttributeError, RuntimeError):
         return None
 
 
-def reseed(thing: Any, seed: int, depth: int = 5) -> None:
+def reseed(env: Any, seed: int) -> None:
     """Seed again every NumPy generator that an environment holds, in its wrappers and in what they hold."""
-    for value in list(getattr(thing, "__dict__", {}).values()):
-        if isinstance(value, np.random.Generator):
-            value.bit_generator.state = type(value.bit_generator)(seed % 2**63).state
-        elif isinstance(value, np.random.RandomState):
-            value.seed(seed % 2**32)
-        elif depth and hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
-            reseed(value, seed, depth - 1)
+    for part in _parts(env):
+        for value in part.__dict__.values():
+            if isinstance(value, np.random.Generator):
+                value.bit_generator.state = type(value.bit_generator)(seed % 2**63).state
+            elif isinstance(value, np.random.RandomState):
+                value.seed(seed % 2**32)
+
+
+def _parts(env: Any) -> list[Any]:
+    """An environment and the objects it is made of: wrappers, what they wrap, and what that holds."""
+    found, names = {id(env): env}, [env]
+    for part in names:
+        for name, value in part.__dict__.items():
+            if name not in SHARED and hasattr(value, "__dict__") and not callable(value) and id(value) not in found:
+                found[id(value)] = value
+                names.append(value)
+        if len(names) > 1_000:
+            break
+    return names

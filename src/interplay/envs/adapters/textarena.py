@@ -1,11 +1,11 @@
 """Any game of TextArena: `textarena:TicTacToe-v0`, `textarena:KuhnPoker-v0-train`, `textarena:Chess-v0-raw`.
 
 Roles         p0, p1, …: `players` of them, by default the fewest the game takes (two where it can).
-Observation   what TextArena shows the player. `Name-v0` tells the whole story in every prompt and `-train` the rules and
-              the position; those prompts are fresh. `-raw` gives what is new since the player's last turn, and the
-              conversation is kept.
+Observation   what TextArena shows the player. `Name-v0` tells the whole story in every prompt, `-train` the rules
+              and the position; those prompts are fresh. `-raw` gives what is new since the player's last turn, and
+              the conversation is kept.
 Actions       free text, as the game explains, usually in brackets: `[4]`. Where a game lists its moves in full, they
-              are the legal actions (`GAMES_THAT_LIST`).
+              are the legal actions (`GAMES_THAT_LIST`, `MOVES`).
 Chance        TextArena draws from Python's and NumPy's global generators; every episode has its own here.
 Rewards       `payoff` (agent, at the end): TextArena's. An illegal reply is −1, `illegal` (process), and then what
               TextArena does: it asks again once, and the second in a row loses the game or leaves it.
@@ -16,11 +16,12 @@ Version       1 (tested with textarena 0.7.4)
 from __future__ import annotations
 
 import copy
+import io
 import json
 import random
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import lru_cache
 from typing import Any
 
@@ -34,7 +35,17 @@ from interplay.types import Message, Observation, Rewards, Role, Task
 
 PLAYERS = (2, 1, *range(3, 16))  # numbers of players, tried in this order
 # Where the game's own list of moves is complete: every listed one is taken, and none is missing.
-GAMES_THAT_LIST = frozenset({"TicTacToe", "KuhnPoker"})
+GAMES_THAT_LIST = frozenset(
+    (
+        "Crusade", "KuhnPoker", "Othello", "PigDice", "SimpleTak", "Stratego", "ThreePlayerTicTacToe", "TicTacToe",
+        "WildTicTacToe",
+    )
+)  # fmt: skip
+MOVES = {  # games whose moves are the same all the time, and which say so only in their rules
+    "Blackjack": ("[Hit]", "[Stand]"),
+    "IteratedMatchingPennies": ("[heads]", "[tails]"),
+    "IteratedRockPaperScissors": ("[rock]", "[paper]", "[scissors]"),
+}
 _LIST = re.compile(r"(?:available|valid|legal)[^:\n]*:(.*)", re.IGNORECASE)
 
 
@@ -76,8 +87,8 @@ class TextArena(Adapter):
             messages: tuple[Message, ...] = (Message("user", view.strip()),)
         else:
             messages = tuple(Message("user", _spoken(state, *said)) for said in view if said[0] != player)
-        lists = self.game.partition("-")[0] in GAMES_THAT_LIST
-        legal = self.listed.get(player, ()) if lists else ()
+        family = self.game.partition("-")[0]
+        legal = self.listed.get(player, ()) if family in GAMES_THAT_LIST else MOVES.get(family, ())
         if self.task.data["rules"] and isinstance(view, str):
             messages = (Message("system", self.task.data["rules"]), *messages)
         seen = Observation(messages, fresh=isinstance(view, str), legal=legal)
@@ -139,7 +150,8 @@ class _Chance:
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         try:
-            yield
+            with redirect_stdout(io.StringIO()):  # some games print
+                yield
         finally:
             self.python, self.numpy = random.getstate(), np.random.get_state()
             random.setstate(outside[0])
@@ -154,14 +166,21 @@ def _begun(game: str, arguments: str, players: int) -> Any:
     arena = TextArena.library()
     try:
         env = arena.make(game, **json.loads(arguments))
-    except (TypeError, ImportError, LookupError, OSError) as error:
-        why = " ".join(str(error).split())[:300]
-        raise ConfigError(f"env.name 'textarena:{game}' cannot be made: {type(error).__name__}: {why}.") from None
+    except (TypeError, ValueError, ImportError, LookupError, OSError, SyntaxError) as error:
+        raise ConfigError(f"env.name 'textarena:{game}' cannot be made: {_why(error)}.") from None
     try:
         env.reset(num_players=players)
     except (AssertionError, ValueError) as error:
-        raise ConfigError(f"env.players is {players}, which 'textarena:{game}' refuses: {error}.") from None
+        raise ConfigError(f"env.players is {players}, which 'textarena:{game}' refuses: {_why(error)}.") from None
+    except (TypeError, AttributeError, KeyError, IndexError) as error:  # games that cannot begin in this version
+        raise ConfigError(f"env.name 'textarena:{game}' cannot begin: {_why(error)}.") from None
     return env
+
+
+def _why(error: Exception) -> str:
+    text = " ".join(str(error).replace("*", "").split())[:200]
+    newer = " (this game is written for a newer Python)" if isinstance(error, SyntaxError) else ""
+    return f"{type(error).__name__}: {text}{newer}"
 
 
 @lru_cache(maxsize=1024)
