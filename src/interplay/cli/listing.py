@@ -26,7 +26,7 @@ def env_table() -> Table:
         page = _page(cls)
         roles = envs.make(envs.sample_task(name, {})).roles
         table.add_row(name, page.splitlines()[0], ", ".join(roles))
-    for prefix in envs.adapters():
+    for prefix in envs.prefixes():
         table.add_row(f"{prefix}GAME", _page(envs.lookup(prefix + "?")).splitlines()[0], "the game's")
     table.caption = (
         "interplay envs NAME shows one's page; interplay check NAME tests it; an adapter's NAME has no colon"
@@ -36,7 +36,7 @@ def env_table() -> Table:
 
 
 def env_page(name: str) -> str:
-    if name + ":" in envs.adapters():
+    if name + ":" in envs.prefixes():
         return adapter_page(name)
     cls = envs.lookup(name)
     return "\n".join([_page(cls), "", "Options (env.NAME in a recipe):", *_fields(cls.Options)]).replace("[", r"\[")
@@ -57,13 +57,13 @@ def env_markdown() -> str:
     for name, cls in pages.items():
         roles = ", ".join(envs.make(envs.sample_task(name, {})).roles)
         lines.append(f"| [{name}](#{name}) | {_page(cls).splitlines()[0]} | {roles} |")
-    adapters = {prefix: envs.lookup(prefix + "?") for prefix in envs.adapters()}
+    adapters = {prefix: envs.lookup(prefix + "?") for prefix in envs.prefixes()}
     for prefix, cls in adapters.items():
         lines.append(f"| [{prefix}GAME](#{prefix[:-1]}) | {_page(cls).splitlines()[0]} | the game's |")
     lines += [
         "",
-        "The adapters need `pip install 'interplay[games]'`. The game stands after the colon; `interplay envs openspiel`",
-        "lists the package's games. What the game itself takes goes into `arguments`:",
+        "The adapters need `pip install 'interplay[games]'`. The game stands after the colon; `interplay envs`",
+        "with the adapter's name lists them all. What the game itself takes goes into `arguments`:",
         "",
         "```toml",
         "[env]",

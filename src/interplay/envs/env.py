@@ -127,7 +127,7 @@ def known() -> list[str]:
     return sorted(name for name in {*_MODULES, *_REGISTRY} if not name.endswith(":"))
 
 
-def adapters() -> list[str]:
+def prefixes() -> list[str]:
     """The adapters' prefixes, such as `openspiel:`."""
     return sorted(name for name in {*_MODULES, *_REGISTRY} if name.endswith(":"))
 
@@ -136,7 +136,7 @@ def lookup(name: str) -> type[Env]:
     """The class behind `name`, or behind its prefix where that is an adapter's, as in `openspiel:kuhn_poker`;
     `package.module:Class` works for environments outside Interplay."""
     prefix, colon, game = name.partition(":")
-    if prefix + colon in adapters():
+    if prefix + colon in prefixes():
         if not game:
             raise ConfigError(f"env.name '{name}' names no game; expected {name}GAME, see interplay envs {prefix}.")
         name = prefix + colon
@@ -147,7 +147,7 @@ def lookup(name: str) -> type[Env]:
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"env.name '{name}' cannot be imported: {error}; expected package.module:Class, or a game after an "
-                f"adapter's name, {did_you_mean(prefix + colon, adapters())}"
+                f"adapter's name, {did_you_mean(prefix + colon, prefixes())}"
             ) from None
         if not (isinstance(cls, type) and issubclass(cls, Env)):
             raise ConfigError(f"env.name '{name}' is no environment; expected a subclass of interplay.envs.Env.")
@@ -155,7 +155,7 @@ def lookup(name: str) -> type[Env]:
     if name not in _REGISTRY and name in _MODULES:
         importlib.import_module(_MODULES[name])
     if name not in _REGISTRY:
-        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, [*known(), *adapters()])}")
+        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, [*known(), *prefixes()])}")
     return _REGISTRY[name]
 
 
