@@ -239,6 +239,18 @@ def test_check_fails_a_broken_environment_from_outside(tmp_path: Path) -> None:
     assert shell("check", "mygames:Nothing", path=[tmp_path]).returncode == 2
 
 
+def test_adapters_are_listed_with_their_games() -> None:
+    listing = call("envs").output
+    assert all(f"{prefix}GAME" in listing for prefix in envs.prefixes())
+    page = call("envs", "openspiel").output
+    assert "games:" in page and "leduc_poker" in page and "forfeit" in page
+
+
+def test_the_page_of_environments_is_what_the_command_prints() -> None:
+    """docs/environments.md: made again by `interplay envs --markdown > docs/environments.md`."""
+    assert call("envs", "--markdown").output == (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+
+
 def test_envs_lists_and_explains() -> None:
     listing = call("envs").output
     for name, roles in (("tictactoe", "X, O"), ("matrix", "p0, p1")):

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
 # One of each kind of machinery runs always: groups, central critic, coalitions, fitted networks, reference, custom.
 ALWAYS = {"matrix/grpo", "matrix/mappo", "matrix/shapley", "matrix/qmix", "tictactoe/online_dpo", "matrix/custom"}
+ALWAYS |= {"gymnasium/grpo", "openspiel/at_grpo", "pettingzoo/at_grpo", "reasoning_gym/grpo", "textarena/rae"}
 
 
 def small(path: Path) -> config.Recipe:
@@ -32,7 +33,9 @@ def small(path: Path) -> config.Recipe:
     ]
     changes += ["warmstart.episodes=150", "warmstart.lr=0.01", "warmstart.batch=16"] if recipe.warmstart else []
     changes += ["env.size=2", "env.line=2"] if recipe.env.name == "tictactoe" else []
-    changes += ["algorithm.entropy=0.01"] if recipe.env.name == "sums" else []  # it never guesses a sum: all tie
+    never = recipe.env.name in ("sums", "reasoning_gym:chain_sum")  # it never guesses a sum: all tie
+    changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16"] if never else []
+    changes += ["env.max_steps=6"] if recipe.env.name.startswith("gymnasium:") else []
     changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
     changes += ["algorithm.warmup=0"] if "warmup" in recipe.algorithm.options else []
     return config.load(path, changes)

@@ -234,12 +234,15 @@ def test_recorded_games_come_out(game: str) -> None:
     """DeepMind's playthroughs: every list of legal moves and the returns."""
     text = (PLAYTHROUGHS / f"{game}.txt").read_text()
     env = made(game)
-    lists = re.findall(r"^StringLegalActions\(\) = (\[.*\])$", text, re.MULTILINE)
-    moves = re.findall(r'^# Apply action "(.*)"$', text, re.MULTILINE)
-    assert len(moves) > 4 and len(lists) == len(moves)
-    for listed, move in zip(lists, moves, strict=True):
+    before, *rest = re.split(r'^# Apply action "(.*)"$', text, flags=re.MULTILINE)
+    states, moves = [before, *rest[1::2]], rest[::2]
+    compared = 0
+    for state, move in zip(states[:-1], moves, strict=True):
         ((role, seen),) = env.observe().items()
-        assert list(seen.legal) == re.findall(r'"([^"]*)"', listed)
+        if listed := re.search(r"^StringLegalActions\(\) = (\[.*\])$", state, re.MULTILINE):  # some are left out
+            assert list(seen.legal) == re.findall(r'"([^"]*)"', listed[1])
+            compared += 1
         env.step({role: move})
+    assert compared > 4
     final = re.findall(r"^Returns\(\) = \[(.*)\]$", text, re.MULTILINE)[-1]
     assert payoffs(env, env.outcome()) == [float(x) for x in final.split(",")] and not env.observe()
