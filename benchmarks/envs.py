@@ -38,6 +38,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {  # besides the defaults
 def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, float]:
     """Steps a second, and their mean number in an episode."""
     rng, steps, episodes, spent = random.Random(0), 0, 0, 0.0
+    envs.make(envs.sample_task(name, options))  # imports what it needs
     began = time.process_time()
     while spent < seconds:
         env = envs.make(envs.sample_task(name, options, index=episodes))

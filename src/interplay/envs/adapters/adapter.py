@@ -44,7 +44,6 @@ class Adapter(Env):
     Options = AdapterOptions
     reward_names = ("payoff", "illegal")
     package: ClassVar[str]  # what is imported
-    example: ClassVar[str]  # a game, for messages
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

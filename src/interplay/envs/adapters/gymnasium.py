@@ -48,7 +48,6 @@ class Options(AdapterOptions):
 class Gymnasium(Copied):
     Options = Options
     package = "gymnasium"
-    example = "FrozenLake-v1"
     roles = ("player",)
 
     def __init__(self, task: Task) -> None:

@@ -52,7 +52,6 @@ class Options(AdapterOptions):
 class OpenSpiel(Adapter):
     Options = Options
     package = "pyspiel"
-    example = "kuhn_poker"
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

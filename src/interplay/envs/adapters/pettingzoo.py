@@ -40,7 +40,6 @@ class Options(AdapterOptions):
 class PettingZoo(Copied):
     Options = Options
     package = "pettingzoo"
-    example = "tictactoe_v3"
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

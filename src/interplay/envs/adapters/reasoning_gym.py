@@ -42,7 +42,6 @@ class ReasoningGym(Adapter):
     Options = Options
     reward_names = ("solved", "score")
     package = "reasoning_gym"
-    example = "sudoku"
     roles = ("solver",)
 
     def __init__(self, task: Task) -> None:

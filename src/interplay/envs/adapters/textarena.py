@@ -57,7 +57,6 @@ class Options(AdapterOptions):
 class TextArena(Adapter):
     Options = Options
     package = "textarena"
-    example = "TicTacToe-v0"
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
