@@ -26,6 +26,12 @@ def test_conformance(game: str) -> None:
     assert [f for f in check(f"reasoning_gym:{game}", {}, episodes=3) if not f.passed] == []
 
 
+def test_a_scorer_that_takes_anything_is_held_to_the_answer() -> None:
+    env = next(e for e in (made("game_of_life_halting", i) for i in range(20)) if "answer: True" in e.state())
+    assert env.dataset.score_answer("☃", env.item) == 1.0  # type: ignore[attr-defined]
+    assert (solved(env, "☃"), solved(env, "True")) == (0.0, 1.0)
+
+
 @pytest.mark.slow
 def test_every_task_takes_its_own_answer() -> None:
     """Full marks for the answer the task gives, none for an empty one, for all tasks that can be made offline."""

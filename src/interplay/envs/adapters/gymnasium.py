@@ -13,6 +13,7 @@ Version       1 (tested with gymnasium 1.4.0). Environments of other packages: `
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 from typing import Any
@@ -98,7 +99,8 @@ class Gymnasium(Copied):
             action = legal.get(matching(text, legal) or "")
         if action is None:
             return Rewards.process("illegal", {"player": -1.0})
-        self.seen, reward, ended, cut, self.info = self.env.step(action)
+        seen, reward, ended, cut, info = self.env.step(action)
+        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may write into what it gave
         self.over = bool(ended or cut)
         self.total += float(reward)
         return Rewards.agent("payoff", {"player": float(reward)})

@@ -15,6 +15,7 @@ Version       1 (tested with pettingzoo 1.27.0). Games of other packages: `petti
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any, Literal
@@ -48,7 +49,7 @@ class PettingZoo(Copied):
         self.seen, self.infos = {}, {}
         started = self.env.reset(seed=task.seed % 2**31)
         if self.parallel:
-            self.seen, self.infos = started
+            self.seen, self.infos = copy.deepcopy(started)
         self.roles = tuple(str(agent) for agent in self.env.possible_agents)
         self.listed = {agent: self._listed(agent) for agent in self.env.possible_agents}
         self.legal: dict[Role, dict[str, Any]] = {}
@@ -125,7 +126,8 @@ class PettingZoo(Copied):
             return Rewards.process("illegal", dict.fromkeys(self.guilty, -1.0))
         if self.parallel:
             moves = {agents[role]: action for role, action in chosen.items()}
-            self.seen, rewards, _, _, self.infos = self.env.step(moves)
+            seen, rewards, _, _, infos = self.env.step(moves)
+            self.seen, self.infos = copy.deepcopy((seen, infos))  # a game may write into what it gave
         else:
             (action,) = chosen.values()
             self.env.step(action)

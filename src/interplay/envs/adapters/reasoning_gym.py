@@ -28,6 +28,7 @@ from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 FULL = 1.0 - 1e-9
+NONSENSE = "☃"
 _HOW = Message("system", "Answer the question. Write your final answer between <answer> and </answer>.")
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
@@ -75,8 +76,14 @@ class ReasoningGym(Adapter):
     def _marks(self) -> float:
         if not self.answer:
             return 0.0
+        marks = self._scored(self.answer)
+        if marks >= FULL and self._scored(NONSENSE) >= FULL:  # game_of_life_halting's takes anything for a yes
+            return float(self.answer == self.item["answer"])
+        return marks
+
+    def _scored(self, answer: str) -> float:
         try:
-            return float(self.dataset.score_answer(answer=self.answer, entry=self.item))
+            return float(self.dataset.score_answer(answer=answer, entry=self.item))
         except Exception:  # scorers that parse the answer raise what its nonsense makes them raise: it is wrong
             return 0.0
 

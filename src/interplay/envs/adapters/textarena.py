@@ -5,7 +5,7 @@ Observation   what TextArena shows the player. `Name-v0` tells the whole story i
               and the position; those prompts are fresh. `-raw` gives what is new since the player's last turn, and
               the conversation is kept.
 Actions       free text, as the game explains, usually in brackets: `[4]`. Where a game lists its moves in full, they
-              are the legal actions (`GAMES_THAT_LIST`, `MOVES`).
+              are the legal actions (`GAMES_THAT_LIST`, `MOVES`), and a reply that holds two of them is none.
 Chance        TextArena draws from Python's and NumPy's global generators; every episode has its own here.
 Rewards       `payoff` (agent, at the end): TextArena's. An illegal reply is −1, `illegal` (process), and then what
               TextArena does: it asks again once, and the second in a row loses the game or leaves it.
@@ -95,6 +95,9 @@ class TextArena(Adapter):
 
     def play(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
+        legal, words = self.history[-1][0][role].legal, text.casefold()
+        if sum(move.casefold() in words for move in legal) > 1:  # games take the first, so that an echo would be a move
+            text = ""
         state = self.env.state
         player, before, out = state.current_player_id, self._errors(), self._invalid(state.current_player_id)
         with self.chance.mine():
