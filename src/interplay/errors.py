@@ -42,6 +42,10 @@ class CheckpointError(InterplayError):
     """A checkpoint is missing, damaged or belongs to another recipe."""
 
 
+class ResourceError(InterplayError):
+    """The machine has too little of something, such as memory."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`known: a, b. Did you mean 'a'?`, for the end of an error sentence."""
     names = sorted(known)

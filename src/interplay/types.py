@@ -204,6 +204,7 @@ class Turn:
     merged: bool = False  # the prompt extends the previous turn of this role, token for token
     seconds: float = 0.0
     messages: tuple[Message, ...] = ()  # what was new in this prompt, for people to read
+    fresh: bool = False  # those messages are the whole prompt
     legal: tuple[str, ...] = ()  # the legal actions, where the environment lists them
     masked: tuple[tuple[int, ...], ...] = ()  # the only replies that could be sampled, as ids, where others were masked
     state: str = ""  # Env.state() before this decision, for central critics; empty in playouts

@@ -2,7 +2,8 @@
 
 `ModelAgent` keeps its role's conversation with its ids; `look` makes the prompt, `sample` draws a reply without
 remembering it (so that K candidates can be drawn), `commit` makes one reply part of the history. `BotAgent` has
-the same face. A turn's keys are stamped here, at the moment it is sampled.
+the same face, and so has `Relay`, where a role's turns are taken by different ones. A turn's keys are stamped here, at
+the moment it is sampled.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import copy
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from interplay.agents.bots import Bot
 from interplay.agents.render import Prompt, Renderer, Said
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
+from interplay.errors import ConfigError
 from interplay.types import Keys, Message, Observation, Role, Status, Stop, Task, Turn, seed_of
 
 
@@ -49,7 +51,10 @@ class View:
 
 class Agent(Protocol):
     policy: str
-    trainable: bool
+    parent: str | None  # its role's turn before
+
+    @property
+    def trainable(self) -> bool: ...
 
     def look(self, observation: Observation) -> View: ...
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn: ...
@@ -130,6 +135,62 @@ class BotAgent:
         return copy.copy(self)
 
 
+@dataclass(slots=True)
+class Relay:
+    """Several who take a role's turns one after another, as one player with one memory: `agents[n]` takes turn n + 1,
+    and the last one, with `always`, those that follow."""
+
+    role: Role
+    policy: str  # all of them, in words
+    agents: tuple[Agent, ...]
+    always: bool
+    turn: int = 0
+    parent: str | None = None
+
+    @property
+    def now(self) -> Agent:
+        if self.turn >= len(self.agents) and not self.always:
+            raise ConfigError(
+                f"role {self.role} has a turn {self.turn + 1}, and nobody sits there; expected seats.{self.role} for "
+                f"the turns that are not named, or {self.role}@{self.turn + 1}."
+            )
+        return self.agents[min(self.turn, len(self.agents) - 1)]
+
+    @property
+    def trainable(self) -> bool:
+        return self.now.trainable
+
+    def look(self, observation: Observation) -> View:
+        return self.now.look(observation)
+
+    async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
+        return await self.now.sample(env, view, stamp)
+
+    def commit(self, view: View, turn: Turn) -> None:
+        speaker = self.now
+        for agent in {id(a): a for a in self.agents}.values():
+            if agent is not speaker:
+                _overhear(agent, view, turn)
+        speaker.commit(view, turn)
+        for agent in self.agents:
+            if isinstance(agent, ModelAgent) and isinstance(speaker, ModelAgent) and agent.renderer is speaker.renderer:
+                agent.history, agent.said = speaker.history, speaker.said  # token for token: nothing is rendered anew
+            agent.parent = turn.id
+        self.turn, self.parent = self.turn + 1, turn.id
+
+    def fork(self) -> Relay:
+        copies = {id(a): a.fork() for a in self.agents}
+        return replace(self, agents=tuple(copies[id(a)] for a in self.agents))
+
+
+def _overhear(agent: Agent, view: View, turn: Turn) -> None:
+    """The role said this with another's mouth."""
+    if isinstance(agent, ModelAgent):
+        before = () if view.observation.fresh else agent.history
+        agent.history = (*before, *view.observation.messages, Message("assistant", turn.text))
+        agent.said = None
+
+
 def blank(
     role: Role, policy: str, observation: Observation, stamp: Stamp, digest: str, text: str, parent: str | None
 ) -> Turn:
@@ -152,6 +213,7 @@ def blank(
         candidate=stamp.candidate,
         playout=stamp.playout,
         messages=observation.messages,
+        fresh=observation.fresh,
         legal=observation.legal,
         state=stamp.state,
     )

@@ -16,7 +16,7 @@ from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Plan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
-from interplay.errors import InterplayError, LimitError
+from interplay.errors import ConfigError, InterplayError, LimitError
 from interplay.rollout.joint import Critic, all_of
 from interplay.rollout.tree import decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
@@ -80,6 +80,8 @@ class Runner:
         began = time.monotonic()
         try:
             await asyncio.wait_for(self._play(episode, agents), self.limits.max_episode_seconds + 1)
+        except ConfigError:  # no episode's fault, and every other one's too
+            raise
         except InterplayError as error:
             episode.error = f"{type(error).__name__}: {error}"
         except TimeoutError:
