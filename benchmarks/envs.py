@@ -3,8 +3,9 @@
     python benchmarks/envs.py [SECONDS]
 
 Making the environment, every observation and the outcome count; processor time is measured, so that other work on the
-machine does not. An environment must never be what a rollout waits for: 2,000 steps a second is the least, but for
-those that run programs in a sandbox, which say so (`slow`) and are stepped in threads.
+machine does not. An environment must never be what a rollout waits for: 2,000 steps a second is the least of our own,
+but for those that run programs in a sandbox, which say so (`slow`) and are stepped in threads. The adapters' speed is
+mostly that of their packages; those that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ from __future__ import annotations
 import random
 import sys
 import time
+from importlib.util import find_spec
 from typing import Any
 
 from interplay import envs
 
 LEAST = 2_000
+ADAPTED = [
+    "gymnasium:FrozenLake-v1", "gymnasium:Taxi-v4", "openspiel:connect_four", "openspiel:hanabi",
+    "openspiel:kuhn_poker",
+    "openspiel:tic_tac_toe", "pettingzoo:connect_four_v3", "pettingzoo:hanabi_v5", "pettingzoo:rps_v2",
+    "pettingzoo:tictactoe_v3", "reasoning_gym:chain_sum", "textarena:KuhnPoker-v0-train",
+    "textarena:TicTacToe-v0-train",
+]  # fmt: skip
 REPLIES = {  # where replies are free text
     "math": "So the answer is 7.",
     "negotiation": "Shall we?\noffer 1 0 1",
@@ -37,6 +46,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {  # besides the defaults
 def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, float]:
     """Steps a second, and their mean number in an episode."""
     rng, steps, episodes, spent = random.Random(0), 0, 0, 0.0
+    envs.make(envs.sample_task(name, options))  # imports what it needs
     began = time.process_time()
     while spent < seconds:
         env = envs.make(envs.sample_task(name, options, index=episodes))
@@ -52,20 +62,23 @@ def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, fl
 
 
 def rows(seconds: float) -> list[tuple[str, str, int, float]]:
-    """Every registered environment, with its defaults and with the options above."""
+    """Every registered environment, with its defaults and with the options above, and some games of the adapters."""
+    here = {name: envs.lookup(name) for name in ADAPTED}
+    names = [*envs.known(), *(name for name, cls in here.items() if find_spec(getattr(cls, "package", "")))]
     return [
         (name, " ".join(f"{k}={v}" for k, v in options.items()), *measure(name, options, seconds))
-        for name in envs.known()
+        for name in names
         for options in ({}, *OPTIONS.get(name, ()))
     ]
 
 
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
-    print(f"{'environment':<18}{'options':<24}{'steps/s':>9}{'steps/episode':>15}")
+    print(f"{'environment':<30}{'options':<24}{'steps/s':>9}{'steps/episode':>15}")
     for name, options, rate, length in rows(seconds):
-        note = "  runs programs" if envs.lookup(name).slow else "" if rate >= LEAST else "  too slow"
-        print(f"{name:<18}{options:<24}{rate:>9,}{length:>15.1f}{note}")
+        enough = rate >= LEAST or ":" in name
+        note = "  runs programs" if envs.lookup(name).slow else "" if enough else "  too slow"
+        print(f"{name:<30}{options:<24}{rate:>9,}{length:>15.1f}{note}")
 
 
 if __name__ == "__main__":

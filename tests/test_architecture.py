@@ -122,6 +122,7 @@ def test_adapted_packages_are_imported_only_where_they_are_adapted() -> None:
         "vllm": ("engines.vllm",),
         "sglang": ("engines.sglang",),
         "langgraph": ("agents",),
+        **dict.fromkeys(("gymnasium", "pettingzoo", "pyspiel", "reasoning_gym", "textarena"), ("envs.adapters",)),
     }
     for path in MODULES:
         name = name_of(path).removeprefix("interplay.")

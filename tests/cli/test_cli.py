@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from interplay import envs
 from interplay.cli import main as cli
 from interplay.config import load
 from interplay.errors import ConfigError, EngineError, GuardError
@@ -237,6 +238,20 @@ def test_check_fails_a_broken_environment_from_outside(tmp_path: Path) -> None:
     (line,) = [row for row in done.stdout.splitlines() if "determinism" in row]
     assert "FAIL" in line
     assert shell("check", "mygames:Nothing", path=[tmp_path]).returncode == 2
+
+
+def test_adapters_are_listed_with_their_games() -> None:
+    listing = call("envs").output
+    assert all(f"{prefix}GAME" in listing for prefix in envs.prefixes())
+    page = call("envs", "openspiel").output
+    assert "games:" in page and "leduc_poker" in page and "forfeit" in page
+
+
+def test_the_page_of_environments_is_what_the_command_prints() -> None:
+    """docs/environments.md: made again by `interplay envs --markdown > docs/environments.md`."""
+    assert call("envs", "--markdown").output == (Path(__file__).parents[2] / "docs" / "environments.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_envs_lists_and_explains() -> None:

@@ -18,8 +18,24 @@ RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
 ALWAYS = {"matrix/grpo", "matrix/mappo", "matrix/shapley", "matrix/qmix", "tictactoe/online_dpo", "matrix/custom"}
 ALWAYS |= {"math/word_sums", "math/debate", "nli/debate", "search/dr_mas"}  # and one of each kind of work
 ALWAYS |= {"sql/grpo", "tables/grpo", "science/grpo", "robotics/grpo"}
+WORK = {
+    "sums",
+    "reasoning_gym:chain_sum",
+    "math",
+    "nli",
+    "search",
+    "code",
+    "debugging",
+    "hardware",
+    "sql",
+    "tables",
+    "science",
+    "robotics",
+}
+ALWAYS |= {"gymnasium/grpo", "openspiel/at_grpo", "pettingzoo/at_grpo", "reasoning_gym/grpo", "textarena/rae"}
 # Chance solves none of it: all replies tie.
 WORK = {"sums", "math", "nli", "search", "code", "debugging", "hardware", "sql", "tables", "science", "robotics"}
+WORK |= {"reasoning_gym:chain_sum"}
 
 
 def small(path: Path) -> config.Recipe:
@@ -42,6 +58,7 @@ def small(path: Path) -> config.Recipe:
     changes += ["env.size=2", "env.line=2"] if recipe.env.name == "tictactoe" else []
     changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16"] if recipe.env.name in WORK else []
     changes += ["algorithm.group=2"] if recipe.env.name in WORK and "group" in recipe.algorithm.options else []
+    changes += ["env.max_steps=6"] if recipe.env.name.startswith("gymnasium:") else []
     changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
     changes += ["algorithm.warmup=0"] if "warmup" in recipe.algorithm.options else []
     return config.load(path, changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,14 +26,69 @@ def env_table() -> Table:
         page = _page(cls)
         roles = envs.make(envs.sample_task(name, {})).roles
         table.add_row(name, page.splitlines()[0], ", ".join(roles))
-    table.caption = "interplay envs NAME shows one's page; interplay check NAME tests it"
+    for prefix in envs.prefixes():
+        table.add_row(f"{prefix}GAME", _page(envs.lookup(prefix + "?")).splitlines()[0], "the game's")
+    table.caption = (
+        "interplay envs NAME shows one's page; interplay check NAME tests it; an adapter's NAME has no colon"
+    )
     table.caption_justify = "left"
     return table
 
 
 def env_page(name: str) -> str:
+    if name + ":" in envs.prefixes():
+        return adapter_page(name)
     cls = envs.lookup(name)
     return "\n".join([_page(cls), "", "Options (env.NAME in a recipe):", *_fields(cls.Options)]).replace("[", r"\[")
+
+
+def env_markdown() -> str:
+    """docs/environments.md: every environment's page and options, printed from the code."""
+    lines = [
+        "# Environments",
+        "",
+        "Printed by `interplay envs --markdown`. A recipe names one in `[env]`, with its options beside the name;",
+        "`interplay check NAME option=value` runs the conformance suite on it; `interplay play RECIPE` seats you.",
+        "",
+        "| name | what | roles |",
+        "|---|---|---|",
+    ]
+    pages = {name: envs.lookup(name) for name in envs.known()}
+    for name, cls in pages.items():
+        roles = ", ".join(envs.make(envs.sample_task(name, {})).roles)
+        lines.append(f"| [{name}](#{name}) | {_page(cls).splitlines()[0]} | {roles} |")
+    adapters = {prefix: envs.lookup(prefix + "?") for prefix in envs.prefixes()}
+    for prefix, cls in adapters.items():
+        lines.append(f"| [{prefix}GAME](#{prefix[:-1]}) | {_page(cls).splitlines()[0]} | the game's |")
+    lines += [
+        "",
+        "The adapters need `pip install 'interplay[games]'`. The game stands after the colon; `interplay envs`",
+        "with the adapter's name lists them all. What the game itself takes goes into `arguments`:",
+        "",
+        "```toml",
+        "[env]",
+        'name = "openspiel:leduc_poker(players=3)"',
+        "",
+        "[env]",
+        'name = "gymnasium:FrozenLake-v1"',
+        "arguments = { is_slippery = false }",
+        "```",
+    ]
+    for name, cls in {**pages, **{prefix[:-1]: cls for prefix, cls in adapters.items()}}.items():
+        lines += ["", f"## {name}", "", "```text", _page(cls), "", "Options", *_fields(cls.Options), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def adapter_page(name: str) -> str:
+    """An adapter's page and options, and the games that its package has here."""
+    cls = envs.lookup(f"{name}:?")
+    page = [_page(cls), "", "Options (env.NAME in a recipe):", *_fields(cls.Options), ""]
+    try:
+        games: list[str] = getattr(cls, "games", list)()
+        page += [f"{len(games)} games:", textwrap.fill(", ".join(games), 116, break_on_hyphens=False)]
+    except ConfigError as error:
+        page.append(str(error))
+    return "\n".join(page).replace("[", r"\[")
 
 
 def algorithm_table() -> Table:
@@ -41,7 +97,8 @@ def algorithm_table() -> Table:
     for name in ("what", "needs"):
         table.add_column(name)
     table.add_column("recipe", no_wrap=True)  # to be copied
-    recipes = {load(path).algorithm.name: str(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
+    found = {path: load(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
+    recipes = {r.algorithm.name: str(path) for path, r in found.items() if ":" not in r.env.name}  # of our own games
     for name in algorithms.known():
         what = _page(algorithms.lookup(name)).splitlines()[0]
         table.add_row(name, what, ", ".join(algorithm_needs(name)), recipes.get(name, ""))

@@ -218,11 +218,19 @@ def prepare(
 
 
 @app.command()
-def envs(name: Annotated[str | None, typer.Argument(help="Show one environment's page.")] = None) -> None:
+def envs(
+    name: Annotated[
+        str | None, typer.Argument(help="Show one environment's page, or an adapter's and its games.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="All pages, as docs/environments.md has them.")] = False,
+) -> None:
     """List the environments, or show one's rules, actions, rewards and options."""
-    from interplay.cli.listing import env_page, env_table
+    from interplay.cli.listing import env_markdown, env_page, env_table
 
-    console.print(env_page(name) if name else env_table())
+    if markdown:
+        typer.echo(env_markdown(), nl=False)
+    else:
+        console.print(env_page(name) if name else env_table())
 
 
 @app.command()

@@ -20,6 +20,7 @@ from typing import Any
 
 from interplay.config import validate
 from interplay.envs.env import SPLITS, Env, lookup, make, sample_task
+from interplay.errors import ConfigError
 from interplay.types import Level, Observation, Rewards, Role, Task, seed_of
 
 LIMIT = 10_000  # decisions after which an episode counts as endless
@@ -315,6 +316,8 @@ def _finding(rule: str, unit: str, looks: Sequence[Callable[[], int]]) -> Findin
             count += look()
         except _Broken as broken:
             return Finding(rule, False, f"task {i}: {broken}" if len(looks) > 1 else str(broken))
+        except ConfigError:  # options that only the environment itself can refuse
+            raise
         except Exception as error:  # whatever the environment raised is a finding about it
             at = traceback.extract_tb(error.__traceback__)[-1]
             return Finding(rule, False, f"task {i}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})")

@@ -93,6 +93,7 @@ _MODULES = {
     "connect_four": "interplay.envs.games.connect_four",
     "debugging": "interplay.envs.tasks.debugging",
     "eight_queens": "interplay.envs.games.eight_queens",
+    "gymnasium:": "interplay.envs.adapters.gymnasium",
     "hanabi": "interplay.envs.games.hanabi",
     "hardware": "interplay.envs.tasks.hardware",
     "hider_guesser": "interplay.envs.games.hider_guesser",
@@ -102,8 +103,11 @@ _MODULES = {
     "matrix": "interplay.envs.games.matrix",
     "negotiation": "interplay.envs.games.negotiation",
     "nli": "interplay.envs.tasks.nli",
+    "openspiel:": "interplay.envs.adapters.openspiel",
+    "pettingzoo:": "interplay.envs.adapters.pettingzoo",
     "plan_path": "interplay.envs.games.plan_path",
     "proposer_solver": "interplay.envs.games.proposer_solver",
+    "reasoning_gym:": "interplay.envs.adapters.reasoning_gym",
     "search": "interplay.envs.tasks.search",
     "social_deduction": "interplay.envs.games.social_deduction",
     "robotics": "interplay.envs.tasks.robotics",
@@ -113,12 +117,14 @@ _MODULES = {
     "sudoku": "interplay.envs.games.sudoku",
     "sums": "interplay.envs.tasks.sums",
     "tables": "interplay.envs.tasks.tables",
+    "textarena:": "interplay.envs.adapters.textarena",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 
 
 def register(name: str) -> Callable[[E_], E_]:
-    """Class decorator: makes the environment known by `name`."""
+    """Class decorator: makes the environment known by `name`; one that ends in a colon is an adapter's, and stands
+    for every `name` with something after the colon, which the class finds in `task.env`."""
 
     def add(cls: E_) -> E_:
         _REGISTRY[name] = cls
@@ -128,18 +134,31 @@ def register(name: str) -> Callable[[E_], E_]:
 
 
 def known() -> list[str]:
-    return sorted({*_MODULES, *_REGISTRY})
+    """The environments by name, without the adapters."""
+    return sorted(name for name in {*_MODULES, *_REGISTRY} if not name.endswith(":"))
+
+
+def prefixes() -> list[str]:
+    """The adapters' prefixes, such as `openspiel:`."""
+    return sorted(name for name in {*_MODULES, *_REGISTRY} if name.endswith(":"))
 
 
 def lookup(name: str) -> type[Env]:
-    """The class behind `name`; `package.module:Class` works for environments outside Interplay."""
-    if ":" in name:
+    """The class behind `name`, or behind its prefix where that is an adapter's, as in `openspiel:kuhn_poker`;
+    `package.module:Class` works for environments outside Interplay."""
+    prefix, colon, game = name.partition(":")
+    if prefix + colon in prefixes():
+        if not game:
+            raise ConfigError(f"env.name '{name}' names no game; expected {name}GAME, see interplay envs {prefix}.")
+        name = prefix + colon
+    elif colon:
         module, _, attribute = name.partition(":")
         try:
             cls = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
-                f"env.name '{name}' cannot be imported: {error}; expected package.module:Class."
+                f"env.name '{name}' cannot be imported: {error}; expected package.module:Class, or a game after an "
+                f"adapter's name, {did_you_mean(prefix + colon, prefixes())}"
             ) from None
         if not (isinstance(cls, type) and issubclass(cls, Env)):
             raise ConfigError(f"env.name '{name}' is no environment; expected a subclass of interplay.envs.Env.")
@@ -147,7 +166,7 @@ def lookup(name: str) -> type[Env]:
     if name not in _REGISTRY and name in _MODULES:
         importlib.import_module(_MODULES[name])
     if name not in _REGISTRY:
-        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, known())}")
+        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, [*known(), *prefixes()])}")
     return _REGISTRY[name]
 
 

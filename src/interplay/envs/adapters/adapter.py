@@ -1,0 +1,164 @@
+"""What the adapters share: `package:game` names, replies matched to legal actions, the step limit, forks by replay.
+
+An adapter is registered under a name that ends in a colon, and what follows it in a recipe is the game. Prefix and
+options are checked without the package, which is imported when the first environment is made. An adapter keeps its
+history, each decision with what its roles saw: a fork can replay it, and `redeal` replays it with other chance until it
+finds one in which the role would have seen the same.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import Env
+from interplay.errors import ConfigError
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+TRIES = 20  # other deals that redeal replays before it gives up
+SHOWN = 300  # legal actions listed in a prompt
+A = TypeVar("A", bound="Adapter")
+
+
+class AdapterOptions(Section):
+    """Options of every adapter."""
+
+    arguments: dict[str, Any] = Field({}, description="handed to the game, named as its package names them")
+    max_steps: int = Field(1000, ge=1, description="decisions after which the episode is cut short")
+    rules: str = Field("", description="said first in every prompt: most packages do not hold the rules as text")
+    brief: bool = Field(False, description="show the position alone: for models trained from nothing")
+
+
+class Adapter(Env):
+    """A subclass says what is seen now (`look`), plays actions (`play`) and names its package's games."""
+
+    Options = AdapterOptions
+    reward_names = ("payoff", "illegal")
+    package: ClassVar[str]  # what is imported
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.game = game_of(task.env)
+        self.history: list[tuple[dict[Role, Observation], dict[Role, str]]] = []
+        self.over = False
+        self._now: dict[Role, Observation] | None = None
+
+    # -- what an adapter says -------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def games(cls) -> list[str]:
+        """The names the package knows."""
+
+    @abstractmethod
+    def look(self) -> dict[Role, Observation]:
+        """What `observe` gives; asked once for each position, and never after the end."""
+
+    @abstractmethod
+    def play(self, actions: dict[Role, str]) -> Rewards:
+        """What `step` does; sets `over` where the game ends."""
+
+    # -- the contract ---------------------------------------------------------------------------------------------
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over or len(self.history) >= self.task.data["max_steps"]:
+            return {}
+        if self._now is None:
+            self._now = self.look()
+        return dict(self._now)
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.history.append((self.observe(), dict(actions)))
+        self._now = None
+        return self.play(actions)
+
+    def replayed(self: A, seed: int, role: Role | None = None) -> A | None:
+        """The same task and actions with chance from `seed`; None as soon as other roles would have to act or, given
+        `role`, as soon as it would have seen something else."""
+        twin = type(self)(replace(self.task, seed=seed))
+        for seen, actions in [*self.history, (self.observe(), {})]:
+            now = twin.observe()
+            if now.keys() != seen.keys() or (role is not None and now.get(role) != seen.get(role)):
+                return None
+            if actions:
+                twin.step(actions)
+        twin.task = self.task
+        return twin
+
+    def redeal(self, role: Role, rng: random.Random) -> Env:
+        """Other chance from the start, replayed, and kept if `role` would have seen just what it saw. Where no such
+        deal is found among `TRIES`, what is hidden stays as it is."""
+        for _ in range(max(2, TRIES // (1 + len(self.history) // 10))):  # long games cost more to replay
+            if (twin := self.replayed(rng.getrandbits(62), role)) is not None:
+                return twin
+        return self.fork(rng.getrandbits(62))
+
+    # -- for subclasses -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def library(cls, module: str = "") -> ModuleType:
+        """The package, or a module of it; a missing one is an error that says what to install."""
+        try:
+            return importlib.import_module(module or cls.package)
+        except ImportError as error:
+            missing = (error.name or cls.package).partition(".")[0]
+            raise ConfigError(
+                f"env.name needs the package '{missing}', which cannot be imported ({error}); "
+                "install it with pip install 'interplay[games]'."
+            ) from None
+
+    def unknown(self, names: Iterable[str]) -> ConfigError:
+        prefix = self.task.env.partition(":")[0]
+        near = difflib.get_close_matches(self.game, list(names), n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+        return ConfigError(
+            f"env.name '{self.task.env}' is no game of {prefix}; interplay envs {prefix} lists them.{hint}"
+        )
+
+    def prompt(self, role: Role, view: str, legal: Sequence[str], title: str) -> tuple[Message, ...]:
+        """A complete prompt: who plays what and how to reply, then the position and what is legal."""
+        if self.task.data["brief"]:
+            return (Message("user", view),)
+        seat = f" You are {role}." if len(self.roles) > 1 else ""
+        how = " Reply with one legal action, exactly as it is written." if legal else ""
+        first = f"{self.task.data['rules'] or f'Play {title}.'}{seat}{how}"
+        more = f" | and {len(legal) - SHOWN} more" if len(legal) > SHOWN else ""
+        listed = f"\nLegal actions: {' | '.join(legal[:SHOWN])}{more}" if legal else ""
+        return (Message("system", first), Message("user", f"{view.strip()}{listed}"))
+
+
+def game_of(name: str) -> str:
+    """What follows the colon of `package:game`."""
+    return name.partition(":")[2]
+
+
+def written(actions: Sequence[int], write: Callable[[int], str]) -> dict[str, int]:
+    """Text to action: on one line, none empty, no two alike."""
+    out: dict[str, int] = {}
+    for action in actions:
+        text = " ".join(write(action).split()) or str(action)
+        out[f"{text} ({action})" if text in out else text] = action
+    return out
+
+
+def matching(text: str, legal: Iterable[str]) -> str | None:
+    """The legal action that a reply names: as written, or but for case, quotes and a full stop."""
+    names = tuple(legal)
+    if text in names:
+        return text
+    plain = _plain(text)
+    found = [name for name in names if _plain(name) == plain] if len(text) < 1_000 else []
+    return found[0] if len(found) == 1 else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).strip("'\"`").removesuffix(".").casefold()

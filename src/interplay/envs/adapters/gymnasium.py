@@ -1,0 +1,124 @@
+"""Any Gymnasium environment that can be told in text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
+
+Roles         player.
+Observation   the environment's own `ansi` rendering where it has one, its colours in words, else its observation: text
+              as it is, numbers as numbers. Below it the legal actions. Every prompt is fresh and complete.
+Actions       names where the game is known or `actions` gives them, numbers otherwise, those that
+              `info["action_mask"]` lets through. Where the action space is Text, any reply is an action.
+Rewards       `payoff` (agent): what every step pays. An illegal reply changes nothing, counts as a step and is −1,
+              `illegal` (process).
+Version       1 (tested with gymnasium 1.4.0). Environments of other packages: `arguments` go to `gymnasium.make`, and
+              the name may be `module:Name-v0`, which imports the module first.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+from typing import Any
+
+from pydantic import Field
+
+from interplay.envs.adapters.adapter import AdapterOptions, matching
+from interplay.envs.adapters.spaces import Copied, allowed, choices, told, uncoloured
+from interplay.envs.env import register
+from interplay.errors import ConfigError
+from interplay.types import Observation, Rewards, Role, Task
+
+ACTIONS = {  # of Gymnasium's own, by name without version, in the order of their numbers
+    "Acrobot": ("pull left", "nothing", "pull right"),
+    "Blackjack": ("stick", "hit"),
+    "CartPole": ("left", "right"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "CliffWalkingSlippery": ("up", "right", "down", "left"),
+    "FrozenLake": ("left", "down", "right", "up"),
+    "FrozenLake8x8": ("left", "down", "right", "up"),
+    "MountainCar": ("left", "nothing", "right"),
+    "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
+}
+_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # the last action, which moves the rows of a map
+VIEWS = {"Blackjack": "your sum, the dealer's card, a usable ace"}
+
+
+class Options(AdapterOptions):
+    actions: list[str] = Field([], description="names of the actions, in the order of their numbers")
+
+
+@register("gymnasium:")
+class Gymnasium(Copied):
+    Options = Options
+    package = "gymnasium"
+    roles = ("player",)
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.env = self._make(task)
+        self.title = self.game.rpartition(":")[2].rpartition("/")[2].rpartition("-v")[0] or self.game
+        names = task.data["actions"] or ACTIONS.get(self.title, ())
+        self.choices = choices(self.env.action_space, names)
+        self.total = 0.0
+        self.seen, self.info = self.env.reset(seed=task.seed % 2**31)
+
+    @classmethod
+    def games(cls) -> list[str]:
+        return sorted(cls.library().registry)
+
+    def _make(self, task: Task) -> Any:
+        gym, arguments = self.library(), dict(task.data["arguments"])
+        module, colon, name = self.game.rpartition(":")
+        if colon:
+            self.library(module)
+        if name not in gym.registry:
+            raise self.unknown(gym.registry)
+        try:
+            if "render_mode" not in arguments and "ansi" in _modes(gym.spec(name)):
+                arguments["render_mode"] = "ansi"
+            return gym.make(name, **arguments)
+        except (gym.error.Error, ImportError, TypeError, ValueError) as error:
+            raise ConfigError(f"env.name '{task.env}' cannot be made: {str(error).splitlines()[0]}") from None
+
+    def _legal(self) -> dict[str, Any] | None:
+        return None if self.choices is None else allowed(self.choices, self.info.get("action_mask"))
+
+    def look(self) -> dict[Role, Observation]:
+        legal = tuple(self._legal() or ())
+        return {"player": Observation(self.prompt("player", self._text(), legal, self.title), fresh=True, legal=legal)}
+
+    def _text(self) -> str:
+        if getattr(self.env, "render_mode", None) == "ansi":
+            return uncoloured(_LAST.sub("", self.env.render()))
+        return "; ".join(filter(None, (VIEWS.get(self.title), told(self.seen))))
+
+    def play(self, actions: dict[Role, str]) -> Rewards:
+        (text,) = actions.values()
+        legal = self._legal()
+        if legal is None:
+            action: Any = text if self.env.action_space.contains(text) else None
+        else:
+            action = legal.get(matching(text, legal) or "")
+        if action is None:
+            return Rewards.process("illegal", {"player": -1.0})
+        seen, reward, ended, cut, info = self.env.step(action)
+        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may write into what it gave
+        self.over = bool(ended or cut)
+        self.total += float(reward)
+        return Rewards.agent("payoff", {"player": float(reward)})
+
+    def outcome(self) -> Rewards:
+        return Rewards()
+
+    def state(self) -> str:
+        end = "over" if self.over else f"step {len(self.history)}"
+        return f"{self._text()}\n{end}, {self.total:g} so far"
+
+    def redeal(self, role: Role, rng: random.Random) -> Gymnasium:
+        return self.fork(rng.getrandbits(62))  # for one player only the future is hidden
+
+
+def _modes(spec: Any) -> list[str]:
+    """The render modes of an environment, without making it."""
+    import gymnasium
+
+    entry = gymnasium.envs.registration.load_env_creator(spec.entry_point) if spec.entry_point else None
+    return list(getattr(entry, "metadata", {}).get("render_modes", ()))

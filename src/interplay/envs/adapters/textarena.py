@@ -1,0 +1,200 @@
+"""Any game of TextArena: `textarena:TicTacToe-v0`, `textarena:KuhnPoker-v0-train`, `textarena:Chess-v0-raw`.
+
+Roles         p0, p1, …: `players` of them, by default the fewest the game takes (two where it can).
+Observation   what TextArena shows the player. `Name-v0` tells the whole story in every prompt, `-train` the rules
+              and the position; those prompts are fresh. `-raw` gives what is new since the player's last turn, and
+              the conversation is kept.
+Actions       free text, as the game explains, usually in brackets: `[4]`. Where a game lists its moves in full, they
+              are the legal actions (`GAMES_THAT_LIST`, `MOVES`), and a reply that holds two of them is none.
+Chance        TextArena draws from Python's and NumPy's global generators; every episode has its own here.
+Rewards       `payoff` (agent, at the end): TextArena's. An illegal reply is −1, `illegal` (process), and then what
+              TextArena does: it asks again once, and the second in a row loses the game or leaves it.
+Left out      games that need a language model as judge, or word lists that NLTK must download first.
+Version       1 (tested with textarena 0.7.4)
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from interplay.envs.adapters.adapter import Adapter, AdapterOptions
+from interplay.envs.env import register
+from interplay.errors import ConfigError
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+PLAYERS = (2, 1, *range(3, 16))  # numbers of players, tried in this order
+# Where the game's own list of moves is complete: every listed one is taken, and none is missing.
+GAMES_THAT_LIST = frozenset(
+    (
+        "Crusade", "KuhnPoker", "Othello", "PigDice", "SimpleTak", "Stratego", "ThreePlayerTicTacToe", "TicTacToe",
+        "WildTicTacToe",
+    )
+)  # fmt: skip
+MOVES = {  # games whose moves are the same all the time, and which say so only in their rules
+    "Blackjack": ("[Hit]", "[Stand]"),
+    "IteratedMatchingPennies": ("[heads]", "[tails]"),
+    "IteratedRockPaperScissors": ("[rock]", "[paper]", "[scissors]"),
+}
+_LIST = re.compile(r"(?:available|valid|legal)[^:\n]*:(.*)", re.IGNORECASE)
+
+
+class Options(AdapterOptions):
+    players: int = Field(0, ge=0, le=15, description="how many play; 0: as few as the game takes, two where it can")
+
+
+@register("textarena:")
+class TextArena(Adapter):
+    Options = Options
+    package = "textarena"
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        arena, arguments = self.library(), json.dumps(task.data["arguments"], sort_keys=True)
+        if self.game not in arena.envs.registration.ENV_REGISTRY:
+            raise self.unknown(self.games())
+        players = task.data["players"] or _players(self.game, arguments)
+        self.roles = tuple(f"p{i}" for i in range(players))
+        self.chance = _Chance(task.seed)
+        with self.chance.mine():
+            self.env = _begun(self.game, arguments, players)
+        self.listed: dict[int, tuple[str, ...]] = {}
+
+    @classmethod
+    def games(cls) -> list[str]:
+        return sorted(cls.library().envs.registration.ENV_REGISTRY)
+
+    def look(self) -> dict[Role, Observation]:
+        state = self.env.state
+        player = state.current_player_id
+        for sender, text, _ in state.observations[player]:
+            if sender == -1 and (found := _LIST.search(text)):  # the game speaks, and not a player in its name
+                self.listed[player] = tuple(dict.fromkeys(re.findall(r"\[[^\[\]]+\]", found[1])))
+        with self.chance.mine():
+            _, view = self.env.get_observation()
+        if isinstance(view, str):
+            messages: tuple[Message, ...] = (Message("user", view.strip()),)
+        else:
+            messages = tuple(Message("user", _spoken(state, *said)) for said in view if said[0] != player)
+        family = self.game.partition("-")[0]
+        legal = self.listed.get(player, ()) if family in GAMES_THAT_LIST else MOVES.get(family, ())
+        if self.task.data["rules"] and isinstance(view, str):
+            messages = (Message("system", self.task.data["rules"]), *messages)
+        seen = Observation(messages, fresh=isinstance(view, str), legal=legal)
+        return {self.roles[player]: seen}
+
+    def play(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        legal, words = self.history[-1][0][role].legal, text.casefold()
+        if sum(move.casefold() in words for move in legal) > 1:  # games take the first, so that an echo would be a move
+            text = ""
+        state = self.env.state
+        player, before, out = state.current_player_id, self._errors(), self._invalid(state.current_player_id)
+        with self.chance.mine():
+            self.over, _ = self.env.step(text)
+        refused = (self._errors() > before and self.env.state.current_player_id == player) or (
+            self._invalid(player) and not out
+        )
+        if refused:
+            return Rewards.process("illegal", {role: -1.0})
+        self.listed.pop(player, None)
+        return Rewards()
+
+    def _errors(self) -> int:
+        return int(getattr(self.env.state, "error_count", 0))
+
+    def _invalid(self, player: int) -> bool:
+        return bool(self.env.state.game_info.get(player, {}).get("invalid_move"))
+
+    def outcome(self) -> Rewards:
+        paid = self.env.state.rewards or {}
+        return Rewards.agent("payoff", {role: float(paid.get(i, 0.0)) for i, role in enumerate(self.roles)})
+
+    def state(self) -> str:
+        """All that was said, also what only one player heard."""
+        state = self.env.state
+        end = f"over, {state.rewards}" if self.over else f"{self.roles[state.current_player_id]} to speak"
+        return "\n".join([*(f"{'game' if i == -1 else f'p{i}'}: {text}" for i, text in state.logs), end])
+
+    def fork(self, seed: int | None = None) -> TextArena:
+        self.observe()  # looking takes what is new from the game, so that it must come before the copy
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.env, twin.history, twin.listed = copy.deepcopy(self.env), self.history.copy(), dict(self.listed)
+        twin.chance = _Chance(seed) if seed is not None else self.chance.copy()
+        return twin
+
+
+class _Chance:
+    """The state of Python's and NumPy's global generators as one episode sees them."""
+
+    def __init__(self, seed: int) -> None:
+        self.python: Any = random.Random(seed).getstate()
+        self.numpy: Any = np.random.RandomState(seed % 2**32).get_state()
+
+    def copy(self) -> _Chance:
+        return copy.copy(self)  # both are replaced, never changed
+
+    @contextmanager
+    def mine(self) -> Iterator[None]:
+        """Inside, global chance is this episode's; outside, what it was before."""
+        outside = random.getstate(), np.random.get_state()
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        try:
+            with redirect_stdout(io.StringIO()):  # some games print
+                yield
+        finally:
+            self.python, self.numpy = random.getstate(), np.random.get_state()
+            random.setstate(outside[0])
+            np.random.set_state(outside[1])
+
+
+def _spoken(state: Any, sender: int, text: str, *_: object) -> str:
+    return text if sender == -1 else f"[{state.role_mapping.get(sender, f'Player {sender}')}] {text}"
+
+
+def _begun(game: str, arguments: str, players: int) -> Any:
+    arena = TextArena.library()
+    try:
+        env = arena.make(game, **json.loads(arguments))
+    except (TypeError, ValueError, ImportError, LookupError, OSError, SyntaxError) as error:
+        raise ConfigError(f"env.name 'textarena:{game}' cannot be made: {_why(error)}.") from None
+    try:
+        env.reset(num_players=players)
+    except (AssertionError, ValueError) as error:
+        raise ConfigError(f"env.players is {players}, which 'textarena:{game}' refuses: {_why(error)}.") from None
+    except (TypeError, AttributeError, KeyError, IndexError) as error:  # games that cannot begin in this version
+        raise ConfigError(f"env.name 'textarena:{game}' cannot begin: {_why(error)}.") from None
+    return env
+
+
+def _why(error: Exception) -> str:
+    text = " ".join(str(error).replace("*", "").split())[:200]
+    newer = " (this game is written for a newer Python)" if isinstance(error, SyntaxError) else ""
+    return f"{type(error).__name__}: {text}{newer}"
+
+
+@lru_cache(maxsize=1024)
+def _players(game: str, arguments: str) -> int:
+    """The first number of players that the game begins with."""
+    for count in PLAYERS:
+        with _Chance(0).mine():
+            try:
+                _begun(game, arguments, count)
+            except ConfigError as error:
+                if "env.players" in str(error):
+                    continue
+                raise
+            return count
+    raise ConfigError(f"'textarena:{game}' begins with no number of players from 1 to 15; set env.players.")
