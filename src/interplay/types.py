@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -210,7 +210,6 @@ class Turn:
     rewards: Rewards = field(default_factory=Rewards)
     outlook: Rewards | None = None
     coalitions: Mapping[str, Rewards] = field(default_factory=dict)  # "a,b": the outlook had only a and b acted
-    after: tuple[int, ...] = ()  # what a state critic reads: the state this turn led to
     value: float | None = None  # the critic's, at the end of the prompt
     target: float | None = None  # what the critic should have said
     token_values: tuple[float, ...] | None = None  # the same two before each sampled token, for token-level credit
@@ -218,10 +217,23 @@ class Turn:
     ref_logprobs: tuple[float, ...] | None = None
     advantage: float | None = None
     token_advantages: tuple[float, ...] | None = None  # where they differ; `advantage` is then the largest in size
+    legal_logprobs: tuple[tuple[float, ...], ...] | None = None  # of every reply in `masked`, where all are weighed
+    legal_advantages: tuple[float, ...] | None = None  # of each of them, in place of that of the reply that was sampled
 
     @property
     def is_model(self) -> bool:
         return bool(self.action)
+
+    def weighed(self) -> list[Turn]:
+        """What is trained: this turn or, where all legal replies are weighed, one turn for each of them."""
+        if self.legal_advantages is None:
+            return [self]
+        assert self.legal_logprobs is not None
+        replies = zip(self.masked, self.legal_logprobs, self.legal_advantages, strict=True)
+        return [
+            replace(self, id=f"{self.id}~{k}", action=action, logprobs=logprobs, advantage=advantage, ref_logprobs=None)
+            for k, (action, logprobs, advantage) in enumerate(replies)
+        ]
 
 
 @dataclass(slots=True)
@@ -238,6 +250,8 @@ class Episode:
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
+    sampled: Mapping[Role, float] = field(default_factory=dict)  # a tree that keeps the best plays above its policy:
+    # what each role's mix came to over all candidates, before any was chosen
 
     def line(self, role: Role | None = None) -> list[Turn]:
         """The turns that were really played, in order; of one role if given."""

@@ -45,7 +45,7 @@ def head(width: int) -> nn.Sequential:
 
 
 class Mixer(nn.Module):
-    """QMIX (1803.11485, fig. 2): weights from the state, made non-negative, so that ∂Q_tot/∂Q_i ≥ 0 everywhere."""
+    """QMIX (1803.11485, sec. 4): weights from the state, made non-negative, so that ∂Q_tot/∂Q_i ≥ 0 everywhere."""
 
     def __init__(self, roles: int, hidden: int = 16) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class CentralCritic(nn.Module):
         return self.value(torch.relu(self.words(bags))).squeeze(1)
 
 
-class Fitted:
+class Network:
     """A module, its target copy and its optimiser, as one thing that can be saved."""
 
     def __init__(self, build: Callable[[], nn.Module], lr: float, seed: int) -> None:

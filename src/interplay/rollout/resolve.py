@@ -12,6 +12,7 @@ from typing import Any
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
+from interplay.algorithms.credit import SHAPED
 from interplay.config import START, TEAM, CurriculumSection, Recipe
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.policies.policy import BOT, seat_map
@@ -98,6 +99,12 @@ def resolve(recipe: Recipe) -> Plan:
             f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
             "expected 'playout' or 'critic'."
         )
+    if "legal" in algorithm.needs and not recipe.sampling.legal:
+        raise ConfigError(
+            f"{recipe.algorithm.name} weighs every legal reply (algorithm.actor = 'gumbel'), so nothing else may be "
+            "sampled; expected sampling.legal = true, or algorithm.actor = 'score'."
+        )
+    _check_weights(recipe, sample)
     plan = Plan(recipe, sample.roles, seats, algorithm)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
@@ -127,6 +134,16 @@ def _check_curriculum(plan: Plan, section: CurriculumSection, sample: envs.Env) 
             raise ConfigError(
                 f"curriculum.{key} has the roles {', '.join(made.roles)}, [env] {', '.join(sample.roles)}; "
                 "expected the same."
+            )
+
+
+def _check_weights(recipe: Recipe, env: envs.Env) -> None:
+    """A component that nobody gives would be weighed in silence."""
+    given = [*env.reward_names, *SHAPED]
+    for name in recipe.reward.weights:
+        if name not in given:
+            raise ConfigError(
+                f"reward.weights.{name} is no reward of {env.task.env} or of an algorithm; {did_you_mean(name, given)}"
             )
 
 
