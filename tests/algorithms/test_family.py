@@ -492,6 +492,7 @@ def test_a_team_reward_counts_once_when_it_came(make_turn: MakeTurn, make_episod
     found = steps(make_episode(turns), RewardSection(gamma=0.5, team=2.0))
     assert [s.team for s in found] == [0.0, 2.0, 8.0]
     assert [s.ahead for s in found] == [3.0, 6.0, 8.0]
+    assert [[m.role for m in s.idle] for s in found] == [[], ["X"], ["X"]], "X waits, and still knows what it knew"
     assert found[1].rewards == {"X": 0.0, "O": 2.0 - 9.0}, "each role's own critic is told all of its own"
 
 
@@ -525,6 +526,12 @@ def test_the_gumbel_actor_weighs_every_legal_reply(make_turn: MakeTurn, make_epi
     assert len({t.id for t in (turn, *replies)}) == 3
     other = episodes[0].turns[0]
     assert other.legal_advantages is None and other.weighed() == [other], "free text goes by the score function"
+
+
+def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm.kl has no reference.*kl_reward"):
+        make("maddpg", actor="gumbel", kl=0.1)
+    assert make("maddpg", actor="gumbel", kl_reward=0.1).reference
 
 
 def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:

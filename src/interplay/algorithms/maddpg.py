@@ -23,6 +23,7 @@ from interplay.algorithms.algorithm import LossSettings, register
 from interplay.algorithms.fitted import FittedCredit, FittedSettings, Judged, Sample
 from interplay.algorithms.replay import Step
 from interplay.config import RewardSection
+from interplay.errors import ConfigError
 from interplay.types import Episode, Role, Turn, seed_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class MADDPG(FittedCredit):
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
         super().__init__(settings, reward)
         if self.settings.actor == "gumbel":
+            if self.settings.kl:
+                raise ConfigError(
+                    "algorithm.kl has no reference for replies that were not sampled, which actor = 'gumbel' weighs "
+                    "too; expected kl = 0 (kl_reward pulls to the reference all the same), or actor = 'score'."
+                )
             self.needs = self.needs | {"legal"}
 
     def names(self) -> Sequence[str]:

@@ -57,6 +57,7 @@ class Step:
     decision: int
     state: str
     moves: tuple[Move, ...]
+    idle: tuple[Move, ...]  # the roles that only wait here, with what they know by now
     rewards: Mapping[Role, float]
     team: float
     ahead: float
@@ -65,8 +66,13 @@ class Step:
 def steps(episode: Episode, weights: RewardSection) -> list[Step]:
     """The decisions of the line that was played, in order; γ lies between one and the next."""
     by_decision: dict[int, list[Turn]] = defaultdict(list)
+    waiting: dict[int, tuple[Move, ...]] = {}
+    latest: dict[Role, Turn] = {}
     for turn in episode.line():
+        if turn.decision not in by_decision:
+            waiting[turn.decision] = tuple(map(_wait, latest.values()))
         by_decision[turn.decision].append(turn)
+        latest[turn.role] = turn
     everybodys = _arrivals(episode, weights)
     out: list[Step] = []
     ahead = 0.0
@@ -75,8 +81,14 @@ def steps(episode: Episode, weights: RewardSection) -> list[Step]:
         team = everybodys[decision] + single / len(episode.seats)
         ahead = team + weights.gamma * ahead
         rewards = dict.fromkeys(episode.seats, 0.0) | {t.role: mix(t.rewards, t.role, weights) for t in turns}
-        out.append(Step(decision, turns[0].state, tuple(map(move_of, turns)), rewards, team, ahead))
+        idle = tuple(move for move in waiting[decision] if move.role not in {t.role for t in turns})
+        out.append(Step(decision, turns[0].state, tuple(map(move_of, turns)), idle, rewards, team, ahead))
     return out[::-1]
+
+
+def _wait(turn: Turn) -> Move:
+    """A role that is not asked, after this turn of its own: it has what it knew and what it said."""
+    return Move(turn.role, history(turn) + bag(f"{turn.role} said {turn.text}"), "", ("",))
 
 
 def _arrivals(episode: Episode, weights: RewardSection) -> dict[int, float]:
@@ -123,5 +135,8 @@ class Replay:
 
 
 def _step(data: Mapping[str, Any]) -> Step:
-    moves = tuple(Move(m["role"], tuple(m["history"]), m["action"], tuple(m["legal"])) for m in data["moves"])
-    return Step(**{**data, "moves": moves})
+    return Step(**{**data, "moves": _moves(data["moves"]), "idle": _moves(data["idle"])})
+
+
+def _moves(rows: Sequence[Mapping[str, Any]]) -> tuple[Move, ...]:
+    return tuple(Move(m["role"], tuple(m["history"]), m["action"], tuple(m["legal"])) for m in rows)

@@ -5,8 +5,8 @@ which holds what *it* contributed. There are two forms, chosen by what the envir
 (`credit/legal`). With listed legal actions it is Q-learning proper (a utility per legal action, a target network,
 replay, the maximum over legal joint actions). For free text it is a credit model fitted to returns. The team earns its
 team-level rewards and the mean of its roles' agent-level ones; process rewards (a format penalty) stay with the agent
-that earned them and never enter Q_tot, so that no teammate pays for them. MADDPG has a critic per agent instead, and
-QMIX mixes instead of adding.
+that earned them and never enter Q_tot, so that no teammate pays for them. A role that only waits has a utility of
+waiting, with what it knows. MADDPG has a critic per agent instead, and QMIX mixes instead of adding.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def believed(algorithm: Algorithm, episode: Episode) -> tuple[str, ...]:
     else:
         assert isinstance(algorithm, VDN)
         moves = [[replace(move_of(t), action=a) for t, a in zip(line, joint, strict=True)] for joint in joints]
-        steps = [Step(0, line[0].state, tuple(joint), {}, 0.0, 0.0) for joint in moves]
+        steps = [Step(0, line[0].state, tuple(joint), (), {}, 0.0, 0.0) for joint in moves]
         values = algorithm.value.total(algorithm.value.table(steps), steps).tolist()
     return joints[max(range(len(joints)), key=values.__getitem__)]
 

@@ -221,6 +221,13 @@ class Trainer:
         mine = [(e, r) for e in good for r in e.seats if e.seats[r] in self.learners]
         seats = [(e, r, credit.mix(e.rewards, r, weights)) for e, r in mine]
         metrics["reward"] = sum(e.sampled.get(r, kept) for e, r, kept in seats) / max(1, len(seats))
+        parts: dict[str, float] = defaultdict(float)
+        for e, r in mine:
+            for record in e.rewards.of(r):
+                if record.value is not None:
+                    share = credit.weight_of(record, weights) * record.value / len(mine)
+                    parts[f"reward_level/{record.level.value}"] += share
+        metrics |= sorted(parts.items())
         if any(e.sampled for e in good):  # the line that a greedy tree keeps is better than the policy
             metrics["reward_kept"] = sum(kept for _, _, kept in seats) / max(1, len(seats))
         return good, metrics
