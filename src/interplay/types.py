@@ -229,11 +229,14 @@ class Turn:
         if self.legal_advantages is None:
             return [self]
         assert self.legal_logprobs is not None
-        replies = zip(self.masked, self.legal_logprobs, self.legal_advantages, strict=True)
-        return [
-            replace(self, id=f"{self.id}~{k}", action=action, logprobs=logprobs, advantage=advantage, ref_logprobs=None)
-            for k, (action, logprobs, advantage) in enumerate(replies)
-        ]
+        out = []
+        for k, (reply, found) in enumerate(zip(self.masked, self.legal_logprobs, strict=True)):
+            sampled = self.logprobs if reply == self.action else found  # the engine's own where it drew this one
+            advantage = self.legal_advantages[k]
+            turn = replace(self, id=f"{self.id}~{k}", action=reply, logprobs=sampled, advantage=advantage)
+            turn.ref_logprobs = None
+            out.append(turn)
+        return out
 
 
 @dataclass(slots=True)

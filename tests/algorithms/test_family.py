@@ -524,6 +524,8 @@ def test_the_gumbel_actor_weighs_every_legal_reply(make_turn: MakeTurn, make_epi
         ((6, 0), (-0.2, -0.3), turn.legal_advantages[1]),
     ]
     assert len({t.id for t in (turn, *replies)}) == 3
+    turn.action, turn.logprobs = (6, 0), (-0.21, -0.31)
+    assert [t.logprobs for t in turn.weighed()] == [(-0.9, -0.1), (-0.21, -0.31)], "what was drawn keeps what it was"
     other = episodes[0].turns[0]
     assert other.legal_advantages is None and other.weighed() == [other], "free text goes by the score function"
 

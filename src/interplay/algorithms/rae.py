@@ -1,8 +1,9 @@
 """RAE: REINFORCE with a running baseline per environment and role (SPIRAL, 2506.24119).
 
 A = R − b(env, role), R the return of the role over its episode, given to all its turns; b ← d·b + (1 − d)·R, read
-*before* it is updated. In self-play of a zero-sum game GRPO's group mean over both seats is 0 whatever the policy does;
-this baseline keeps what each seat is worth (the first mover's edge), and needs one episode per task.
+*before* it is updated (the paper updates first, and its baseline then knows what it is to judge). In self-play of a
+zero-sum game the mean over both seats is 0 whatever the policy does; this baseline keeps what each seat is worth (the
+first mover's edge), and, unlike GRPO, needs one episode per task.
 """
 
 from __future__ import annotations

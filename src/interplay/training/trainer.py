@@ -218,18 +218,18 @@ class Trainer:
         metrics["episodes_truncated"] = sum(e.truncated for e in good)
         metrics["turns_per_episode"] = len(played) / len(good)
         weights = self.plan.recipe.reward
-        mine = [(e, r) for e in good for r in e.seats if e.seats[r] in self.learners]
-        seats = [(e, r, credit.mix(e.rewards, r, weights)) for e, r in mine]
-        metrics["reward"] = sum(e.sampled.get(r, kept) for e, r, kept in seats) / max(1, len(seats))
+        mine = [(e, role) for e in good for role in e.seats if e.seats[role] in self.learners]
+        kept = [credit.mix(e.rewards, role, weights) for e, role in mine]
+        drawn = [e.sampled.get(role, value) for (e, role), value in zip(mine, kept, strict=True)]
+        metrics["reward"] = sum(drawn) / max(1, len(mine))
         parts: dict[str, float] = defaultdict(float)
-        for e, r in mine:
-            for record in e.rewards.of(r):
-                if record.value is not None:
-                    share = credit.weight_of(record, weights) * record.value / len(mine)
-                    parts[f"reward_level/{record.level.value}"] += share
+        for e, role in mine:
+            for r in e.rewards.of(role):
+                if r.value is not None:
+                    parts[f"reward_level/{r.level.value}"] += credit.weight_of(r, weights) * r.value / len(mine)
         metrics |= sorted(parts.items())
         if any(e.sampled for e in good):  # the line that a greedy tree keeps is better than the policy
-            metrics["reward_kept"] = sum(kept for _, _, kept in seats) / max(1, len(seats))
+            metrics["reward_kept"] = sum(kept) / max(1, len(mine))
         return good, metrics
 
     def _score(self, episodes: Sequence[Episode]) -> None:
