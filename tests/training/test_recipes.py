@@ -14,8 +14,15 @@ from interplay.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
-# One of each algorithm runs always, the smallest game of those it has; and MADDPG's other actor.
-ALWAYS = {config.load(p).algorithm.name: p for p in sorted(RECIPES, key=lambda p: (p.parent.name == "matrix", str(p)))}
+
+
+def _preferred(path: Path) -> tuple[bool, bool, bool]:
+    """The smallest games, and what is named for its algorithm."""
+    return path.parent.name == "matrix", path.parent.name == "tictactoe", path.stem == config.load(path).algorithm.name
+
+
+# One recipe of each algorithm runs always; and MADDPG's other actor.
+ALWAYS = {config.load(p).algorithm.name: p for p in sorted(RECIPES, key=_preferred)}
 OFTEN = {*ALWAYS.values(), ROOT / "recipes/matrix/maddpg_gumbel.toml"}
 
 

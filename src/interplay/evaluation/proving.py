@@ -94,7 +94,7 @@ class TableAgent:
         return View(observation, None, self.known + observation.messages)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
-        known = repr(view.messages)
+        known = "\n".join(f"{m.role}: {m.content}" for m in view.messages)
         row = self.table.row(known, view.observation.legal)
         key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
         chances = [math.exp(p) for p in self.table.current[row][: len(view.observation.legal)]]
@@ -159,7 +159,7 @@ class Ground:
         self.reward = self.algorithm.reward
         self.roles = envs.make(self._task(0)).roles
         self.tables = {role: Table(self.game.zero_sum) for role in self.roles}
-        self.first = {role: table.logprobs().detach() for role, table in self.tables.items()}
+        self.first = {role: table.current for role, table in self.tables.items()}
         self.critic = TableCritic(self.reward)
         self.runner = Runner(self.seed, RolloutSection(), self.algorithm.plan, self.reward, critic=self.critic)
 
@@ -197,7 +197,7 @@ class Ground:
 
     def _score(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
-            turn.ref_logprobs = (float(self.first[turn.role][turn.prompt[0], turn.action[0]]),)
+            turn.ref_logprobs = (self.first[turn.role][turn.prompt[0]][turn.action[0]],)
             if "legal" in self.algorithm.needs:
                 now = self.tables[turn.role].current[turn.prompt[0]]
                 turn.legal_logprobs = tuple((now[k],) for (k,) in turn.masked)
