@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -151,9 +151,9 @@ TEAM = [[[0, 0], [0.5, 0.5]], [[0.5, 0.5], [1, 1]]]
     ids=lambda a: a["name"],
 )
 def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -> None:
-    """Two policies; each of two words is worth half. Over three seeds the gain from the first steps to the last is
-    positive beyond doubt: Student's t with two degrees of freedom, one-sided, passes 6.96 in one of a hundred runs that
-    learn nothing."""
+    """Two policies; each of two words is worth half. In a run that learns nothing the first and the last steps differ by
+    chance alone: a payoff lies between 0 and 1, so its deviation is at most ½, and the mean gain over three seeds has a
+    standard error of at most ½·√(2/96)/√3. It passes 3.09 of them in one of a thousand such runs."""
     gains = []
     for seed in range(3):
         train(
@@ -171,9 +171,10 @@ def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -
         rows = [json.loads(line) for line in (tmp_path / str(seed) / "metrics.jsonl").read_text().splitlines()]
         first, last = (fmean(r["reward"] for r in part) for part in (rows[:3], rows[-3:]))
         gains.append(last - first)
+        assert last > 0.85, (first, last)
         assert all(("reward_kept" in r) == (algorithm["name"] == "at_grpo") for r in rows)
         assert all(r.get("reward_kept", r["reward"]) >= r["reward"] for r in rows)
-    assert fmean(gains) / (stdev(gains) / math.sqrt(3)) > 6.96, gains
+    assert fmean(gains) > 3.09 * 0.5 * math.sqrt(2 / 96) / math.sqrt(3), gains
 
 
 @pytest.mark.parametrize("name", ["qmix", "maddpg"])
