@@ -151,8 +151,8 @@ TEAM = [[[0, 0], [0.5, 0.5]], [[0.5, 0.5], [1, 1]]]
     ids=lambda a: a["name"],
 )
 def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -> None:
-    """Two policies; each of two words is worth half. In a run that learns nothing the first and the last steps differ by
-    chance alone: a payoff lies between 0 and 1, so its deviation is at most ½, and the mean gain over three seeds has a
+    """Two policies; each of two words is worth half. In a run that learns nothing first and last steps differ by chance
+    alone: a payoff lies between 0 and 1, so its deviation is at most ½, and the mean gain over three seeds has a
     standard error of at most ½·√(2/96)/√3. It passes 3.09 of them in one of a thousand such runs."""
     gains = []
     for seed in range(3):
