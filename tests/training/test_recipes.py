@@ -24,6 +24,11 @@ def _preferred(path: Path) -> tuple[bool, bool, bool]:
 # One recipe of each algorithm runs always; and MADDPG's other actor.
 ALWAYS = {config.load(p).algorithm.name: p for p in sorted(RECIPES, key=_preferred)}
 OFTEN = {*ALWAYS.values(), ROOT / "recipes/matrix/maddpg_gumbel.toml"}
+# And one of each kind of work.
+_KINDS = ("math/word_sums", "math/debate", "nli/debate", "search/dr_mas", "sql/grpo", "tables/grpo", "science/grpo")
+OFTEN |= {ROOT / f"recipes/{kind}.toml" for kind in (*_KINDS, "robotics/grpo")}
+# Chance solves none of it: all replies tie.
+WORK = {"sums", "math", "nli", "search", "code", "debugging", "hardware", "sql", "tables", "science", "robotics"}
 
 
 def small(path: Path) -> config.Recipe:
@@ -38,9 +43,13 @@ def small(path: Path) -> config.Recipe:
         "device=cpu",
         "records.tensorboard=off",
     ]
-    changes += ["warmstart.episodes=8", "warmstart.batch=8", "sampling.legal=true"] if recipe.warmstart else []
+    work = recipe.env.name in WORK
+    if recipe.warmstart:
+        changes += ["warmstart.episodes=16", "warmstart.lr=0.01", "warmstart.batch=16"]
+        changes += [] if work else ["sampling.legal=true"]
     changes += ["env.line=2"] if recipe.env.name == "tictactoe" else []
-    changes += ["algorithm.entropy=0.01"] if recipe.env.name == "sums" else []  # it never guesses a sum: all tie
+    changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16", "rollout.tasks=2"] if work else []
+    changes += ["algorithm.group=2"] if work and "group" in recipe.algorithm.options else []
     changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
     changes += ["algorithm.warmup=0"] if "warmup" in recipe.algorithm.options else []
     return config.load(path, changes)

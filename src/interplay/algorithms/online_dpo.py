@@ -12,7 +12,6 @@ scale.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -54,7 +53,7 @@ class OnlineDPO(CompareReplies):
             table = credit.tournament(group, self._compare)
             won = [(i, j) for i, j in itertools.permutations(range(len(group)), 2) if table[i][j] > 0]
             pairs += len(won)
-            pushes = self._pushes([_drift(group[i]) - _drift(group[j]) for i, j in won])
+            pushes = self._pushes([credit.drift(group[i]) - credit.drift(group[j]) for i, j in won])
             for turn in group:
                 turn.advantage = 0.0
             for (i, j), push in zip(won, pushes, strict=True):
@@ -77,9 +76,3 @@ class OnlineDPO(CompareReplies):
         loss = (dpo_loss if self.settings.kind == "dpo" else ipo_loss)(margin_P, self.settings.beta)
         (slope,) = torch.autograd.grad(loss, margin_P)
         return [-x for x in slope.tolist()]
-
-
-def _drift(turn: Turn) -> float:
-    """log π − log ref of the whole reply, as it was sampled."""
-    assert turn.ref_logprobs is not None
-    return math.fsum(turn.logprobs) - math.fsum(turn.ref_logprobs)

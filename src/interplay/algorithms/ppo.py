@@ -2,7 +2,7 @@
 
 V is read at the end of a turn's prompt, and one advantage is given to all tokens of the turn. GAE runs over *one
 role's* turns: chaining it across players would flip signs in zero-sum games. With `level = "token"` V is read before
-every sampled token and GAE runs over them: γ is 1 inside a turn, and what others said between two turns is skipped.
+every sampled token and GAE runs over them: γ is 1 inside a turn, and what others (or tools) said in between is skipped.
 Advantages are whitened per role, over trained tokens only. Truncated episodes bootstrap with the last value, finished
 ones with 0. The critic's targets have a λ of their own, 1: the Monte-Carlo return, so that it is never taught by its
 guesses (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it pays with a
@@ -11,6 +11,7 @@ group of episodes for every task.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -64,7 +65,7 @@ class PPO(Algorithm):
             if self.settings.level == "turn":
                 self._by_turn(line, over)
             else:
-                self._by_token(line, over)
+                self._by_token([call for turn in line for call in turn.whole], over)
             by_role[line[0].role] += line
         for turns in by_role.values():
             credit.whiten(turns)
@@ -81,12 +82,13 @@ class PPO(Algorithm):
         values: list[float] = []
         rewards: list[float] = []
         gammas: list[float] = []
-        for turn in line:
+        for turn, after in itertools.zip_longest(line, line[1:]):
             assert turn.token_values is not None
+            inside = after is not None and after.call > 0  # the decision goes on after a tool has answered
             rest = len(turn.action) - 1
             values += turn.token_values
             rewards += [0.0] * rest + [credit.mix(turn.rewards, turn.role, self.reward)]
-            gammas += [1.0] * rest + [self.reward.gamma]
+            gammas += [1.0] * rest + [1.0 if inside else self.reward.gamma]
         advantages, targets = self._estimate(rewards, values, gammas, over)
         at = 0
         for turn in line:

@@ -50,18 +50,23 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     from interplay.evaluation import report
     from interplay.evaluation.benchmark import SeatResult, evaluate
     from interplay.rollout.team import Team
+    from interplay.training.memory import estimate, explained
     from interplay.training.trainer import Observer, Trainer
 
     recipe = plan.recipe
     report_path = folder / "report.json"
-    trainer = Trainer(plan, folder)
+    memory = estimate(plan)
+    memory.refuse()
+    with explained(plan):
+        trainer = Trainer(plan, folder)
     stages: dict[str, list[SeatResult]] = {}
     if not trainer.fresh and report_path.is_file():  # measured earlier; an "after" was that of fewer steps
         rows = json.loads(report_path.read_text()).get("results", {})
         stages = {k: [SeatResult.from_json(r) for r in v] for k, v in rows.items() if k != "after"}
 
     async def measure(team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
-        return await evaluate(plan, team, _seated(plan), opponents, games, split, recipe.eval.temperature)
+        seated = list(dict.fromkeys(plan.learning.values()))
+        return await evaluate(plan, team, seated, opponents, games, split, recipe.eval.temperature)
 
     async def short(team: Team, step: int) -> Mapping[str, float]:
         out: dict[str, float] = {}
@@ -72,6 +77,7 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         return out
 
     console.print(_headline(recipe, plan, trainer.parameters(), folder), highlight=False)
+    console.print(str(memory), highlight=False)
     began = time.monotonic()
     with _progress(console) as bar:
         job = bar.add_task("warm start", total=None, info="")
@@ -116,11 +122,6 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     if stages:
         console.print(report.table(stages, f"{recipe.name}, seed {recipe.seed}"))
     _closing(console, trainer, plan, folder)
-
-
-def _seated(plan: Plan) -> list[str]:
-    """The trainable policies that sit somewhere, each measured in every seat."""
-    return list(dict.fromkeys(w for w in plan.seats.values() if w in plan.trainable))
 
 
 def _headline(recipe: Recipe, plan: Plan, parameters: Mapping[str, int], folder: Path) -> str:

@@ -18,8 +18,8 @@ from interplay.algorithms import Plan, Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
-from interplay.errors import InterplayError, LimitError
-from interplay.rollout.joint import Critic, all_of
+from interplay.errors import ConfigError, InterplayError, LimitError
+from interplay.rollout.joint import Critic, all_of, step
 from interplay.rollout.tree import decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
@@ -36,7 +36,7 @@ class Ledger:
     foreseen: dict[int, list[Mapping[Role, Rewards]]] = field(default_factory=lambda: defaultdict(list))
 
     def spend(self, turns: Sequence[Turn]) -> None:
-        self.tokens += sum(len(t.action) for t in turns)
+        self.tokens += sum(t.sampled for t in turns)
 
     def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
         """What a joint action of the policies' own drawing was worth, before one of them is chosen.
@@ -101,6 +101,8 @@ class Runner:
         began = time.monotonic()
         try:
             await asyncio.wait_for(self._play(episode, agents), self.limits.max_episode_seconds + 1)
+        except ConfigError:  # no episode's fault, and every other one's too
+            raise
         except InterplayError as error:
             episode.error = f"{type(error).__name__}: {error}"
         except TimeoutError:
@@ -129,7 +131,7 @@ class Runner:
                 env, kept, turns, rewards = choice.env, choice.kept, choice.turns, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
-                turns, rewards = list(kept.values()), env.step({r: t.text for r, t in kept.items()})
+                turns, rewards = list(kept.values()), await step(env, {r: t.text for r, t in kept.items()})
                 ledger.spend(turns)
             for role, turn in kept.items():
                 agents[role].commit(views[role], turn)
@@ -171,7 +173,7 @@ class Runner:
                 taken[role] += 1
             if self.record_playouts:
                 turns += kept.values()
-            book(env.step({r: t.text for r, t in kept.items()}))
+            book(await step(env, {r: t.text for r, t in kept.items()}))
             stamp = replace(stamp, decision=stamp.decision + 1)
         book(env.outcome())
         return ahead, turns
