@@ -1,21 +1,24 @@
 """Who solves what: every algorithm on every game of the proving ground.
 
-    python benchmarks/algorithms.py --seeds 2 --workers 2 --markdown docs/algorithms.md
+    python benchmarks/algorithms.py --seeds 3 --workers 2 --markdown docs/algorithms.md
 
 Tables stand in for language models (`interplay.evaluation.proving`), so a cell takes seconds. Misses are printed as
-they fall, each with its reason. Ctrl-C prints the seeds that are complete.
+they fall, each with its reason. Ctrl-C prints the seeds that are complete. With `--cells FILE` every cell is written
+there when it is done, and a run that was stopped goes on where it was, as long as the code is the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import inspect
+import json
 import math
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -32,6 +35,10 @@ NO_MEAN = "the team's mean is 0 whatever is played, so there is nothing to learn
 DEFAULT = "an action is also judged next to the other's default action, so it answers that one as well"
 SMALL = "an advantage is at most β, 0.1: under the plain gradients of the zero-sum games it has hardly left its start"
 ORBIT = "plain gradients circle the equilibrium, and the average of the circles has not settled in the steps given"
+KNOWS = (
+    "the mixer sees the answer, which p1 does not: where p1's word is right its utility weighs much, where it is wrong "
+    "nothing, so no word is charged for its losses, and p1 comes to say one word whatever it hears"
+)
 SUM = "a sum of utilities cannot say that the second table's moves pay only together"
 CORNER = (
     "the best joint action stands next to the worst (−30): from even play every agent's own best reply is the safe "
@@ -51,6 +58,7 @@ WHY: dict[tuple[str, str], str] = {
     ("", "non_monotonic"): SAFE,
     ("", "two_step"): LEFT,
     ("vdn", "two_step"): SUM,
+    ("qmix", "debate"): KNOWS,
     **{("", game): ORBIT for game in ZERO_SUM},
     **{(name, "prisoners_dilemma"): TEAM_MEAN for name in ("vdn", "qmix")},
     **{(name, game): NO_MEAN for name in ("vdn", "qmix") for game in ZERO_SUM},
@@ -88,6 +96,22 @@ def cell(job: tuple[str, str, int, tuple[str, ...], bool]) -> Cell:
 
 
 Job = tuple[str, str, int, tuple[str, ...], bool]
+
+
+def code() -> str:
+    """A digest of what the numbers depend on."""
+    root = Path(algorithms.__file__).parents[1]
+    files = sorted((root / "algorithms").glob("*.py"))
+    files += [root / "rollout" / f"{name}.py" for name in ("runner", "tree", "joint")]
+    files += [root / "evaluation" / f"{name}.py" for name in ("games", "proving")]
+    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
+
+
+def known(file: Path | None) -> dict[Job, Cell]:
+    """The cells that an earlier run of the same code left."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file and file.exists() else []
+    cells = [Cell(**{**row["cell"], "frozen": tuple(row["cell"]["frozen"])}) for row in rows if row["code"] == code()]
+    return {(c.label, c.game, c.seed, c.frozen, bool(c.believed)): c for c in cells}
 
 
 def jobs(seeds: int, labels: list[str], games: list[str]) -> list[Job]:
@@ -216,15 +240,21 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="*", help="labels or names; default all")
     parser.add_argument("--games", nargs="*", choices=list(BY_NAME), help="default all")
     parser.add_argument("--markdown", type=Path, help="also write the page here")
+    parser.add_argument("--cells", type=Path, help="keep finished cells here, and use those that are there")
     args = parser.parse_args()
     labels = [c.label for c in CONTENDERS if not args.algorithms or {c.label, c.name} & set(args.algorithms)]
     games = args.games or list(BY_NAME)
-    todo = jobs(args.seeds, labels, games)
+    todo, found = jobs(args.seeds, labels, games), known(args.cells)
     cells: list[Cell] = []
     with ProcessPoolExecutor(args.workers) as pool:
         try:
-            for done in pool.map(cell, todo):
+            fresh = pool.map(cell, [job for job in todo if job not in found])
+            for job in todo:
+                done = found.get(job) or next(fresh)
                 cells.append(done)
+                if args.cells and job not in found:
+                    with args.cells.open("a") as file:
+                        file.write(json.dumps({"code": code(), "cell": asdict(done)}) + "\n")
                 frozen = f"frozen {' '.join(done.frozen)}" if done.frozen else ""
                 said = f"{done.label:34} {done.game:20} seed {done.seed} {frozen:14} {done.result:7.3f}"
                 print(f"{len(cells):4}/{len(todo)} {said}  {done.seconds:.1f} s", file=sys.stderr, flush=True)
@@ -234,7 +264,8 @@ def main() -> None:
     if not seeds:
         sys.exit("interrupted before the first seed was complete; nothing to print.")
     cells = [c for c in cells if c.seed < seeds]
-    text = page(cells, labels, games, "python " + " ".join(sys.argv))
+    shown = [word for word in sys.argv if args.cells is None or word not in ("--cells", str(args.cells))]
+    text = page(cells, labels, games, "python " + " ".join(shown))
     if args.markdown:
         args.markdown.write_text(text, encoding="utf-8")
     print(text)

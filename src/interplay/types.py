@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -248,7 +248,6 @@ class Turn:
     rewards: Rewards = field(default_factory=Rewards)
     outlook: Rewards | None = None
     coalitions: Mapping[str, Rewards] = field(default_factory=dict)  # "a,b": the outlook had only a and b acted
-    after: tuple[int, ...] = ()  # what a state critic reads: the state this turn led to
     value: float | None = None  # the critic's, at the end of the prompt
     target: float | None = None  # what the critic should have said
     token_values: tuple[float, ...] | None = None  # the same two before each sampled token, for token-level credit
@@ -257,10 +256,26 @@ class Turn:
     advantage: float | None = None
     token_advantages: tuple[float, ...] | None = None  # where they differ; `advantage` is then the largest in size
     used: int = 0  # tokens of a remote model's reply, as its server counted them: their ids are not known
+    legal_logprobs: tuple[tuple[float, ...], ...] | None = None  # of every reply in `masked`, where all are weighed
+    legal_advantages: tuple[float, ...] | None = None  # of each of them, in place of that of the reply that was sampled
 
     @property
     def is_model(self) -> bool:
         return bool(self.action)
+
+    def weighed(self) -> list[Turn]:
+        """What is trained: this turn or, where all legal replies are weighed, one turn for each of them."""
+        if self.legal_advantages is None:
+            return [self]
+        assert self.legal_logprobs is not None
+        out = []
+        for k, (reply, found) in enumerate(zip(self.masked, self.legal_logprobs, strict=True)):
+            sampled = self.logprobs if reply == self.action else found  # the engine's own where it drew this one
+            advantage = self.legal_advantages[k]
+            turn = replace(self, id=f"{self.id}~{k}", action=reply, logprobs=sampled, advantage=advantage)
+            turn.ref_logprobs = None
+            out.append(turn)
+        return out
 
     @property
     def whole(self) -> tuple[Turn, ...]:
@@ -292,6 +307,8 @@ class Episode:
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
+    sampled: Mapping[Role, float] = field(default_factory=dict)  # a tree that keeps the best plays above its policy:
+    # what each role's mix came to over all candidates, before any was chosen
 
     def line(self, role: Role | None = None) -> list[Turn]:
         """The turns that were really played, in order; of one role if given."""

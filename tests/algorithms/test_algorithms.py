@@ -166,13 +166,15 @@ def test_rae_has_a_baseline_per_environment_and_role(make_turn: MakeTurn, make_e
     assert other.advantage == 3.0
 
 
-def test_rae_gives_each_turn_its_return_to_go(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """γ 0.5, rewards 1 then 2: G = 2, 2; the baseline follows the return of the whole line."""
+def test_rae_gives_each_turn_the_return_that_its_baseline_is_of(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """γ 0.5, rewards 1, 2: R = 2 for both turns; the same again is judged by b = 0.25·2. (With what follows each turn
+    in place of R, late turns of a game with step rewards would always look bad next to the whole line's mean.)"""
     rae = make("rae", {"gamma": 0.5}, decay=0.75)
-    line = [make_turn("X", 1.0), make_turn("X", 2.0, decision=2, prompt="q")]
-    rae.credit([make_episode(line)])
-    assert [t.advantage for t in line] == [2.0, 2.0]
-    assert rae.state_dict() == {"baselines": {"tictactoe/X": 0.5}}
+    for expected in (2.0, 1.5):
+        line = [make_turn("X", 1.0), make_turn("X", 2.0, decision=2, prompt="q")]
+        rae.credit([make_episode(line)])
+        assert [t.advantage for t in line] == [expected] * 2
+    assert rae.state_dict() == {"baselines": {"tictactoe/X": 0.875}}
 
 
 def test_raes_baselines_survive_a_checkpoint(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
@@ -212,11 +214,24 @@ def test_ppo_whitens_per_role_over_tokens(make_turn: MakeTurn, make_episode: Mak
 
 def test_ppo_targets_are_not_whitened(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
     """The critic learns A + V in the units of the reward: by hand (γ = λ = 0.5), A = 0.8125, −0.75, 3."""
-    ppo = make("ppo", {"gamma": 0.5}, gae_lambda=0.5)
+    ppo = make("ppo", {"gamma": 0.5}, critic_lambda=0.5)
     line = [make_turn("X", r, value=v, decision=2 * d, prompt=str(d))
             for d, (r, v) in enumerate([(1.0, 0.5), (0.0, 1.0), (2.0, -1.0)])]  # fmt: skip
     ppo.credit([make_episode(line)])
     assert [t.target for t in line] == [1.3125, 0.25, 2.0]
+
+
+def test_ppos_critic_learns_the_monte_carlo_return(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """λ of the targets is 1 whatever the policy's: γ 0.5, rewards 1, 0, 2 give 1.5, 1, 2. With the policy's λ at 0 the
+    raw advantages are the one-step errors 1 + 0.5·1 − 0.5, 0 − 0.5 − 1, 2 + 1 = 1, −1.5, 3, and are whitened."""
+    ppo = make("ppo", {"gamma": 0.5}, gae_lambda=0.0)
+    line = [make_turn("X", r, value=v, decision=2 * d, prompt=str(d))
+            for d, (r, v) in enumerate([(1.0, 0.5), (0.0, 1.0), (2.0, -1.0)])]  # fmt: skip
+    ppo.credit([make_episode(line)])
+    assert [t.target for t in line] == [1.5, 1.0, 2.0]
+    raw = [1.0, -1.5, 3.0]
+    mean, deviation = sum(raw) / 3, math.sqrt(sum((a - sum(raw) / 3) ** 2 for a in raw) / 3)
+    assert [t.advantage for t in line] == pytest.approx([(a - mean) / deviation for a in raw], rel=1e-5)
 
 
 def test_ppo_chains_one_roles_turns_only(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:

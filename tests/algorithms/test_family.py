@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 from interplay import algorithms
 from interplay.algorithms import Algorithm, Independent, Tree, credit
 from interplay.algorithms.losses import dpo_loss, ipo_loss
+from interplay.algorithms.maddpg import MADDPG
 from interplay.algorithms.maporl import debated, influence
 from interplay.algorithms.networks import Mixer, TeamValue
-from interplay.algorithms.replay import Move, Replay, Step, said, steps
+from interplay.algorithms.replay import steps
+from interplay.algorithms.vdn import VDN
 from interplay.config import Open, RewardSection
 from interplay.errors import ConfigError, GuardError
-from interplay.types import Episode, Rewards, Turn
+from interplay.types import Episode, Rewards, Turn, seed_of
 
 MakeTurn = Callable[..., Turn]
 MakeEpisode = Callable[..., Episode]
@@ -58,6 +61,19 @@ def test_rloo_leaves_itself_out(make_turn: MakeTurn, make_episode: MakeEpisode) 
     assert advantages(episodes) == pytest.approx([3.0, -1.5, -1.5])
 
 
+def test_what_the_losses_are_means_over() -> None:
+    """GRPO and GSPO: over replies, each the mean of its tokens; DAPO and CISPO: over the batch's tokens; Dr.GRPO: a
+    constant length. Clip bounds as published."""
+    found = {n: make(n).settings for n in ("grpo", "gspo", "dapo", "cispo", "dr_grpo", "ppo")}
+    assert {n: s.average for n, s in found.items()} == {
+        "grpo": "turn", "gspo": "turn", "dapo": "token", "cispo": "token", "dr_grpo": 64, "ppo": "token",
+    }  # fmt: skip
+    assert {n: (s.clip_low, s.clip_high) for n, s in found.items()} == {
+        "grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4), "dapo": (0.2, 0.28), "cispo": (1.0, 5.0), "dr_grpo": (0.2, 0.2),
+        "ppo": (0.2, 0.2),
+    }  # fmt: skip
+
+
 def test_dr_grpo_divides_by_nothing_of_the_replys_own() -> None:
     algorithm = make("dr_grpo", average=32)
     assert (algorithm.settings.average, algorithm.settings.scale) == (32, False)  # type: ignore[attr-defined]
@@ -71,6 +87,14 @@ def test_reinforce_pp_whitens_the_whole_batch_of_a_policy(make_turn: MakeTurn, m
     turns[2].policy = "rival"
     make("reinforce_pp").credit([make_episode([t]) for t in turns])
     assert [t.advantage for t in turns] == pytest.approx([1.0, -1.0, 0.0], rel=1e-5)
+
+
+def test_reinforce_pp_whitens_each_seat_of_a_policy(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """One policy in both seats of a game in which X earns 10 more: nobody is pushed for where it sits."""
+    earned = [("a", "X", 13.0), ("a", "O", 1.0), ("b", "X", 11.0), ("b", "O", 3.0)]
+    turns = [make_turn(role, value, task=task, prompt=role) for task, role, value in earned]
+    make("reinforce_pp").credit([make_episode(turns[:2]), make_episode(turns[2:])])
+    assert [t.advantage for t in turns] == pytest.approx([1.0, -1.0, -1.0, 1.0], rel=1e-5)
 
 
 def test_reinforce_pp_baseline_takes_the_groups_mean_and_the_batchs_deviation(
@@ -257,6 +281,17 @@ def test_online_dpos_advantages_are_the_gradient_of_its_loss(
     assert [-g for g in logp.grad.tolist()] == pytest.approx([t.advantage for t in turns], rel=1e-5)  # type: ignore[union-attr]
 
 
+def test_wins_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Returns 9, 1, 1, 0: the first wins all three, the middle two win one and lose one, the last loses all."""
+    assert credit.wins([9.0, 1.0, 1.0, 0.0]) == [1.0, 0.0, 0.0, -1.0]
+    assert credit.wins([5.0]) == [0.0]
+    turns = group_of(make_turn, [9.0, 1.0, 1.0, 0.0])
+    algorithm = make("online_dpo", kind="wins")
+    assert not algorithm.reference
+    algorithm.credit([make_episode(turns)])
+    assert [t.advantage for t in turns] == [1.0, 0.0, 0.0, -1.0]
+
+
 def test_online_dpo_needs_a_reference(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
     with pytest.raises(GuardError, match="reference log-probs"):
         make("online_dpo").credit([make_episode(group_of(make_turn, [1.0, 0.0]))])
@@ -326,6 +361,9 @@ def test_influence_by_hand() -> None:
             "right/1": 2 / 3,
             "improved": 1 / 3,
             "declined": 0.0,
+            "unchanged": 2 / 3,
+            "rescued": 1 / 3,
+            "misled": 0.0,
             "majority_right": 1.0,
             "any_right": 1.0,
         }
@@ -418,42 +456,176 @@ def test_no_policy_moves_before_the_networks_have_seen_something(
     assert None not in advantages(episodes)
 
 
-def test_q_learning_looks_ahead_by_the_best_legal_move() -> None:
-    """Two steps, the reward only in the second: the first is worth the best of the second, not the mean."""
+def test_q_learning_looks_ahead_by_the_best_legal_move(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Two decisions, the reward only in the second: the first is worth the best of the second, not the mean."""
+    episodes = []
+    for i, (word, payoff) in enumerate([("l", 0.0), ("r", 1.0)]):
+        turns = [make_turn("X", replica=i, prompt="h0"), make_turn("X", payoff, replica=i, decision=1, prompt="h1")]
+        turns[0].text, turns[0].legal, turns[1].text, turns[1].legal = "go", ("go",), word, ("l", "r")
+        episodes.append(make_episode(turns, seats={"X": "player"}))
     vdn = make("vdn", updates=40, batch=8, target_every=1)
-    last = {
-        a: Step(1, "s1", (Move("X", said("h1"), a, ("l", "r")),), {"X": w}, {"X": w})
-        for a, w in [("l", 0.0), ("r", 1.0)]
-    }
-    first = Step(0, "s0", (Move("X", said("h0"), "go", ("go",)),), {"X": 0.0}, {"X": 0.5})
-    fitted = vdn.model(["X"])  # type: ignore[attr-defined]
-    episodes = [[first, last["l"]], [first, last["r"]]]
-
-    class Told:
-        seats = {"X": "player"}  # noqa: RUF012
-
-    replay: Replay = vdn.replay  # type: ignore[attr-defined]
-    replay.add(episodes)
-    replay.add = lambda episodes: None  # type: ignore[assignment, method-assign]
+    assert isinstance(vdn, VDN)
     for _ in range(4):
-        vdn.update([Told()])  # type: ignore[list-item]
-    value = fitted.module.total(fitted.module.table([first]), [first]).item()
-    assert value == pytest.approx(1.0, abs=0.15)
+        vdn.update(episodes)
+    (first, _) = steps(episodes[0], RewardSection())
+    assert vdn.value.total(vdn.value.table([first]), [first]).item() == pytest.approx(1.0, abs=0.15)
 
 
 def test_steps_are_joint_decisions_in_order(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """γ 0.5: X earns 1 then 2, O nothing; returns look ahead decision by decision."""
+    """γ 0.5: X earns 1 then 2, O nothing. The team has the mean over roles, ½ and 1, so 1 from the start on."""
     turns = [make_turn("X", 1.0), make_turn("O", decision=0, prompt="q"), make_turn("X", 2.0, decision=1, prompt="r")]
     found = steps(make_episode(turns), RewardSection(gamma=0.5))
     assert [[m.role for m in s.moves] for s in found] == [["X", "O"], ["X"]]
-    assert [s.returns for s in found] == [{"X": 2.0, "O": 0.0}, {"X": 2.0, "O": 0.0}]
-    assert found[0].team(found[0].returns) == 1.0
+    assert [s.rewards for s in found] == [{"X": 1.0, "O": 0.0}, {"X": 2.0, "O": 0.0}]
+    assert [(s.team, s.ahead) for s in found] == [(0.5, 1.0), (1.0, 1.0)]
+
+
+def test_a_team_reward_counts_once_when_it_came(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """X moves, then O, then X is done and O moves again: the 4 of the end stands on X's first turn and on O's second,
+    and came with O's second; the 1 before it stands on X's first and O's first. A penalty of O's is not the team's."""
+    one, four = Rewards.team("step", 1.0), Rewards.team("goal", 4.0)
+    turns = [
+        make_turn("X", rewards=one + four),
+        make_turn("O", rewards=one + Rewards.process("format", {"O": -9.0}), decision=1, prompt="q"),
+        make_turn("O", rewards=four, decision=2, prompt="r"),
+    ]
+    found = steps(make_episode(turns), RewardSection(gamma=0.5, team=2.0))
+    assert [s.team for s in found] == [0.0, 2.0, 8.0]
+    assert [s.ahead for s in found] == [3.0, 6.0, 8.0]
+    assert [[m.role for m in s.idle] for s in found] == [[], ["X"], ["X"]], "X waits, and still knows what it knew"
+    assert found[1].rewards == {"X": 0.0, "O": 2.0 - 9.0}, "each role's own critic is told all of its own"
+
+
+# -- MADDPG's own actor --------------------------------------------------------------------------------------------
+
+
+def test_the_gumbel_actor_weighs_every_legal_reply(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """The gradient of the straight-through sample by the log-prob of reply a: s_a (Q_a − Σ s·Q), s the softmax of
+    log-probs and noise; times the number of replies, over which the learner takes its mean."""
+    maddpg = make("maddpg", actor="gumbel", warmup=0, updates=30, batch=16)
+    assert isinstance(maddpg, MADDPG) and maddpg.needs == {"legal"}
+    episodes = sweep(make_turn, make_episode)
+    for _ in range(2):
+        maddpg.update(episodes)
+    turn = episodes[1].turns[1]
+    turn.masked, turn.legal_logprobs = ((5, 0), (6, 0)), ((-0.9, -0.1), (-0.2, -0.3))
+    maddpg.credit(episodes)
+    rng = random.Random(seed_of("gumbel", maddpg.steps, turn.id))
+    noisy = [math.exp(lp - math.log(rng.expovariate(1.0))) for lp in (-1.0, -0.5)]
+    soft = [x / sum(noisy) for x in noisy]
+    (values,) = maddpg.action_values("O", [(turn, {"X": "l", "O": "r"}, ("l", "r"))])
+    mean = sum(s * q for s, q in zip(soft, values, strict=True))
+    expected = [2 * s * (q - mean) for s, q in zip(soft, values, strict=True)]
+    assert turn.legal_advantages == pytest.approx(expected, rel=1e-4)
+    assert expected[1] > 0 > expected[0], "r is worth 2 more than l"
+    replies = turn.weighed()
+    assert [(t.action, t.logprobs, t.advantage) for t in replies] == [
+        ((5, 0), (-0.9, -0.1), turn.legal_advantages[0]),
+        ((6, 0), (-0.2, -0.3), turn.legal_advantages[1]),
+    ]
+    assert len({t.id for t in (turn, *replies)}) == 3
+    turn.action, turn.logprobs = (6, 0), (-0.21, -0.31)
+    assert [t.logprobs for t in turn.weighed()] == [(-0.9, -0.1), (-0.21, -0.31)], "what was drawn keeps what it was"
+    other = episodes[0].turns[0]
+    assert other.legal_advantages is None and other.weighed() == [other], "free text goes by the score function"
+
+
+def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm.kl has no reference.*kl_reward"):
+        make("maddpg", actor="gumbel", kl=0.1)
+    assert make("maddpg", actor="gumbel", kl_reward=0.1).reference
+
+
+def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    episodes = sweep(make_turn, make_episode)
+    turn = episodes[0].turns[0]
+    turn.masked, turn.legal_logprobs = ((5,), (6,)), ((-1.0,), (-1.0,))
+    make("maddpg", actor="gumbel", warmup=1).credit(episodes)
+    assert turn.advantage is None and turn.legal_advantages is None
+
+
+# -- what must hold for teams ------------------------------------------------------------------------------------------
+
+FLAT_NAMES = ["grpo", "rloo", "dr_grpo", "dr_mas", "dapo", "reinforce_pp", "rae", "ppo", "mappo", "maporl"]
+FLAT_NAMES += ["vdn", "qmix", "maddpg"]
+TREE_NAMES = ["at_grpo", "magrpo", "c3", "coma", "online_dpo"]
+
+
+@pytest.mark.parametrize("name", FLAT_NAMES)
+@pytest.mark.parametrize("level", ["format", "none"])
+def test_one_agents_format_penalty_leaves_its_teammates_alone(
+    make_turn: MakeTurn, make_episode: MakeEpisode, name: str, level: str
+) -> None:
+    """X pays 5 for one reply's form: O's advantages are the same to the last digit, X's are not."""
+    found: list[dict[str, list[float | None]]] = []
+    for penalty in (0.0, -5.0 if level == "format" else 0.0):
+        episodes = sweep(make_turn, make_episode)
+        for turn in (t for e in episodes for t in e.turns):
+            turn.value = 0.25
+        episodes[0].turns[0].rewards += Rewards.process("format", {"X": penalty})
+        fitted = {"warmup": 0, "updates": 5, "batch": 8} if name in ("vdn", "qmix", "maddpg") else {}
+        algorithm = make(name, **fitted)
+        algorithm.update(episodes)
+        algorithm.credit(episodes)
+        found.append({r: [t.advantage for e in episodes for t in e.turns if t.role == r] for r in ("X", "O")})
+    assert found[0]["O"] == found[1]["O"]
+    assert (found[0]["X"] == found[1]["X"]) == (level == "none")
+
+
+@pytest.mark.parametrize("name", TREE_NAMES)
+def test_one_replys_format_penalty_stays_with_its_agent_in_trees(
+    make_turn: MakeTurn, make_episode: MakeEpisode, name: str
+) -> None:
+    found = []
+    for penalty in (0.0, -5.0):
+        turns = []
+        for role in ("X", "O"):
+            for turn in group_of(make_turn, [1.0, 0.0, 0.5], role, prompt=role):
+                assert turn.outlook is not None
+                turn.ref_logprobs = (-1.0,)
+                if role == "X" and turn.kept:
+                    turn.outlook += Rewards.process("format", {"X": penalty})
+                turns.append(turn)
+        make(name).credit([make_episode(turns)])
+        found.append([[t.advantage for t in turns if t.role == r] for r in ("X", "O")])
+    assert found[0][1] == found[1][1] and found[0][0] != found[1][0]
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("settings_", [{}, {"persuading": 1.0, "persuaded": 1.0}, {"discount": 1.0, "persuading": 0.5}])
+def test_in_the_end_helping_pays_and_misleading_costs(
+    make_turn: MakeTurn, make_episode: MakeEpisode, right: bool, settings_: dict[str, float]
+) -> None:
+    """Two episodes that differ in one thing: whether O, who thought otherwise, came round to what X said first. Where X
+    was right its first answer is judged better for it, and where X was wrong worse; O's own change likewise."""
+    swayed = debate(make_turn, [(right, not right), (right, right)])
+    firm = debate(make_turn, [(right, not right), (right, not right)], replica=1)
+    make("maporl", **settings_).credit([make_episode(swayed), make_episode(firm)])
+    sign = 1.0 if right else -1.0
+    for n in (0, 3):  # X's first answer, O's second
+        assert sign * swayed[n].advantage > 0 > sign * firm[n].advantage  # type: ignore[operator]
+
+
+def test_answers_one_after_the_other_are_rounds_too(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """The same debate with X and O speaking in turn has the same credit: a round is everybody's n-th answer."""
+    found = []
+    for spread in (False, True):
+        episodes = []
+        for i, right in enumerate([[(True, False), (True, True)], [(False, False), (False, True)]]):
+            turns = debate(make_turn, right, replica=i)
+            for d, turn in enumerate(turns):
+                turn.decision = d if spread else turn.decision
+            episodes.append(make_episode(turns))
+        make("maporl", persuading=1.0).credit(episodes)
+        found.append(advantages(episodes))
+    assert found[0] == found[1]
 
 
 # -- by hand ----------------------------------------------------------------------------------------------------------
 
 TREE = {"kind": "tree", "candidates": 3}
 FLAT = {"kind": "independent", "replicas": 4}
+ONE_PROMPT = ["episode", "decision", "role"]
 
 
 def test_a_composition_by_hand_is_the_algorithm_it_spells_out(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
@@ -463,10 +635,21 @@ def test_a_composition_by_hand_is_the_algorithm_it_spells_out(make_turn: MakeTur
     rloo.credit(episodes)
     assert rloo.plan == Independent(4) and advantages(episodes) == pytest.approx([3.0, -1.5, -1.5])
     turns = group_of(make_turn, [1.0, 0.0, 0.0])
-    c3 = make("custom", plan=TREE, grouping=["episode", "decision", "role"], credit="leave_one_out", loss="cispo")
+    replay = {"kind": "replay", "candidates": 3, "playouts": 2}
+    c3 = make("custom", plan=replay, grouping=["episode", "decision", "role"], credit="leave_one_out", loss="cispo")
     c3.credit([make_episode(turns)])
-    assert c3.plan == Tree(3, "playout", 1, "first") and c3.settings.loss == "cispo"
+    assert c3.plan == make("c3", candidates=3).plan and c3.settings.loss == "cispo"
     assert [t.advantage for t in turns] == pytest.approx([1.0, -0.5, -0.5])
+
+
+def test_plans_by_name() -> None:
+    """Independent, tree, crossed, replay: the sampling that each is."""
+    group = ["episode", "decision", "role"]
+    plans = {kind: make("custom", plan={"kind": kind}, grouping=group).plan for kind in ("tree", "crossed", "replay")}
+    assert plans["tree"] == make("at_grpo").plan
+    assert plans["crossed"] == make("magrpo", joint="crossed", keep="greedy").plan
+    assert plans["replay"] == make("coma", continuation="playout").plan
+    assert make("custom", plan=FLAT, grouping=["task", "role"]).plan == make("grpo", group=4).plan
 
 
 def test_a_grouping_by_phase_compares_what_follows(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
@@ -491,6 +674,10 @@ def test_a_grouping_by_phase_compares_what_follows(make_turn: MakeTurn, make_epi
         ({"plan": {"kind": "independent"}, "grouping": ["task", "role"]}, ["plan.replicas is 1", "at least 2"]),
         ({"plan": TREE, "grouping": ["task", "role"]}, ["replies to one prompt", "'decision'"]),
         ({"plan": TREE | {"candidates": 1}, "grouping": ["episode", "decision", "role"]}, ["candidates is 1"]),
+        ({"plan": {"kind": "replay", "keep": "greedy"}, "grouping": ONE_PROMPT}, ["plan.keep", "'replay'", "left out"]),
+        ({"plan": {"kind": "crossed", "joint": "first"}, "grouping": ONE_PROMPT}, ["plan.joint", "'crossed'"]),
+        ({"plan": FLAT | {"playouts": 2}, "grouping": ["task", "role"]}, ["plan.playouts", "has: replicas"]),
+        ({"plan": {"kind": "crossed"}, "grouping": ["task", "role"]}, ["a crossed compares", "'decision'"]),
         ({"plan": {"kind": "forest"}, "grouping": ["task", "role"]}, ["algorithm.plan.kind", "'tree'"]),
         ({"grouping": ["task", "role"]}, ["algorithm.plan is missing"]),
     ],

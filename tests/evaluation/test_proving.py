@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
+from interplay.algorithms.vdn import VDN
 from interplay.envs.check import check
 from interplay.evaluation.games import GAMES
 from interplay.evaluation.proving import CONTENDERS, Contender, Ground, prove
@@ -68,6 +71,22 @@ def test_a_monotonic_mixer_cannot_represent_what_a_central_critic_can() -> None:
     }
     assert found["maddpg (score function)"] == ("a", "a")
     assert found["qmix"] != ("a", "a")
+
+
+@pytest.mark.slow
+def test_qmix_trusts_a_word_only_where_it_is_right() -> None:
+    """Why QMIX misses the debate: its mixer sees the truth, which p1 does not. p1 comes to say one word whatever it
+    hears, because the weight of its utility all but vanishes in the states in which that word is wrong."""
+    ground = prove(LABELS["qmix"], GAME["debate"])
+    assert isinstance(ground.algorithm, VDN) and ground.result() < 0.7
+    played = ground.play(100)
+    slopes = ground.algorithm._slopes(played)
+    said = Counter(e.line("p1")[-1].text for e in played)
+    (word, times) = said.most_common(1)[0]
+    assert times > 85
+    weights = {right: [slopes[e.id, 1, "p1"] for e in played if (e.turns[0].state.split()[0] == word) == right]
+               for right in (True, False)}  # fmt: skip
+    assert fmean(weights[True]) > 20 * fmean(weights[False])
 
 
 def test_self_play_averages_to_the_equilibrium() -> None:

@@ -76,6 +76,15 @@ def test_aligned_joints_share_one_fate(table: Any, env: str) -> None:
     assert [t.candidate for t in episode.line()] == [0] * 4
 
 
+@pytest.mark.parametrize("keep", ["greedy", "uniform", "softmax"])
+def test_aligned_joints_are_kept_whole(table: Any, env: str, keep: Any) -> None:
+    """The k-th of each or nothing: what goes on was scored as it is."""
+    episodes = table(offered, env=env, plan=Tree(2, "playout", joint="aligned", keep=keep)).play(12)
+    kept = [tuple(t.candidate for t in e.line() if t.decision == 0) for e in episodes]
+    assert set(kept) == ({(1, 1)} if keep == "greedy" else {(0, 0), (1, 1)} if keep == "uniform" else set(kept))
+    assert all(a == b for a, b in kept)
+
+
 def test_crossed_joints_are_averaged(table: Any, env: str) -> None:
     """a's 1 meets 3 and 5: 4 on average; its 2: 8. b's 3 meets 1 and 2: 4.5; its 5: 7.5. Plus the round to come."""
     (episode,) = table(offered, env=env, plan=Tree(2, "playout", joint="crossed", keep="first")).play()

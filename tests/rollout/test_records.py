@@ -34,10 +34,11 @@ TURN = st.builds(
     policy=st.text(max_size=5), version=st.integers(0, 99), prompt=IDS, action=IDS, logprobs=NUMBERS, text=st.text(),
     temperature=NUMBER, candidate=st.integers(0, 9), kept=st.booleans(), playout=st.none() | st.integers(0, 9),
     status=st.sampled_from(Status), merged=st.booleans(), seconds=NUMBER, messages=MESSAGES, rewards=REWARDS,
-    outlook=st.none() | REWARDS, after=IDS, value=st.none() | NUMBER, target=st.none() | NUMBER,
+    outlook=st.none() | REWARDS, value=st.none() | NUMBER, target=st.none() | NUMBER,
     ref_logprobs=st.none() | NUMBERS, advantage=st.none() | NUMBER, legal=st.lists(WORD, max_size=2).map(tuple),
     state=WORD, coalitions=st.dictionaries(WORD, REWARDS, max_size=2), token_values=st.none() | NUMBERS,
-    token_targets=st.none() | NUMBERS, token_advantages=st.none() | NUMBERS,
+    token_targets=st.none() | NUMBERS, token_advantages=st.none() | NUMBERS, legal_advantages=st.none() | NUMBERS,
+    legal_logprobs=st.none() | st.lists(NUMBERS, max_size=2).map(tuple),
 )  # fmt: skip
 DATA = st.dictionaries(st.text(max_size=3), st.none() | st.booleans() | st.integers() | NUMBER | st.text(max_size=3))
 EPISODE = st.builds(
@@ -45,6 +46,7 @@ EPISODE = st.builds(
     task=st.builds(Task, st.text(max_size=3), st.text(max_size=3), st.integers(0, 2**63 - 1), DATA),
     seats=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2), turns=st.lists(TURN, max_size=2),
     rewards=REWARDS, truncated=st.booleans(), seconds=NUMBER, final_state=st.text(max_size=9),
+    sampled=st.dictionaries(WORD, NUMBER, max_size=2),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from interplay.algorithms import Tree
+from interplay.algorithms import Independent, Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env, make
@@ -314,6 +314,10 @@ class Oracle:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
+        self.reached: list[tuple[str, str, str, float]] = []
+
+    def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
+        self.reached.append((role, turn.text, env.state(), mix(rewards, role, RewardSection())))
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         self.asked.append((role, turn.text, env.state()))
@@ -338,6 +342,63 @@ def test_a_critic_continues_where_the_game_goes_on(table: Any) -> None:
     assert not any("won" in state for _, _, state in oracle.asked)
     assert outlooks(at(episode, 2, "X"))[0] == 1.0
     assert opening[1].kept
+
+
+def test_a_critic_is_told_the_state_that_was_really_reached(table: Any) -> None:
+    """Two rounds of the prisoner's dilemma. A candidate is scored with the other at its first reply, cooperate; greedy
+    keeps defect of both, and the critic must learn from defect, defect and the 1 it paid, not from what was scored."""
+    oracle = Oracle()
+    offers = ["cooperate", "defect"]
+    plan = Tree(2, "critic", keep="greedy")
+    (episode,) = table(
+        lambda c: offers[c.candidate], env="matrix", options={"rounds": 2}, plan=plan, critic=oracle
+    ).play()
+    assert [t.text for t in episode.line()][:2] == ["defect", "defect"]
+    reached = "round 2 of 2; played: defect defect"
+    assert reached not in {state for _, _, state in oracle.asked}
+    assert oracle.reached == [("p0", "defect", reached, 1.0), ("p1", "defect", reached, 1.0)], "and no true end"
+
+
+def test_a_critics_value_is_in_mixed_units_already(table: Any) -> None:
+    """With process rewards weighed 0 and halved components the candidates still differ by the critic."""
+    weights = RewardSection(process=0.0, weights={"critic": 0.5})
+    table_ = table(lambda c: "12"[c.candidate], plan=Tree(2, "critic"), options=SMALL, critic=Oracle(), reward=weights)
+    (episode,) = table_.play()
+    assert [mix(t.outlook, "X", weights) for t in at(episode, 0, "X") if t.outlook] == [0.25, 0.75]
+
+
+# -- what the policy itself earns ----------------------------------------------------------------------------------
+
+
+def test_a_greedy_tree_says_what_its_policy_earns(table: Any) -> None:
+    """Two arms worth 0 and 1, both drawn: the kept line always earns 1, the policy ½."""
+    game = table(
+        lambda c: ("up", "down")[c.candidate], env="matrix", options=BANDIT, plan=no_continuation(2, keep="greedy")
+    )
+    (episode,) = game.play()
+    assert mix(episode.rewards, "p0", RewardSection()) == 1.0 and episode.sampled == {"p0": 0.5}
+
+
+def test_what_was_drawn_more_often_counts_more_often(table: Any) -> None:
+    """up, down, down: 2/3, though equal replies are scored once."""
+    game = table(lambda c: ("up", "down", "down")[c.candidate], env="matrix", options=BANDIT, plan=no_continuation(3))
+    assert game.play()[0].sampled == pytest.approx({"p0": 2 / 3})
+
+
+def test_step_rewards_are_foreseen_at_every_decision_and_playouts_at_the_first(table: Any) -> None:
+    """Three rounds of 0 or 1. Without continuation each round's mean, 1.5 in all; with playouts, in which `down` is
+    always said, the first round's mean and 2. Both roles are booked, also one that sits with a bot."""
+    script = lambda c: "down" if c.path else ("up", "down")[c.candidate]  # noqa: E731
+    for plan, expected in ((no_continuation(2), 1.5), (Tree(2, "playout"), 2.5)):
+        (episode,) = table(script, env="matrix", options={**BANDIT, "rounds": 3}, plan=plan).play()
+        assert episode.sampled == {"p0": expected}
+        assert mix(episode.rewards, "p0", RewardSection()) == 3.0
+
+
+@pytest.mark.parametrize("plan", [Tree(2, "none", keep="uniform"), Tree(2, "none", keep="first"), Independent(1)])
+def test_where_choice_is_not_by_worth_the_line_says_it(table: Any, plan: Any) -> None:
+    (episode,) = table(lambda c: ("up", "down")[c.candidate], env="matrix", options=BANDIT, plan=plan).play()
+    assert episode.sampled == {}
 
 
 # -- failures and limits ----------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Continuation = Literal["none", "playout", "critic"]
 Keep = Literal["greedy", "softmax", "uniform", "first"]
 Joint = Literal["first", "aligned", "crossed", "without", "coalitions"]
-Need = Literal["values", "central", "tokens"]  # a critic's values: at the prompt; at Env.state(); at every token
+# A critic's values: at the prompt; at Env.state(); at every token. And the log-probs of every legal reply.
+Need = Literal["values", "central", "tokens", "legal"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ Plan = Independent | Tree
 
 
 class OverlongSettings(Section):
-    """Soft punishment of length (DAPO, 2503.14476, eq. 13): 0 to `length` − `margin` tokens, down to −1 at `length`."""
+    """Soft punishment of length (DAPO, sec. 3.4): 0 to `length` − `margin` tokens, down to −1 at `length`."""
 
     length: int = Field(ge=1, description="tokens of a reply at which the punishment is whole")
     margin: int = Field(ge=1, description="tokens before that over which it grows")
@@ -104,7 +105,8 @@ class LossSettings(Section):
 
 
 class CriticSettings(Section):
-    """A value head over a trunk of its own, or over an adapter of its own, for the algorithms that have one."""
+    """A value head over a trunk or an adapter of its own, for the algorithms that have one. It starts at
+    zero, so that before it has learned an advantage is a plain return, not noise."""
 
     base: str | None = Field(None, description="the model under it; default the policy's base")
     adapter: AdapterSection | None = Field(None, description="train this over the base instead of all of the base")

@@ -8,29 +8,22 @@ are those the policy really meets, and no deviation is divided by, so the gradie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Tree, TreeSettings, register
-from interplay.types import Episode
+from interplay.algorithms.algorithm import register
+from interplay.algorithms.compare import CompareReplies, ReplySettings
 
 
-class C3Settings(TreeSettings):
-    candidates: int = Field(4, ge=2, description="versions of each decision")
+class C3Settings(ReplySettings):
     playouts: int = Field(2, ge=1, description="leaves per version")
 
 
 @register("c3")
-class C3(Algorithm):
+class C3(CompareReplies):
     Settings = C3Settings
-    settings: C3Settings
 
-    @property
-    def plan(self) -> Tree:
-        s = self.settings
-        return Tree(s.candidates, s.continuation, s.playouts, keep="first")
-
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        return credit.grade_candidates(episodes, self.reward, credit.leave_one_out)
+    def rule(self, returns: Sequence[float]) -> list[float]:
+        return credit.leave_one_out(returns)

@@ -20,14 +20,20 @@ from interplay.types import Episode, Level, Reward, Rewards, Role, Turn
 T = TypeVar("T")
 
 Rule = Callable[[Sequence[float]], list[float]]  # the returns of a group to its advantages
+SHAPED = ("kl", "overlong")  # the rewards that an algorithm's settings add
+CRITIC = "critic"  # the reward record that holds a critic's value, in the units of the mix already
 
 
 def mix(rewards: Rewards, role: Role, weights: RewardSection) -> float:
     """One number for `role` from its own and the team's rewards; what was never scored is left out."""
-    level = {Level.PROCESS: weights.process, Level.AGENT: weights.agent, Level.TEAM: weights.team}
-    return sum(
-        level[r.level] * weights.weights.get(r.name, 1.0) * r.value for r in rewards.of(role) if r.value is not None
-    )
+    return sum(weight_of(r, weights) * r.value for r in rewards.of(role) if r.value is not None)
+
+
+def weight_of(reward: Reward, weights: RewardSection) -> float:
+    """Of its level, times that of its component."""
+    if reward.name == CRITIC:
+        return 1.0
+    return getattr(weights, reward.level.value) * weights.weights.get(reward.name, 1.0)
 
 
 def own(rewards: Rewards) -> Rewards:
@@ -36,7 +42,7 @@ def own(rewards: Rewards) -> Rewards:
 
 
 def shared(rewards: Rewards) -> Rewards:
-    """The agent and team levels."""
+    """The agent and team levels: what an answer was worth."""
     return Rewards(tuple(r for r in rewards if r.level is not Level.PROCESS))
 
 
@@ -99,13 +105,6 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
     """Each value minus the mean of the *others*, which no choice of its own can move; alone, 0."""
     n = len(values)
     return [v * n / (n - 1) for v in centred(values, False)] if n > 1 else [0.0] * n
-
-
-RULES: Mapping[str, Rule] = {
-    "mean": lambda values: centred(values, False),
-    "scaled": lambda values: centred(values, True),
-    "leave_one_out": leave_one_out,
-}
 
 
 def grade_episodes(
@@ -172,7 +171,7 @@ def whiten(turns: Sequence[Turn]) -> None:
 
 
 def withdraw(turns: Iterable[Turn]) -> None:
-    """Take these turns out of training: nothing they were judged by can be believed yet."""
+    """Take these turns out of training."""
     for turn in turns:
         turn.advantage = None
 
@@ -186,7 +185,7 @@ def gae(
     rewards: Sequence[float], values: Sequence[float], bootstrap: float, gamma: float | Sequence[float], lam: float
 ) -> list[float]:
     """Generalised advantages over one role's turns, or tokens: A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t
-    (1506.02438, eq. 16). With one γ per step, each discounts what follows that step."""
+    (1506.02438, sec. 3). With one γ per step, each discounts what follows that step."""
     gammas = [gamma] * len(rewards) if isinstance(gamma, float | int) else gamma
     out = [0.0] * len(rewards)
     ahead, following = 0.0, bootstrap
@@ -200,7 +199,7 @@ def gae(
 
 
 def overlong(tokens: int, length: int, margin: int) -> float:
-    """DAPO, eq. 13: 0 up to `length` − `margin` tokens, then evenly down to −1 at `length`, and −1 beyond."""
+    """DAPO, sec. 3.4: 0 up to `length` − `margin` tokens, then evenly down to −1 at `length`, and −1 beyond."""
     return -min(1.0, max(0.0, (tokens - (length - margin)) / margin))
 
 
@@ -283,6 +282,20 @@ def tournament(items: Sequence[T], compare: Callable[[T, T], float | None]) -> l
         table[i][j] = preference(compare, items[i], items[j])
         table[j][i] = -table[i][j]
     return table
+
+
+def wins(values: Sequence[float]) -> list[float]:
+    """(wins − losses) / matchups of each in a tournament of all: how much better plays no part; alone, 0."""
+    table = tournament(values, lambda one, other: one - other)
+    return [sum(row) / max(1, len(values) - 1) for row in table]
+
+
+RULES: Mapping[str, Rule] = {
+    "mean": lambda values: centred(values, False),
+    "scaled": lambda values: centred(values, True),
+    "leave_one_out": leave_one_out,
+    "wins": wins,
+}
 
 
 def summary(turns: Iterable[Turn]) -> Mapping[str, float]:

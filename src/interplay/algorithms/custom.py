@@ -2,14 +2,18 @@
 
     [algorithm]
     name = "custom"
-    plan = { kind = "tree", candidates = 4, continuation = "playout", keep = "first" }
+    plan = { kind = "replay", candidates = 4, playouts = 2 }
     grouping = ["episode", "decision", "role"]
     credit = "leave_one_out"
     loss = "cispo"
 
-With an independent plan the value of a turn is its episode's return or, where the grouping looks inside the episode
-(decision, phase, tool, prompt), what follows the turn; with a tree it is the candidate's own. Named algorithms are
-special cases: this recipe is C3 with CISPO's loss. A composition that cannot work is refused with the reason.
+Plans: `independent` episodes; a `tree` of replies to every prompt, of which one is kept; `crossed`, the same with every
+combination of what several roles say at once; `replay`, whose line of play is the policy's own, each decision of it
+drawn again and played out. A grouping is any of the keys that turns are stamped with: task, replica, episode, decision
+(the turn), role, phase, tool (the tool call), prompt. With independent episodes the value of a turn is its episode's
+return or, where the grouping looks inside the episode (decision, phase, tool, prompt), what follows the turn; with the
+others it is the candidate's own. Named algorithms are special cases: this recipe is C3 with CISPO's loss. A composition
+that cannot work is refused with the reason.
 """
 
 from __future__ import annotations
@@ -41,20 +45,41 @@ INSIDE = {"decision", "phase", "tool", "prompt"}
 
 
 class PlanSettings(Section):
-    kind: Literal["independent", "tree"]
+    kind: Literal["independent", "tree", "crossed", "replay"]
     replicas: int = Field(1, ge=1, description="episodes per task")
-    candidates: int = Field(4, ge=1, description="tree: replies per decision")
-    continuation: Continuation = "playout"
-    playouts: int = Field(1, ge=1)
-    keep: Keep = "first"
-    keep_temperature: float = Field(1.0, gt=0)
-    joint: Literal["first", "aligned", "crossed"] = "first"
+    candidates: int = Field(4, ge=1, description="all but independent: replies per decision")
+    continuation: Continuation = Field("playout", description="all but independent: what follows a reply's own step")
+    playouts: int = Field(1, ge=1, description="all but independent: plays to the end per reply")
+    keep: Keep = Field("greedy", description="tree, crossed: which reply the play goes on with")
+    keep_temperature: float = Field(1.0, gt=0, description="tree, crossed: of the softmax over returns")
+    joint: Literal["first", "aligned"] = Field("first", description="tree: what others that act at once say meanwhile")
+
+    @model_validator(mode="after")
+    def _has_only_its_own(self) -> PlanSettings:
+        free = {"independent": {"replicas"}, "replay": {"replicas", "candidates", "continuation", "playouts"}}
+        every = set(type(self).model_fields) - {"kind"}
+        allowed = free.get(self.kind, every - {"joint"} if self.kind == "crossed" else every)
+        for name in sorted(self.model_fields_set - allowed - {"kind"}):
+            raise ConfigError(
+                f"algorithm.plan.{name} has no meaning with kind = '{self.kind}'; expected it to be left out, "
+                f"'{self.kind}' has: {', '.join(sorted(allowed))}."
+            )
+        return self
+
+    def plan(self) -> Plan:
+        if self.kind == "independent":
+            return Independent(self.replicas)
+        keep: Keep = "first" if self.kind == "replay" else self.keep
+        joint: Joint = "crossed" if self.kind == "crossed" else self.joint
+        return Tree(
+            self.candidates, self.continuation, self.playouts, keep, self.keep_temperature, self.replicas, joint
+        )
 
 
 class CustomSettings(LossSettings):
     plan: PlanSettings
     grouping: list[str]
-    credit: Literal["mean", "scaled", "leave_one_out", "batch"] = Field(
+    credit: Literal["mean", "scaled", "leave_one_out", "wins", "batch"] = Field(
         "mean", description="how a group's returns become advantages; batch whitens per role and needs no group"
     )
     critic: CriticSettings = CriticSettings()
@@ -76,11 +101,11 @@ class CustomSettings(LossSettings):
 
     def _groups_have_members(self, keys: set[str]) -> None:
         plan = self.plan
-        if plan.kind == "tree":
+        if plan.kind != "independent":
             if not {"episode", "decision"} <= keys and "prompt" not in keys:
                 raise ConfigError(
-                    f"algorithm.grouping is {self.grouping}, but a tree compares replies to one prompt; expected "
-                    "'episode', 'decision' and 'role', or 'prompt' in it."
+                    f"algorithm.grouping is {self.grouping}, but a {plan.kind} compares replies to one prompt; "
+                    "expected 'episode', 'decision' and 'role', or 'prompt' in it."
                 )
             if plan.candidates < 2:
                 raise ConfigError(
@@ -113,16 +138,12 @@ class Custom(Algorithm):
 
     @property
     def plan(self) -> Plan:
-        p = self.settings.plan
-        if p.kind == "independent":
-            return Independent(p.replicas)
-        joint: Joint = p.joint
-        return Tree(p.candidates, p.continuation, p.playouts, p.keep, p.keep_temperature, p.replicas, joint)
+        return self.settings.plan.plan()
 
     @property
     def critic(self) -> CriticSettings | None:
-        p = self.settings.plan
-        return self.settings.critic if p.kind == "tree" and p.continuation == "critic" else None
+        p = self.plan
+        return self.settings.critic if isinstance(p, Tree) and p.continuation == "critic" else None
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         units = self._units(episodes)
@@ -147,7 +168,7 @@ class Custom(Algorithm):
 
     def _units(self, episodes: Sequence[Episode]) -> list[tuple[list[Turn], float]]:
         """What is compared: turns that share one value, and that value."""
-        if self.settings.plan.kind == "tree":
+        if isinstance(self.plan, Tree):
             return [([t], credit.candidate_return(t, self.reward)) for t in credit.candidates(episodes)]
         lines = [(line, credit.returns(line, self.reward)) for line in credit.lines(episodes)]
         if INSIDE & set(self.settings.grouping):

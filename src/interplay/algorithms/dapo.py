@@ -1,14 +1,15 @@
-"""DAPO: GRPO made to last on long reasoning (2503.14476, eq. 8).
+"""DAPO: GRPO made to last on long reasoning (2503.14476, sec. 3).
 
 Four changes. *Clip-higher* (0.2 below, 0.28 above) lets unlikely tokens become likely, against collapse. The mean is
-over *tokens* of the batch, so long replies count in full. Groups that tie are *dropped*: they would only dilute the
-mean (the paper samples until the batch is full; here the batch gets smaller, and how much is reported). Length is
-punished *softly* before it is cut: set `overlong`.
+over *tokens* of the batch, not over replies, so that long replies count in full. Groups that tie are *dropped*: they
+would only dilute the mean (the paper samples until the batch is full; here the batch gets smaller, and how much is
+reported). Length is punished *softly* before it is cut: set `overlong`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,13 +21,12 @@ from interplay.types import Episode
 
 class DAPOSettings(GRPOSettings):
     clip_high: float = Field(0.28, gt=0)
+    average: Literal["token", "turn"] | int = "token"
 
 
 @register("dapo")
 class DAPO(GRPO):
     Settings = DAPOSettings
-    settings: DAPOSettings
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        rule = credit.RULES["scaled" if self.settings.scale else "mean"]
-        return credit.grade_episodes(episodes, self.reward, rule, drop_ties=True)
+        return credit.grade_episodes(episodes, self.reward, self.rule, drop_ties=True)

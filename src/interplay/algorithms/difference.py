@@ -9,34 +9,38 @@ its credit. With agent i's own reward in place of the team's, it is what i's act
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Tree, TreeSettings, register
+from interplay.algorithms.algorithm import Algorithm, Joint, Tree, TreeSettings, register
 from interplay.types import Episode, Turn
 
 
-class DifferenceSettings(TreeSettings):
+class DefaultSettings(TreeSettings):
     default: str = Field("", description="what an agent that is left out says")
 
 
 @register("difference")
 class Difference(Algorithm):
-    Settings = DifferenceSettings
-    settings: DifferenceSettings
+    Settings = DefaultSettings
+    settings: DefaultSettings
+    joint: ClassVar[Joint] = "without"
 
     @property
     def plan(self) -> Tree:
         s = self.settings
-        return Tree(1, s.continuation, s.playouts, "first", joint="without", default=s.default)
+        return Tree(1, s.continuation, s.playouts, "first", joint=self.joint, default=s.default)
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         turns = credit.candidates(episodes)
         for turn in turns:
-            turn.advantage = credit.candidate_return(turn, self.reward) - self._without(turn)
+            worth = {who: credit.mix(rewards, turn.role, self.reward) for who, rewards in turn.coalitions.items()}
+            turn.advantage = self.share(turn, worth)
         return credit.summary(turns)
 
-    def _without(self, turn: Turn) -> float:
-        others = credit.coalition(role for role in credit.team(turn) if role != turn.role)
-        return credit.mix(turn.coalitions[others], turn.role, self.reward)
+    def share(self, turn: Turn, worth: Mapping[str, float]) -> float:
+        """A role's credit from what the coalitions it was in, and not in, earned."""
+        team = credit.team(turn)
+        return worth[credit.coalition(team)] - worth[credit.coalition(role for role in team if role != turn.role)]

@@ -1,4 +1,4 @@
-"""Dr.GRPO: GRPO without its two biases (Understanding R1-Zero-like Training, 2503.20783, sec. 3.1).
+"""Dr.GRPO: GRPO without its two biases (Understanding R1-Zero-like Training, 2503.20783, sec. 3).
 
 A = R − mean_g, not divided by the deviation: that division weighs tasks nearly always or nearly never solved up. And
 the loss divides by a constant length instead of each reply's own, which made long wrong replies cheap. `average` is
@@ -23,4 +23,3 @@ class DrGRPOSettings(GRPOSettings):
 @register("dr_grpo")
 class DrGRPO(GRPO):
     Settings = DrGRPOSettings
-    settings: DrGRPOSettings

@@ -1,40 +1,32 @@
-"""Dr. MAS: returns normalised per agent, over that agent's own turns (2602.08847).
+"""Dr. MAS: returns normalised per agent, over that agent's own turns (2602.08847, eq. 5).
 
 A = (R − μ_k) / (σ_k + ε), μ_k and σ_k over all turns that agent k took in the group. A mean over the whole team
-gives agents whose rewards lie elsewhere a constant push, and their gradients explode. Unlike GRPO here, which counts
-each episode once, an agent that is called more often in some episodes has those counted as often as they train it.
+gives agents whose rewards lie elsewhere a constant push, and their gradients explode. Unlike GRPO here, which keeps
+roles apart too but counts each episode once, an agent that is called more often in some episodes has those counted as
+often as they train it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import Field
-
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
+from interplay.algorithms.algorithm import register
+from interplay.algorithms.compare import CompareEpisodes
 from interplay.types import Episode
 
 
-class DrMASSettings(LossSettings):
-    group: int = Field(8, ge=2, description="episodes per task")
-
-
 @register("dr_mas")
-class DrMAS(Algorithm):
-    Settings = DrMASSettings
-    settings: DrMASSettings
-
-    @property
-    def plan(self) -> Independent:
-        return Independent(self.settings.group)
+class DrMAS(CompareEpisodes):
+    def rule(self, returns: Sequence[float]) -> list[float]:
+        return credit.centred(returns, True)
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         total = {t.id: credit.returns(line, self.reward)[0] for line in credit.lines(episodes) for t in line}
         turns = [t for line in credit.lines(episodes) for t in line]
         grouped = credit.groups(turns, ("task", "role"))
         for group in grouped:
-            for turn, advantage in zip(group, credit.centred([total[t.id] for t in group], True), strict=True):
+            for turn, advantage in zip(group, self.rule([total[t.id] for t in group]), strict=True):
                 turn.advantage = advantage
         lonely = sum(len({t.keys.episode for t in g}) == 1 for g in grouped)
         return {"credit/groups_of_one": lonely, **credit.summary(turns)}

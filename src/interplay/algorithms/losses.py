@@ -81,8 +81,8 @@ def policy_loss(
 
 
 def clip_objective(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float | None) -> Tensor:
-    """PPO's clipped objective (1707.06347, eq. 7), clip-higher (DAPO) where `high` > `low`, and dual clip
-    (1912.09729, eq. 5): for A < 0 at least `dual`·A."""
+    """PPO's clipped objective (1707.06347, sec. 3), clip-higher (DAPO) where `high` > `low`, and dual clip
+    (1912.09729): for A < 0 at least `dual`·A."""
     objective = torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
     if dual is not None:
         objective = torch.where(advantage < 0, torch.maximum(objective, dual * advantage), objective)
@@ -90,12 +90,12 @@ def clip_objective(ratio: Tensor, advantage: Tensor, low: float, high: float, du
 
 
 def cispo_objective(ratio: Tensor, logprobs: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
-    """CISPO (2506.13585, eq. 4): sg(clip(ratio))·A·log π. A clipped token keeps its gradient, at the clipped weight."""
+    """CISPO (2506.13585, sec. 3.1): sg(clip(ratio))·A·log π. A clipped token keeps its gradient, its weight clipped."""
     return ratio.detach().clamp(1 - low, 1 + high) * advantage * logprobs
 
 
 def turn_mean(log_ratio_N: Tensor, turn_N: Tensor | None) -> Tensor:
-    """Each token's log ratio replaced by the mean over its turn: the sequence ratio of GSPO (2507.18071, eq. 7)."""
+    """Each token's log ratio replaced by the mean over its turn: the sequence ratio of GSPO (2507.18071, sec. 4)."""
     if turn_N is None:
         raise GuardError("the sequence ratio needs to know which turn a token belongs to; Targets.turn_N is missing.")
     size = int(turn_N.max()) + 1
@@ -135,17 +135,17 @@ def sft_loss(logprobs_N: Tensor, weights_N: Tensor) -> Tensor:
 
 
 def dpo_loss(margin_P: Tensor, beta: float) -> Tensor:
-    """DPO (2305.18290, eq. 7) over P pairs, `margin` = (log π_w − log ref_w) − (log π_l − log ref_l)."""
+    """DPO (2305.18290, sec. 4) over P pairs, `margin` = (log π_w − log ref_w) − (log π_l − log ref_l)."""
     return -F.logsigmoid(beta * margin_P).mean()
 
 
 def ipo_loss(margin_P: Tensor, beta: float) -> Tensor:
-    """IPO (2310.12036, eq. 17): the margin is drawn to 1/(2β) and no further, so that sure pairs do not run away."""
+    """IPO (2310.12036, sec. 5): the margin is drawn to 1/(2β) and no further, so that sure pairs do not run away."""
     return ((margin_P - 1 / (2 * beta)) ** 2).mean()
 
 
 def gumbel_loss(logits_NA: Tensor, action_values_NA: Tensor, noise_NA: Tensor, temperature: float) -> Tensor:
-    """MADDPG's actor (1706.02275, eq. 6) over A legal actions: a straight-through Gumbel sample (1611.01144) of each
+    """MADDPG's actor (1706.02275, sec. 4.1) over A legal actions: a straight-through Gumbel sample (1611.01144) of each
     agent's action, valued by its central critic with the others' actions as they were. `noise` is Gumbel(0, 1)."""
     soft = torch.softmax((logits_NA + noise_NA) / temperature, dim=-1)
     hard = F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft.dtype)

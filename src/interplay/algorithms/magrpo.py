@@ -9,32 +9,24 @@ are one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field
-
-from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Keep, Tree, TreeSettings, register
-from interplay.types import Episode
+from interplay.algorithms.algorithm import Keep, Tree, register
+from interplay.algorithms.at_grpo import ATGRPO, ATGRPOSettings
 
 
-class MAGRPOSettings(TreeSettings):
-    candidates: int = Field(4, ge=2, description="K, replies per decision")
+class MAGRPOSettings(ATGRPOSettings):
     joint: Literal["aligned", "crossed"] = "aligned"
     keep: Keep = "uniform"
-    scale: bool = Field(False, description="divide by the group's standard deviation")
+    scale: bool = False
 
 
 @register("magrpo")
-class MAGRPO(Algorithm):
+class MAGRPO(ATGRPO):
     Settings = MAGRPOSettings
     settings: MAGRPOSettings
 
     @property
     def plan(self) -> Tree:
-        s = self.settings
-        return Tree(s.candidates, s.continuation, s.playouts, s.keep, joint=s.joint)
-
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        return credit.grade_candidates(episodes, self.reward, credit.RULES["scaled" if self.settings.scale else "mean"])
+        return replace(super().plan, joint=self.settings.joint)

@@ -1,6 +1,6 @@
 """MAPoRL: an answer is worth what it does for everybody's later answers (2502.18439).
 
-With V(t, a) what agent a earned at decision t, R(t, a) = [V(t, a) + Σ_{t'>t} γ^{t'−t} mean_j V(t', j)] / Σ_{t'≥t}
+With V(t, a) what agent a earned for its t-th answer, R(t, a) = [V(t, a) + Σ_{t'>t} γ^{t'−t} mean_j V(t', j)] / Σ_{t'≥t}
 γ^{t'−t}, γ 0.3, and A is R minus its mean over the group's episodes at the same turn of the same role. V is what the
 environment gave at agent and team level; process rewards (a format penalty, an illegal reply) belong to their own
 agent and are added to its own R only.
@@ -13,19 +13,20 @@ has that sign inverted). GRPO pays an agent for its own return only, so nobody l
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
+from interplay.algorithms.algorithm import register
+from interplay.algorithms.compare import CompareEpisodes, EpisodeSettings
 from interplay.types import Episode, Role, Turn
 
 
-class MAPoRLSettings(LossSettings):
-    group: int = Field(8, ge=2, description="episodes per task")
-    discount: float = Field(0.3, ge=0, le=1, description="γ, from one decision to the next")
+class MAPoRLSettings(EpisodeSettings):
+    discount: float = Field(0.3, ge=0, le=1, description="γ, from one round of answers to the next")
     persuaded: float = Field(0.0, ge=0, description="for an agent that a right peer brought round; charged if misled")
     persuading: float = Field(
         0.0, ge=0, description="for an agent that brought a wrong peer round; charged if it misled"
@@ -34,30 +35,30 @@ class MAPoRLSettings(LossSettings):
 
 
 @register("maporl")
-class MAPoRL(Algorithm):
+class MAPoRL(CompareEpisodes):
     Settings = MAPoRLSettings
     settings: MAPoRLSettings
 
-    @property
-    def plan(self) -> Independent:
-        return Independent(self.settings.group)
+    def rule(self, returns: Sequence[float]) -> list[float]:
+        return credit.centred(returns, False)
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        worth: dict[str, float] = {}
+        s, worth = self.settings, {}
         metrics: dict[str, float] = defaultdict(float)
         for episode in episodes:
             turns = [t for t in episode.line() if t.is_model]
             values = {t.id: credit.mix(credit.shared(t.rewards), t.role, self.reward) for t in turns}
-            rounds = _answers(turns, values, self.settings.right)
-            shaped = influence(rounds)
-            for turn in turns:
-                own = credit.mix(credit.own(turn.rewards), turn.role, self.reward)
-                push = shaped.get(turn.id, (0.0, 0.0))
-                worth[turn.id] = (
-                    discounted(turn, turns, values, self.settings.discount) + own
-                    + self.settings.persuaded * push[0] + self.settings.persuading * push[1]
-                )  # fmt: skip
-            for name, share in debated(rounds).items():
+            rounds = rounds_of(turns)
+            answers = [{role: (t.id, values[t.id] > s.right) for role, t in round_.items()} for round_ in rounds]
+            shaped = influence(answers)
+            for n, round_ in enumerate(rounds):
+                later = [fmean(values[t.id] for t in after.values()) for after in rounds[n + 1 :]]
+                for turn in round_.values():
+                    push = shaped.get(turn.id, (0.0, 0.0))
+                    own = credit.mix(credit.own(turn.rewards), turn.role, self.reward)
+                    worth[turn.id] = discounted(values[turn.id], later, s.discount) + own
+                    worth[turn.id] += s.persuaded * push[0] + s.persuading * push[1]
+            for name, share in debated(answers).items():
                 metrics[f"credit/{name}"] += share / len(episodes)
         turns = self._centre(episodes, worth)
         return {**metrics, **credit.summary(turns)}
@@ -66,35 +67,30 @@ class MAPoRL(Algorithm):
         played = credit.lines(episodes)
         for n in range(max((len(line) for line in played), default=0)):
             for group in credit.groups([line[n] for line in played if len(line) > n], ("task", "role")):
-                for turn, advantage in zip(group, credit.centred([worth[t.id] for t in group], False), strict=True):
+                for turn, advantage in zip(group, self.rule([worth[t.id] for t in group]), strict=True):
                     turn.advantage = advantage
         return [t for line in played for t in line]
 
 
-def discounted(turn: Turn, turns: Sequence[Turn], values: Mapping[str, float], gamma: float) -> float:
-    """R(t, a): one's own answer now and everybody's mean later, as a weighted mean."""
-    later: dict[int, list[float]] = defaultdict(list)
-    for other in turns:
-        if other.decision > turn.decision:
-            later[other.decision].append(values[other.id])
-    weights = [gamma ** (t - turn.decision) for t in later]
-    means = [sum(v) / len(v) for v in later.values()]
-    return (values[turn.id] + sum(w * m for w, m in zip(weights, means, strict=True))) / (1 + sum(weights))
-
-
-Answers = Sequence[Mapping[Role, tuple[str, bool]]]  # per round: each role's turn and whether it was right
-
-
-def _answers(turns: Sequence[Turn], values: Mapping[str, float], right: float) -> Answers:
-    """Rounds are counted per role: its first answer, its second, …"""
-    rounds: list[dict[Role, tuple[str, bool]]] = []
+def rounds_of(turns: Sequence[Turn]) -> list[dict[Role, Turn]]:
+    """Each role's first answer, its second, …, whether they were given at once or one after the other."""
+    rounds: list[dict[Role, Turn]] = []
     seen: dict[Role, int] = defaultdict(int)
     for turn in turns:
         if seen[turn.role] == len(rounds):
             rounds.append({})
-        rounds[seen[turn.role]][turn.role] = (turn.id, values[turn.id] > right)
+        rounds[seen[turn.role]][turn.role] = turn
         seen[turn.role] += 1
     return rounds
+
+
+def discounted(value: float, later: Sequence[float], gamma: float) -> float:
+    """R(t, a) from one's own answer's value and everybody's means in the rounds that follow: a weighted mean."""
+    weights = [gamma**k for k in range(1, len(later) + 1)]
+    return (value + sum(w * m for w, m in zip(weights, later, strict=True))) / (1 + sum(weights))
+
+
+Answers = Sequence[Mapping[Role, tuple[str, bool]]]  # per round: each role's turn and whether it was right
 
 
 def influence(rounds: Answers) -> dict[str, tuple[float, float]]:
@@ -126,16 +122,20 @@ def influence(rounds: Answers) -> dict[str, tuple[float, float]]:
 
 def debated(rounds: Answers) -> dict[str, float]:
     """How one episode went: the share that was right in each round, how many changed for better or worse from one to
-    the next, and at the end whether most, or any, were right."""
+    the next (rescued: with a right peer to hear; misled: with a wrong one), and at the end whether most, or any, were
+    right."""
     out = {f"right/{n}": sum(r for _, r in answers.values()) / len(answers) for n, answers in enumerate(rounds)}
-    changes = [
-        int(after[role][1]) - int(before[role][1])
-        for before, after in itertools.pairwise(rounds)
-        for role in before.keys() & after.keys()
-    ]
-    if changes:
-        out["improved"] = changes.count(1) / len(changes)
-        out["declined"] = changes.count(-1) / len(changes)
+    seen: Counter[str] = Counter()
+    for before, after in itertools.pairwise(rounds):
+        for role in before.keys() & after.keys():
+            was, now = before[role][1], after[role][1]
+            peers = {before[peer][1] for peer in before if peer != role}
+            change = "unchanged" if was == now else "improved" if now else "declined"
+            seen.update({change: 1, "rescued": change == "improved" and True in peers})
+            seen.update({"misled": change == "declined" and False in peers})
+    kinds = ("improved", "declined", "unchanged")
+    if asked := sum(seen[kind] for kind in kinds):
+        out |= {kind: seen[kind] / asked for kind in (*kinds, "rescued", "misled")}
     if rounds:
         out["majority_right"] = float(out[f"right/{len(rounds) - 1}"] > 0.5)
         out["any_right"] = float(out[f"right/{len(rounds) - 1}"] > 0)

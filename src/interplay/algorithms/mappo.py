@@ -1,4 +1,4 @@
-"""MAPPO: PPO whose critic sees everything (2103.01955, sec. 3).
+"""MAPPO: PPO whose critic sees everything (The Surprising Effectiveness of PPO, 2103.01955).
 
 V reads the role and `Env.state()`, the policy only its own observation: training is central, play is not. Where roles
 hide things from one another, a critic of one observation averages over what it cannot see, and that average is noise in

@@ -45,7 +45,7 @@ def head(width: int) -> nn.Sequential:
 
 
 class Mixer(nn.Module):
-    """QMIX (1803.11485, fig. 2): weights from the state, made non-negative, so that ∂Q_tot/∂Q_i ≥ 0 everywhere."""
+    """QMIX (1803.11485, sec. 4): weights from the state, made non-negative, so that ∂Q_tot/∂Q_i ≥ 0 everywhere."""
 
     def __init__(self, roles: int, hidden: int = 16) -> None:
         super().__init__()
@@ -76,10 +76,10 @@ class TeamValue(nn.Module):
         return self.utility(torch.cat([known, done], dim=1)).squeeze(1)
 
     def table(self, steps: Sequence[Step], choose: Callable[[Move], str] = lambda move: move.action) -> Tensor:
-        """Utilities [B, R] of the chosen actions; a role that does not act here has 0."""
+        """Utilities [B, R] of the chosen actions; one that waits has that of waiting, one that was never asked 0."""
         where, asked = [], []
         for b, step in enumerate(steps):
-            for move in step.moves:
+            for move in step.moves + step.idle:
                 where.append(b * len(self.roles) + self.roles.index(move.role))
                 asked.append((move, choose(move)))
         flat = torch.zeros(len(steps) * len(self.roles))
@@ -93,11 +93,11 @@ class TeamValue(nn.Module):
     @torch.no_grad()
     def greedy(self, steps: Sequence[Step]) -> Tensor:
         """max over legal joint actions of Q_tot. Q_tot rises with every Q_i, so each role's own best makes the best."""
-        asked = [(move, action) for step in steps for move in step.moves for action in move.legal]
+        asked = [(move, action) for step in steps for move in step.moves + step.idle for action in move.legal]
         values = iter(self.utilities(asked).tolist())
         best: dict[int, str] = {}
         for step in steps:
-            for move in step.moves:
+            for move in step.moves + step.idle:
                 best[id(move)] = max(((next(values), a) for a in move.legal), key=lambda pair: pair[0])[1]
         return self.total(self.table(steps, lambda move: best[id(move)]), steps)
 
@@ -115,7 +115,7 @@ class CentralCritic(nn.Module):
         return self.value(torch.relu(self.words(bags))).squeeze(1)
 
 
-class Fitted:
+class Network:
     """A module, its target copy and its optimiser, as one thing that can be saved."""
 
     def __init__(self, build: Callable[[], nn.Module], lr: float, seed: int) -> None:

@@ -4,47 +4,47 @@ K replies to one prompt meet each other pairwise; the better of a pair is raised
 the policy does not yet prefer it: with Δ = (log π_w − log ref_w) − (log π_l − log ref_l), the gradient of −log σ(βΔ)
 is that of a policy gradient with advantage βσ(−βΔ) for the winner and its negative for the loser, and that is what is
 written here, so that no pair has to meet again in the learner. It is exact for the first optimiser step of a batch and
-uses the batch's Δ in later ones. How much better a reply was plays no part, unlike in AT-GRPO, which needs rewards on
-one scale.
+uses the batch's Δ in later ones. IPO draws Δ to 1/(2β) and no further. `wins` leaves the reference out: the advantage
+is (wins − losses) / matchups. How much better a reply was plays no part, unlike in AT-GRPO, which needs rewards on one
+scale.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Keep, Tree, TreeSettings, register
+from interplay.algorithms.algorithm import Keep, register
+from interplay.algorithms.compare import CompareReplies, KeepSettings
 from interplay.errors import GuardError
 from interplay.types import Episode, Turn
 
 
-class OnlineDPOSettings(TreeSettings):
-    candidates: int = Field(4, ge=2, description="replies that meet in a tournament")
+class OnlineDPOSettings(KeepSettings):
     keep: Keep = "uniform"
     beta: float = Field(0.1, gt=0, description="how strongly the reference holds")
-    kind: Literal["dpo", "ipo"] = "dpo"
+    kind: Literal["dpo", "ipo", "wins"] = Field("dpo", description="what a won pair is worth")
 
 
 @register("online_dpo")
-class OnlineDPO(Algorithm):
+class OnlineDPO(CompareReplies):
     Settings = OnlineDPOSettings
     settings: OnlineDPOSettings
 
     @property
-    def plan(self) -> Tree:
-        s = self.settings
-        return Tree(s.candidates, s.continuation, s.playouts, s.keep)
-
-    @property
     def reference(self) -> bool:
-        return True
+        return self.settings.kind != "wins" or super().reference
+
+    def rule(self, returns: Sequence[float]) -> list[float]:
+        return credit.wins(returns)
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        if self.settings.kind == "wins":
+            return super().credit(episodes)
         turns = [t for t in credit.candidates(episodes) if t.ref_logprobs is not None]
         if not turns:
             raise GuardError("no candidate has reference log-probs; online DPO needs the score step before credit.")
@@ -53,10 +53,10 @@ class OnlineDPO(Algorithm):
             table = credit.tournament(group, self._compare)
             won = [(i, j) for i, j in itertools.permutations(range(len(group)), 2) if table[i][j] > 0]
             pairs += len(won)
+            pushes = self._pushes([credit.drift(group[i]) - credit.drift(group[j]) for i, j in won])
             for turn in group:
                 turn.advantage = 0.0
-            for i, j in won:
-                push = self._push(credit.drift(group[i]) - credit.drift(group[j])) / len(won)
+            for (i, j), push in zip(won, pushes, strict=True):
                 group[i].advantage += push  # type: ignore[operator]
                 group[j].advantage -= push  # type: ignore[operator]
         return {"credit/pairs": pairs, **credit.summary(turns)}
@@ -64,9 +64,15 @@ class OnlineDPO(Algorithm):
     def _compare(self, one: Turn, other: Turn) -> float:
         return credit.candidate_return(one, self.reward) - credit.candidate_return(other, self.reward)
 
-    def _push(self, margin: float) -> float:
-        """How much the loss falls with the margin: −dL/dΔ."""
-        beta = self.settings.beta
-        if self.settings.kind == "ipo":
-            return 2 * (1 / (2 * beta) - margin)
-        return beta * 0.5 * (1 - math.tanh(0.5 * beta * margin))
+    def _pushes(self, margins: Sequence[float]) -> list[float]:
+        """How much the loss falls with each margin: −dL/dΔ."""
+        import torch
+
+        from interplay.algorithms.losses import dpo_loss, ipo_loss
+
+        if not margins:
+            return []
+        margin_P = torch.tensor(margins, dtype=torch.float64, requires_grad=True)
+        loss = (dpo_loss if self.settings.kind == "dpo" else ipo_loss)(margin_P, self.settings.beta)
+        (slope,) = torch.autograd.grad(loss, margin_P)
+        return [-x for x in slope.tolist()]

@@ -4,7 +4,9 @@ V is read at the end of a turn's prompt, and one advantage is given to all token
 role's* turns: chaining it across players would flip signs in zero-sum games. With `level = "token"` V is read before
 every sampled token and GAE runs over them: γ is 1 inside a turn, and what others (or tools) said in between is skipped.
 Advantages are whitened per role, over trained tokens only. Truncated episodes bootstrap with the last value, finished
-ones with 0.
+ones with 0. The critic's targets have a λ of their own, 1: the Monte-Carlo return, so that it is never taught by its
+guesses (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it pays with a
+group of episodes for every task.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from interplay.types import Episode, Role, Turn
 
 class PPOSettings(LossSettings):
     replicas: int = Field(1, ge=1, description="episodes per task")
-    gae_lambda: float = Field(0.9, ge=0, le=1)
+    gae_lambda: float = Field(0.9, ge=0, le=1, description="of the policy's advantages")
+    critic_lambda: float = Field(1.0, ge=0, le=1, description="of the critic's targets; 1 is the Monte-Carlo return")
     level: Literal["turn", "token"] = Field("turn", description="what has a value and an advantage of its own")
     critic: CriticSettings = CriticSettings()
 
@@ -71,11 +74,9 @@ class PPO(Algorithm):
     def _by_turn(self, line: list[Turn], over: bool) -> None:
         values = [t.value or 0.0 for t in line]
         rewards = [credit.mix(t.rewards, t.role, self.reward) for t in line]
-        end = 0.0 if over else values[-1]
-        advantages = credit.gae(rewards, values, end, self.reward.gamma, self.settings.gae_lambda)
-        for turn, advantage, value in zip(line, advantages, values, strict=True):
-            turn.advantage = advantage
-            turn.target = advantage + value
+        advantages, targets = self._estimate(rewards, values, [self.reward.gamma] * len(line), over)
+        for turn, advantage, target in zip(line, advantages, targets, strict=True):
+            turn.advantage, turn.target = advantage, target
 
     def _by_token(self, line: list[Turn], over: bool) -> None:
         values: list[float] = []
@@ -88,11 +89,18 @@ class PPO(Algorithm):
             values += turn.token_values
             rewards += [0.0] * rest + [credit.mix(turn.rewards, turn.role, self.reward)]
             gammas += [1.0] * rest + [1.0 if inside else self.reward.gamma]
-        end = 0.0 if over else values[-1]
-        advantages = credit.gae(rewards, values, end, gammas, self.settings.gae_lambda)
+        advantages, targets = self._estimate(rewards, values, gammas, over)
         at = 0
         for turn in line:
             span = slice(at, at := at + len(turn.action))
-            turn.token_advantages = tuple(advantages[span])
+            turn.token_advantages, turn.token_targets = tuple(advantages[span]), tuple(targets[span])
             turn.advantage = max(turn.token_advantages, key=abs)
-            turn.token_targets = tuple(a + v for a, v in zip(advantages[span], values[span], strict=True))
+
+    def _estimate(
+        self, rewards: list[float], values: list[float], gammas: list[float], over: bool
+    ) -> tuple[list[float], list[float]]:
+        """Advantages, and what the critic should have said."""
+        end = 0.0 if over else values[-1]
+        advantages = credit.gae(rewards, values, end, gammas, self.settings.gae_lambda)
+        errors = credit.gae(rewards, values, end, gammas, self.settings.critic_lambda)
+        return advantages, [v + e for v, e in zip(values, errors, strict=True)]

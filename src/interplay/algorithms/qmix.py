@@ -1,4 +1,4 @@
-"""QMIX: utilities mixed by a network whose weights come from the state and are never negative (1803.11485, eq. 5).
+"""QMIX: utilities mixed by a network whose weights come from the state and are never negative (1803.11485, sec. 4).
 
 VDN's sum cannot say that a reply matters only in some states, or only next to another; QMIX can, as long as raising
 one agent's utility never lowers the team's (∂Q_tot/∂Q_i ≥ 0). That is what lets each agent choose on its own, and also
@@ -9,10 +9,12 @@ mixer: A_i = ∂Q_tot/∂Q_i · (Q_i(h_i, a_i) − mean_k Q_i(h_i, a_i^k)).
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from interplay.algorithms.algorithm import register
 from interplay.algorithms.vdn import VDN
 
 
 @register("qmix")
 class QMIX(VDN):
-    mixed = True
+    mixed: ClassVar[bool] = True

@@ -1,7 +1,9 @@
-"""RAE: REINFORCE with a running baseline per environment and role (SPIRAL, 2506.24119, sec. 3.3).
+"""RAE: REINFORCE with a running baseline per environment and role (SPIRAL, 2506.24119).
 
-A = R − b(env, role), b ← d·b + (1 − d)·R, the baseline read *before* it is updated. In self-play of a zero-sum game
-a group's mean is 0 whatever the policy does; this baseline keeps what each seat is worth (the first mover's edge).
+A = R − b(env, role), R the return of the role over its episode, given to all its turns; b ← d·b + (1 − d)·R, read
+*before* it is updated (the paper updates first, and its baseline then knows what it is to judge). In self-play of a
+zero-sum game the mean over both seats is 0 whatever the policy does; this baseline keeps what each seat is worth (the
+first mover's edge), and, unlike GRPO, needs one episode per task.
 """
 
 from __future__ import annotations
@@ -37,15 +39,14 @@ class RAE(Algorithm):
 
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         env_of = {e.id: e.task.env for e in episodes}
-        played = [line for line in credit.lines(episodes) if line]
+        played = credit.lines(episodes)
         decay = self.settings.decay
         for line in played:
             key = f"{env_of[line[0].keys.episode]}/{line[0].role}"
-            value = credit.returns(line, self.reward)
-            baseline = self.baselines.get(key, 0.0)
-            for turn, ahead in zip(line, value, strict=True):
-                turn.advantage = ahead - baseline
-            self.baselines[key] = decay * baseline + (1 - decay) * value[0]
+            value, baseline = credit.returns(line, self.reward)[0], self.baselines.get(key, 0.0)
+            for turn in line:
+                turn.advantage = value - baseline
+            self.baselines[key] = decay * baseline + (1 - decay) * value
         metrics = {f"credit/baseline/{key}": value for key, value in sorted(self.baselines.items())}
         return {**metrics, **credit.summary(t for line in played for t in line)}
 

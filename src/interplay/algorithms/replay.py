@@ -6,15 +6,17 @@ need no tokenizer and any text fits.
 
 from __future__ import annotations
 
+import itertools
 import random
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from interplay.algorithms.credit import mix
+from interplay.algorithms.credit import mix, weight_of
 from interplay.config import RewardSection
-from interplay.types import Episode, Role, Turn
+from interplay.types import Episode, Level, Reward, Role, Turn
 
 BUCKETS = 2048
 Bag = tuple[int, ...]
@@ -41,35 +43,69 @@ class Move:
     legal: tuple[str, ...]
 
 
+def move_of(turn: Turn) -> Move:
+    return Move(turn.role, history(turn), turn.text, turn.legal)
+
+
 @dataclass(frozen=True)
 class Step:
-    """`rewards` of each role here, and `returns` from here on."""
+    """What one joint decision earned: each role all of its own, and the team what is everybody's business.
+
+    `team` is its team-level rewards and the mean of its roles' agent-level ones; `ahead` the same from here on.
+    """
 
     decision: int
     state: str
     moves: tuple[Move, ...]
+    idle: tuple[Move, ...]  # the roles that only wait here, with what they know by now
     rewards: Mapping[Role, float]
-    returns: Mapping[Role, float]
-
-    def team(self, values: Mapping[Role, float]) -> float:
-        """One number for everybody: the mean of the roles'."""
-        return sum(values.values()) / len(values)
+    team: float
+    ahead: float
 
 
 def steps(episode: Episode, weights: RewardSection) -> list[Step]:
-    """The decisions of the line that was played, in order."""
-    by_decision: dict[int, list[Turn]] = {}
+    """The decisions of the line that was played, in order; γ lies between one and the next."""
+    by_decision: dict[int, list[Turn]] = defaultdict(list)
+    waiting: dict[int, tuple[Move, ...]] = {}
+    latest: dict[Role, Turn] = {}
     for turn in episode.line():
-        by_decision.setdefault(turn.decision, []).append(turn)
+        if turn.decision not in by_decision:
+            waiting[turn.decision] = tuple(map(_wait, latest.values()))
+        by_decision[turn.decision].append(turn)
+        latest[turn.role] = turn
+    everybodys = _arrivals(episode, weights)
     out: list[Step] = []
-    ahead = dict.fromkeys(episode.seats, 0.0)
-    for turns in reversed(by_decision.values()):
-        rewards = dict.fromkeys(episode.seats, 0.0)
-        rewards |= {t.role: mix(t.rewards, t.role, weights) for t in turns}
-        ahead = {role: rewards[role] + weights.gamma * ahead[role] for role in ahead}
-        moves = tuple(Move(t.role, history(t), t.text, t.legal) for t in turns)
-        out.append(Step(turns[0].decision, turns[0].state, moves, rewards, ahead))
+    ahead = 0.0
+    for decision, turns in reversed(by_decision.items()):
+        single = sum(_worth(r, weights) for t in turns for r in t.rewards if r.level is Level.AGENT)
+        team = everybodys[decision] + single / len(episode.seats)
+        ahead = team + weights.gamma * ahead
+        rewards = dict.fromkeys(episode.seats, 0.0) | {t.role: mix(t.rewards, t.role, weights) for t in turns}
+        idle = tuple(move for move in waiting[decision] if move.role not in {t.role for t in turns})
+        out.append(Step(decision, turns[0].state, tuple(map(move_of, turns)), idle, rewards, team, ahead))
     return out[::-1]
+
+
+def _wait(turn: Turn) -> Move:
+    """A role that is not asked, after this turn of its own: it has what it knew and what it said."""
+    return Move(turn.role, history(turn) + bag(f"{turn.role} said {turn.text}"), "", ("",))
+
+
+def _arrivals(episode: Episode, weights: RewardSection) -> dict[int, float]:
+    """What the team earned at each decision. A team reward stands on every role's latest turn: it came with the last
+    of these. Roles that began later hold fewer, so they are matched from the end."""
+    held: dict[Role, list[tuple[int, float]]] = defaultdict(list)
+    for turn in episode.line():
+        held[turn.role] += [(turn.decision, _worth(r, weights)) for r in turn.rewards if r.level is Level.TEAM]
+    out: dict[int, float] = defaultdict(float)
+    for copies in itertools.zip_longest(*(records[::-1] for records in held.values())):
+        decision, value = max(copy for copy in copies if copy is not None)
+        out[decision] += value
+    return out
+
+
+def _worth(reward: Reward, weights: RewardSection) -> float:
+    return 0.0 if reward.value is None else weight_of(reward, weights) * reward.value
 
 
 class Replay:
@@ -99,5 +135,8 @@ class Replay:
 
 
 def _step(data: Mapping[str, Any]) -> Step:
-    moves = tuple(Move(m["role"], tuple(m["history"]), m["action"], tuple(m["legal"])) for m in data["moves"])
-    return Step(data["decision"], data["state"], moves, data["rewards"], data["returns"])
+    return Step(**{**data, "moves": _moves(data["moves"]), "idle": _moves(data["idle"])})
+
+
+def _moves(rows: Sequence[Mapping[str, Any]]) -> tuple[Move, ...]:
+    return tuple(Move(m["role"], tuple(m["history"]), m["action"], tuple(m["legal"])) for m in rows)

@@ -7,27 +7,14 @@ gradient as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from pydantic import Field
+from collections.abc import Sequence
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
-from interplay.types import Episode
-
-
-class RLOOSettings(LossSettings):
-    group: int = Field(8, ge=2, description="episodes per task")
+from interplay.algorithms.algorithm import register
+from interplay.algorithms.compare import CompareEpisodes
 
 
 @register("rloo")
-class RLOO(Algorithm):
-    Settings = RLOOSettings
-    settings: RLOOSettings
-
-    @property
-    def plan(self) -> Independent:
-        return Independent(self.settings.group)
-
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        return credit.grade_episodes(episodes, self.reward, credit.leave_one_out)
+class RLOO(CompareEpisodes):
+    def rule(self, returns: Sequence[float]) -> list[float]:
+        return credit.leave_one_out(returns)

@@ -8,35 +8,18 @@ each one's difference is 0, while their Shapley values share the credit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from pydantic import Field
+from collections.abc import Mapping
+from typing import ClassVar
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Tree, TreeSettings, register
-from interplay.types import Episode, Turn
-
-
-class ShapleySettings(TreeSettings):
-    default: str = Field("", description="what an agent that is left out says")
+from interplay.algorithms.algorithm import Joint, register
+from interplay.algorithms.difference import Difference
+from interplay.types import Turn
 
 
 @register("shapley")
-class Shapley(Algorithm):
-    Settings = ShapleySettings
-    settings: ShapleySettings
+class Shapley(Difference):
+    joint: ClassVar[Joint] = "coalitions"
 
-    @property
-    def plan(self) -> Tree:
-        s = self.settings
-        return Tree(1, s.continuation, s.playouts, "first", joint="coalitions", default=s.default)
-
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        turns = credit.candidates(episodes)
-        for turn in turns:
-            turn.advantage = self._share(turn)
-        return credit.summary(turns)
-
-    def _share(self, turn: Turn) -> float:
-        worth = {who: credit.mix(rewards, turn.role, self.reward) for who, rewards in turn.coalitions.items()}
+    def share(self, turn: Turn, worth: Mapping[str, float]) -> float:
         return credit.shapley(worth, credit.team(turn))[turn.role]

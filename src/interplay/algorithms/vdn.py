@@ -1,146 +1,98 @@
 """VDN: the team's value is the sum of one utility per agent (1706.05296).
 
-Q_tot(s, a) = Σ Q_i(h_i, a_i) is fitted to what the team earned (the mean of its roles' returns); agent i's reply is
-then judged by its own utility, which holds what *it* contributed. There are two forms, chosen by what the environment
-offers, and each run says which (`credit/legal`). With listed legal actions it is Q-learning proper (a utility per
-legal action, a target network, replay, the maximum over legal joint actions), and A_i = Q_i(h_i, a_i) − mean over
-legal a of Q_i(h_i, a). For free text it is a credit model fitted to returns, the mean being over the group's other
-replies to the same prompt. The language model takes ε-greedy's place: it plays, and is drawn towards its best utility.
-QMIX mixes instead of adding.
+Q_tot(s, a) = Σ Q_i(h_i, a_i) is fitted to what the team earned; agent i's reply is then judged by its own utility,
+which holds what *it* contributed. There are two forms, chosen by what the environment offers, and each run says which
+(`credit/legal`). With listed legal actions it is Q-learning proper (a utility per legal action, a target network,
+replay, the maximum over legal joint actions). For free text it is a credit model fitted to returns. The team earns its
+team-level rewards and the mean of its roles' agent-level ones; process rewards (a format penalty) stay with the agent
+that earned them and never enter Q_tot, so that no teammate pays for them. A role that only waits has a utility of
+waiting, with what it knows. MADDPG has a critic per agent instead, and QMIX mixes instead of adding.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from pydantic import Field
+from typing import TYPE_CHECKING, ClassVar
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
-from interplay.algorithms.replay import Replay, Step, steps
-from interplay.config import RewardSection
-from interplay.types import Episode, Turn, seed_of
+from interplay.algorithms.algorithm import register
+from interplay.algorithms.fitted import FittedCredit, Judged, Sample
+from interplay.algorithms.replay import move_of, steps
+from interplay.types import Episode, Role, Turn
 
 if TYPE_CHECKING:
-    from interplay.algorithms.networks import Fitted, TeamValue
+    from torch import Tensor
 
+    from interplay.algorithms.networks import Network, TeamValue
 
-class VDNSettings(LossSettings):
-    group: int = Field(8, ge=2, description="episodes per task")
-    warmup: int = Field(20, ge=0, description="training steps in which only the networks learn; ε-greedy's first part")
-    lr: float = Field(5e-3, gt=0, description="learning rate of the networks")
-    replay: int = Field(512, ge=1, description="episodes remembered")
-    updates: int = Field(4, ge=1, description="gradient steps per training step")
-    batch: int = Field(32, ge=1, description="joint decisions per gradient step")
-    target_every: int = Field(5, ge=1, description="training steps between copies to the target network")
+TEAM = "team"
 
 
 @register("vdn")
-class VDN(Algorithm):
-    Settings = VDNSettings
-    settings: VDNSettings
-    uses_legal = True
+class VDN(FittedCredit):
     mixed: ClassVar[bool] = False
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
-        self.roles: list[str] = []
-        self.fitted: Fitted | None = None
-        self.replay = Replay(self.settings.replay)
-        self.steps = 0
+    def names(self) -> Sequence[str]:
+        return [TEAM]
+
+    def build(self, name: str) -> TeamValue:
+        from interplay.algorithms.networks import TeamValue
+
+        return TeamValue(self.roles, self.mixed)
 
     @property
-    def plan(self) -> Independent:
-        return Independent(self.settings.group)
+    def value(self) -> TeamValue:
+        return self.network(TEAM).module  # type: ignore[return-value]
 
-    def model(self, roles: Sequence[str]) -> Fitted:
-        if self.fitted is None:
-            from interplay.algorithms.networks import Fitted, TeamValue
+    def judge(
+        self, episodes: Sequence[Episode], turns: Sequence[Turn], options: Mapping[str, Sequence[str]]
+    ) -> list[Judged]:
+        """A_i = ∂Q_tot/∂Q_i · (Q_i(h_i, a_i) − mean_k Q_i(h_i, a_i^k)): the slope is a utility's worth to the team."""
+        slopes = self._slopes(episodes)
+        asked = [(move_of(t), action) for t in turns for action in (t.text, *options[t.id])]
+        values = iter(self.value.utilities(asked).tolist())
+        out: list[Judged] = []
+        for turn in turns:
+            slope = slopes[turn.keys.episode, turn.decision, turn.role]
+            mine, *others = (slope * next(values) for _ in range(1 + len(options[turn.id])))
+            out.append((mine, others))
+        return out
 
-            self.roles = list(roles)
-            self.fitted = Fitted(lambda: TeamValue(self.roles, self.mixed), self.settings.lr, seed=0)
-        return self.fitted
-
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        net: TeamValue = self.model(list(episodes[0].seats)).module  # type: ignore[assignment]
-        found = self._slopes(net, episodes)
-        turns = [turn for turn, _, _ in found]
-        replies = self._alternatives(turns)
-        moves = {t.id: next(m for m in step.moves if m.role == t.role) for t, step, _ in found}
-        values = iter(net.utilities([(moves[t.id], a) for t in turns for a in (t.text, *replies[t.id])]).tolist())
-        lonely = 0
-        for turn, _, slope in found:
-            mine, others = next(values), list(itertools.islice(values, len(replies[turn.id])))
-            lonely += not others
-            turn.advantage = slope * (mine - sum(others) / len(others)) if others else 0.0
-        if self.steps < self.settings.warmup:
-            credit.withdraw(turns)
-        legal = sum(bool(t.legal) for t in turns) / max(1, len(turns))
-        return {"credit/legal": legal, "credit/groups_of_one": lonely, **credit.summary(turns)}
-
-    def _slopes(self, net: TeamValue, episodes: Sequence[Episode]) -> list[tuple[Turn, Step, float]]:
-        """∂Q_tot/∂Q_i at what was played, for every model turn: the utility's worth in the team's own units."""
-        played = [(episode, step) for episode in episodes for step in steps(episode, self.reward)]
-        utilities = net.table([s for _, s in played]).detach().requires_grad_()
-        net.total(utilities, [s for _, s in played]).sum().backward()
+    def _slopes(self, episodes: Sequence[Episode]) -> dict[tuple[str, int, Role], float]:
+        """∂Q_tot/∂Q_i at what was played."""
+        played = [(episode.id, step) for episode in episodes for step in steps(episode, self.reward)]
+        utilities = self.value.table([s for _, s in played]).detach().requires_grad_()
+        self.value.total(utilities, [s for _, s in played]).sum().backward()
         assert utilities.grad is not None
-        slope = utilities.grad.tolist()
-        turns = {(t.keys.episode, t.decision, t.role): t for e in episodes for t in e.line() if t.is_model}
-        out = []
-        for row, (episode, step) in enumerate(played):
-            for move in step.moves:
-                turn = turns.get((episode.id, step.decision, move.role))
-                if turn is not None:
-                    out.append((turn, step, slope[row][self.roles.index(move.role)]))
-        return out
-
-    def _alternatives(self, turns: Sequence[Turn]) -> dict[str, list[str]]:
-        """What else could have been said: the legal actions, or else the other replies to the same prompt."""
-        out = {t.id: list(t.legal) for t in turns}
-        for group in credit.groups([t for t in turns if not t.legal], ("task", "role", "prompt")):
-            for turn in group:
-                out[turn.id] = [t.text for t in group if t is not turn]
-        return out
-
-    def update(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        from torch import tensor
-
-        fitted, s = self.model(list(episodes[0].seats)), self.settings
-        net: TeamValue = fitted.module  # type: ignore[assignment]
-        target: TeamValue = fitted.target  # type: ignore[assignment]
-        self.replay.add(steps(e, self.reward) for e in episodes)
-        total = 0.0
-        for n in range(s.updates):
-            sample = self.replay.sample(s.batch, seed_of("replay", self.steps, n))
-            now = [step for step, _ in sample]
-            wanted = tensor([step.team(step.returns) for step in now])
-            if all(move.legal for step, _ in sample for move in step.moves):
-                wanted = tensor([step.team(step.rewards) for step in now])
-                ahead = [(i, after) for i, (_, after) in enumerate(sample) if after is not None]
-                if ahead:
-                    best = target.greedy([after for _, after in ahead])
-                    wanted = wanted.index_add(0, tensor([i for i, _ in ahead]), self.reward.gamma * best)
-            loss = (net.total(net.table(now), now) - wanted).pow(2).mean()
-            total += fitted.descend(loss) / s.updates
-        self.steps += 1
-        if self.steps % s.target_every == 0:
-            fitted.sync()
-        return {"credit/model_loss": total}
-
-    def state_dict(self) -> dict[str, Any]:
-        if self.fitted is None:
-            return {}
+        found = zip(played, utilities.grad.tolist(), strict=True)
         return {
-            "roles": self.roles,
-            "networks": self.fitted.state_dict(),
-            "replay": self.replay.state_dict(),
-            "steps": self.steps,
+            (episode, step.decision, role): slope
+            for (episode, step), row in found
+            for role, slope in zip(self.roles, row, strict=True)
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state:
-            self.model(state["roles"]).load_state_dict(state["networks"])
-            self.replay.load_state_dict(state["replay"])
-            self.steps = state["steps"]
+    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        metrics = super().credit(episodes)
+        own: dict[Role, list[tuple[Turn, float]]] = defaultdict(list)
+        for turn in (t for e in episodes for t in e.line() if t.advantage is not None):
+            own[turn.role].append((turn, credit.mix(credit.own(turn.rewards), turn.role, self.reward)))
+        for found in own.values():
+            for (turn, _), extra in zip(found, credit.centred([value for _, value in found], False), strict=True):
+                turn.advantage += extra  # type: ignore[operator]
+        return metrics
+
+    def error(self, name: str, network: Network, sample: Sample) -> Tensor:
+        from torch import tensor
+
+        now = [step for step, _ in sample]
+        if all(move.legal for step in now for move in step.moves):
+            wanted = tensor([step.team for step in now])
+            ahead = [(i, after) for i, (_, after) in enumerate(sample) if after is not None]
+            if ahead:
+                target: TeamValue = network.target  # type: ignore[assignment]
+                best = target.greedy([after for _, after in ahead])
+                wanted = wanted.index_add(0, tensor([i for i, _ in ahead]), self.reward.gamma * best)
+        else:
+            wanted = tensor([step.ahead for step in now])
+        return (self.value.total(self.value.table(now), now) - wanted).pow(2).mean()

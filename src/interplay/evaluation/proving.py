@@ -17,7 +17,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,9 +26,9 @@ from torch import Tensor
 from interplay import algorithms, envs
 from interplay.agents.agent import Agent, Stamp, View, blank
 from interplay.algorithms import Algorithm, Independent, credit
-from interplay.algorithms.losses import Outputs, Targets, gumbel_loss
-from interplay.algorithms.maddpg import MADDPG, joint_actions
-from interplay.algorithms.replay import Move, Step, history
+from interplay.algorithms.losses import Outputs, Targets
+from interplay.algorithms.maddpg import MADDPG
+from interplay.algorithms.replay import Step, move_of
 from interplay.algorithms.vdn import VDN
 from interplay.config import Open, RewardSection, RolloutSection
 from interplay.envs import Env
@@ -94,7 +94,7 @@ class TableAgent:
         return View(observation, None, self.known + observation.messages)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
-        known = repr(view.messages)
+        known = "\n".join(f"{m.role}: {m.content}" for m in view.messages)
         row = self.table.row(known, view.observation.legal)
         key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
         chances = [math.exp(p) for p in self.table.current[row][: len(view.observation.legal)]]
@@ -103,6 +103,7 @@ class TableAgent:
         text = view.observation.legal[index]
         turn = blank(self.role, self.policy, view.observation, stamp, digest, text, self.parent)
         turn.prompt, turn.action, turn.logprobs = (row,), (index,), (self.table.current[row][index],)
+        turn.masked = tuple((k,) for k in range(len(chances)))
         return turn
 
     def commit(self, view: View, turn: Turn) -> None:
@@ -120,12 +121,14 @@ class TableCritic:
     reward: RewardSection
     values: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    where: dict[str, str] = field(default_factory=dict)  # turn id -> the state it led to
+    where: dict[str, tuple[str, float]] = field(default_factory=dict)  # turn id -> the state it led to, and its pay
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         """Of the state a candidate led to, for trees."""
-        self.where[turn.id] = f"{role} after {env.state()}"
-        return self.values.get(self.where[turn.id], 0.0)
+        return self.values.get(f"{role} after {env.state()}", 0.0)
+
+    def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
+        self.where[turn.id] = f"{role} after {env.state()}", credit.mix(rewards, role, self.reward)
 
     def learn(self, key: str, target: float) -> None:
         self.counts[key] += 1
@@ -136,9 +139,9 @@ class TableCritic:
         """From the lines that were kept: the return of a turn less what its step itself earned."""
         for line in credit.lines(episodes):
             for turn, ahead in zip(line, credit.returns(line, self.reward), strict=True):
-                if turn.id in self.where and turn.outlook is not None:
-                    step = Rewards(tuple(r for r in turn.outlook if r.name != "critic"))
-                    self.learn(self.where[turn.id], ahead - credit.mix(step, turn.role, self.reward))
+                if turn.id in self.where:
+                    key, paid = self.where[turn.id]
+                    self.learn(key, ahead - paid)
         self.where.clear()
 
 
@@ -151,16 +154,14 @@ class Ground:
     seed: int = 0
     tasks: int = 4
     frozen: Collection[Role] = ()
-    gumbel: bool = False  # MADDPG's own actor, through its critic
 
     def __post_init__(self) -> None:
         self.reward = self.algorithm.reward
         self.roles = envs.make(self._task(0)).roles
         self.tables = {role: Table(self.game.zero_sum) for role in self.roles}
-        self.first = {role: table.logprobs().detach() for role, table in self.tables.items()}
+        self.first = {role: table.current for role, table in self.tables.items()}
         self.critic = TableCritic(self.reward)
         self.runner = Runner(self.seed, RolloutSection(), self.algorithm.plan, self.reward, critic=self.critic)
-        self.noise = torch.Generator().manual_seed(self.seed)
 
     def _task(self, index: int) -> Task:
         return envs.sample_task(self.game.env, self.game.options, "train", index, self.seed)
@@ -187,7 +188,7 @@ class Ground:
         for role in self.roles:
             mine = [t for t in turns if t.role == role and t.advantage is not None]
             if mine and role not in self.frozen:
-                self.tables[role].step(self._gumbel(role, episodes) if self.gumbel else self._loss(role, mine))
+                self.tables[role].step(self._loss(role, [x for t in mine for x in t.weighed()]))
         for turn in turns:
             target = turn.target if turn.token_targets is None else turn.token_targets[0]
             if target is not None:
@@ -196,7 +197,10 @@ class Ground:
 
     def _score(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
-            turn.ref_logprobs = (float(self.first[turn.role][turn.prompt[0], turn.action[0]]),)
+            turn.ref_logprobs = (self.first[turn.role][turn.prompt[0]][turn.action[0]],)
+            if "legal" in self.algorithm.needs:
+                now = self.tables[turn.role].current[turn.prompt[0]]
+                turn.legal_logprobs = tuple((now[k],) for (k,) in turn.masked)
             if "values" in self.algorithm.needs:
                 turn.value = self.critic.values.get(self._seen(turn), 0.0)
                 turn.token_values = (turn.value,) if "tokens" in self.algorithm.needs else None
@@ -218,17 +222,6 @@ class Ground:
             torch.arange(len(turns)),
         )
         return self.algorithm.loss(targets, Outputs(mine, -(logprobs.exp() * logprobs).sum(1)))[0]
-
-    def _gumbel(self, role: Role, episodes: Sequence[Episode]) -> Tensor:
-        assert isinstance(self.algorithm, MADDPG)
-        joint = {episode.id: joint_actions(episode) for episode in episodes}
-        turns = [turn for episode in episodes for turn in episode.line(role)]
-        asked = [(turn, joint[turn.keys.episode][turn.decision], turn.legal) for turn in turns]
-        values = [found + [0.0] * (COLUMNS - len(found)) for found in self.algorithm.action_values(role, asked)]
-        rows = [turn.prompt[0] for turn in turns]
-        logits = self.tables[role].logprobs()[torch.tensor(rows)]
-        noise = -torch.log(-torch.log(torch.rand(logits.shape, generator=self.noise).clamp(1e-6, 1 - 1e-6)))
-        return gumbel_loss(logits, torch.tensor(values), noise, temperature=1.0)
 
     # -- what came of it ------------------------------------------------------------------------------------------
 
@@ -273,10 +266,9 @@ def believed(algorithm: Algorithm, episode: Episode) -> tuple[str, ...]:
         values = [found[0] for found in algorithm.action_values(line[0].role, asked)]
     else:
         assert isinstance(algorithm, VDN)
-        fitted: Any = algorithm.model(list(episode.seats))
-        moves = [[Move(t.role, history(t), a, t.legal) for t, a in zip(line, joint, strict=True)] for joint in joints]
-        steps = [Step(0, line[0].state, tuple(joint), {}, {}) for joint in moves]
-        values = fitted.module.total(fitted.module.table(steps), steps).tolist()
+        moves = [[replace(move_of(t), action=a) for t, a in zip(line, joint, strict=True)] for joint in joints]
+        steps = [Step(0, line[0].state, tuple(joint), (), {}, 0.0, 0.0) for joint in moves]
+        values = algorithm.value.total(algorithm.value.table(steps), steps).tolist()
     return joints[max(range(len(joints)), key=values.__getitem__)]
 
 
@@ -286,7 +278,6 @@ class Contender:
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    gumbel: bool = False
     label: str = ""
 
     def algorithm(self, game: Game) -> Algorithm:
@@ -296,7 +287,7 @@ class Contender:
         return algorithms.make(Open(name=self.name, **settings), RewardSection())
 
 
-_COMPOSED = {"plan": {"kind": "tree", "candidates": 4}, "grouping": ["episode", "decision", "role"], "credit": "scaled"}
+_COMPOSED = {"plan": {"kind": "replay"}, "grouping": ["episode", "decision", "role"], "credit": "scaled"}
 CONTENDERS = [
     *(Contender(name, label=name) for name in algorithms.known() if name not in ("custom", "maddpg", "magrpo", "ppo")),
     Contender("ppo", label="ppo (turns)"),
@@ -304,7 +295,7 @@ CONTENDERS = [
     Contender("magrpo", label="magrpo (aligned)"),
     Contender("magrpo", {"joint": "crossed"}, label="magrpo (crossed)"),
     Contender("maddpg", label="maddpg (score function)"),
-    Contender("maddpg", gumbel=True, label="maddpg (Gumbel)"),
+    Contender("maddpg", {"actor": "gumbel"}, label="maddpg (Gumbel)"),
     Contender("custom", _COMPOSED, label="custom (C3's tree, GRPO's rule)"),
 ]
 
@@ -314,6 +305,6 @@ def prove(contender: Contender, game: Game, seed: int = 0, frozen: Collection[Ro
     made = contender.algorithm(game)
     plan = made.plan
     each = plan.replicas * (1 if isinstance(plan, Independent) else plan.candidates)
-    ground = Ground(game, made, seed, max(1, 16 // each), frozen, contender.gumbel)
+    ground = Ground(game, made, seed, max(1, 16 // each), frozen)
     ground.train()
     return ground

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Tree
-from interplay.algorithms.credit import coalition, orders
+from interplay.algorithms.credit import CRITIC, coalition, orders
 from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.types import Level, Reward, Rewards, Role, Turn, seed_of
@@ -28,6 +28,9 @@ class Critic(Protocol):
     """The value of the state a turn led to, for its role, in the units of its mixed reward."""
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float: ...
+
+    def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
+        """`turn` was kept: with what the others did it led to `env`, and earned `rewards` on the way there."""
 
 
 async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
@@ -56,20 +59,21 @@ async def value_joint(
     plan: Tree,
     ledger: Ledger,
 ) -> tuple[dict[Role, Rewards], list[Turn]]:
-    """Step rewards plus continuation for each of `roles`, and the playout turns, where they are recorded.
+    """Step rewards plus continuation, and the playout turns, where they are recorded.
 
-    Empty where every playout failed. `path` tells this joint's playouts from those of others.
+    For everybody; with a critic, for those of `roles`. Empty where every playout failed. `path` tells this joint's
+    playouts from those of others.
     """
     fork = env.fork()
     rewards = await step(fork, {r: t.text for r, t in joint.items()})
     over = not fork.observe()
     if over or plan.continuation == "none":
         rewards += fork.outcome() if over else Rewards()
-        return {r: rewards.of(r) for r in roles}, []
+        return {r: rewards.of(r) for r in agents}, []
     if plan.continuation == "critic":
         assert runner.critic is not None
         values = await all_of(runner.critic.value(r, fork, joint[r]) for r in roles)
-        ahead = {r: Rewards((Reward("critic", Level.PROCESS, r, v),)) for r, v in zip(roles, values, strict=True)}
+        ahead = {r: Rewards((Reward(CRITIC, Level.PROCESS, r, v),)) for r, v in zip(roles, values, strict=True)}
         return {r: rewards.of(r) + ahead[r] for r in roles}, []
     seated = {r: agent.fork() for r, agent in agents.items()}
     for r, t in joint.items():
@@ -81,7 +85,7 @@ async def value_joint(
         )
         # Playouts of one candidate share the deck up to here and differ in what comes, as the play itself would.
         start = fork.fork(seed_of("playout", stamp.seed, stamp.episode, stamp.decision, n))
-        lines.append(runner.play_out(start, seated, inner, roles, ledger))
+        lines.append(runner.play_out(start, seated, inner, ledger))
     done = await asyncio.gather(*lines, return_exceptions=True)
     good = [d for d in done if not isinstance(d, BaseException)]
     for d in done:
@@ -90,7 +94,7 @@ async def value_joint(
     turns = [t for _, played in good for t in played]
     if not good:
         return {}, turns
-    return {r: rewards.of(r) + Rewards.mean((ahead[r] for ahead, _ in good), len(good)) for r in roles}, turns
+    return {r: rewards.of(r) + Rewards.mean((ahead[r] for ahead, _ in good), len(good)) for r in agents}, turns
 
 
 async def score_joints(
@@ -124,7 +128,8 @@ async def score_joints(
         return playouts
     parts: dict[str, list[Rewards]] = {}
     for (_, joint), (found, _) in zip(joints, results, strict=True):
-        for role in found:
+        ledger.foresee(stamp.decision, found, plan)
+        for role in acting if found else ():
             parts.setdefault(joint[role].id, []).append(found[role])
     for turn in itertools.chain.from_iterable(drawn[r] for r in acting):
         if turn.id in parts:

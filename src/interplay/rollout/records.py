@@ -68,11 +68,13 @@ def _turn_out(turn: Turn) -> dict[str, Any]:
 
 def _turn_in(data: Mapping[str, Any]) -> Turn:
     out = dict(data)
-    for name in ("prompt", "action", "logprobs", "after", "legal"):
+    for name in ("prompt", "action", "logprobs", "legal"):
         out[name] = tuple(data[name])
     out["masked"] = tuple(map(tuple, data["masked"]))
-    for name in ("ref_logprobs", "token_values", "token_targets", "token_advantages"):
+    for name in ("ref_logprobs", "token_values", "token_targets", "token_advantages", "legal_advantages"):
         out[name] = None if data[name] is None else tuple(data[name])
+    if data["legal_logprobs"] is not None:
+        out["legal_logprobs"] = tuple(map(tuple, data["legal_logprobs"]))
     out["keys"] = Keys(**data["keys"])
     out["calls"] = tuple(_turn_in(call) for call in data["calls"])
     out["messages"] = tuple(Message(role, content) for role, content in data["messages"])

@@ -15,6 +15,7 @@ from typing import Any
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
+from interplay.algorithms.credit import SHAPED
 from interplay.config import START, TEAM, CurriculumSection, Recipe, TrainSection, WarmstartSection
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.policies.policy import BOT, occupants_of, per_role, seat_map, sitting, takers
@@ -148,6 +149,12 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
             "expected 'playout' or 'critic'."
         )
+    if "legal" in algorithm.needs and not recipe.sampling.legal:
+        raise ConfigError(
+            f"{recipe.algorithm.name} weighs every legal reply (algorithm.actor = 'gumbel'), so nothing else may be "
+            "sampled; expected sampling.legal = true, or algorithm.actor = 'score'."
+        )
+    _check_weights(recipe, sample)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
     return plan
@@ -201,6 +208,16 @@ def _check_curriculum(plan: Plan, section: CurriculumSection, sample: envs.Env) 
             raise ConfigError(
                 f"curriculum.{key} has the roles {', '.join(made.roles)}, [env] {', '.join(sample.roles)}; "
                 "expected the same."
+            )
+
+
+def _check_weights(recipe: Recipe, env: envs.Env) -> None:
+    """A component that nobody gives would be weighed in silence."""
+    given = [*env.reward_names, *SHAPED]
+    for name in recipe.reward.weights:
+        if name not in given:
+            raise ConfigError(
+                f"reward.weights.{name} is no reward of {env.task.env} or of an algorithm; {did_you_mean(name, given)}"
             )
 
 

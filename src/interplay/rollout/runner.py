@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from interplay import envs
 from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Plan, Tree
+from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.errors import ConfigError, InterplayError, LimitError
@@ -31,9 +33,28 @@ class Ledger:
     limits: RolloutSection
     began: float = field(default_factory=time.monotonic)
     tokens: int = 0
+    foreseen: dict[int, list[Mapping[Role, Rewards]]] = field(default_factory=lambda: defaultdict(list))
 
     def spend(self, turns: Sequence[Turn]) -> None:
         self.tokens += sum(t.sampled for t in turns)
+
+    def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
+        """What a joint action of the policies' own drawing was worth, before one of them is chosen.
+
+        Where rewards end with the step every decision counts; otherwise the first holds all that follows. A critic
+        only believes, and where choosing is not by worth the line that is played says the same.
+        """
+        counts = decision == 0 if plan.continuation == "playout" else plan.continuation == "none"
+        if found and counts and plan.keep in ("greedy", "softmax"):
+            self.foreseen[decision] += [found] * times
+
+    def sampled(self, weights: RewardSection) -> dict[Role, float]:
+        """What each role earns by its own policy, where the line that was kept is better than that."""
+        out: dict[Role, float] = {}
+        for drawn in self.foreseen.values():
+            for role in drawn[0]:
+                out[role] = out.get(role, 0.0) + sum(mix(found[role], role, weights) for found in drawn) / len(drawn)
+        return out
 
     @property
     def spent(self) -> bool:
@@ -123,22 +144,23 @@ class Runner:
         episode.rewards += final
         attribute(final, latest)
         episode.final_state = env.state()
+        episode.sampled = ledger.sampled(self.reward)
 
     async def play_out(
-        self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, roles: Sequence[Role], ledger: Ledger
+        self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger
     ) -> tuple[dict[Role, Rewards], list[Turn]]:
-        """The same seats play `env` to its end; what follows for each of `roles`, discounted to now.
+        """The same seats play `env` to its end; what follows for each role, discounted to now.
 
         A reward belongs to the role's latest turn; with d of its turns taken since now, it counts γ^d.
         """
         agents = {role: agent.fork() for role, agent in agents.items()}
         taken = dict.fromkeys(agents, 0)
-        ahead = {role: Rewards() for role in roles}
+        ahead = {role: Rewards() for role in agents}
         turns: list[Turn] = []
         gamma = self.reward.gamma
 
         def book(rewards: Rewards) -> None:
-            for role in roles:
+            for role in agents:
                 ahead[role] += rewards.of(role).scaled(gamma ** taken[role])
 
         while (seen := env.observe()) and not ledger.spent:

@@ -12,8 +12,9 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from interplay.agents.agent import Agent, Stamp, View
@@ -57,8 +58,7 @@ async def decide(
         said = Counter(_words(t) for ts in drawn.values() for t in ts)
         jobs = [
             _score(
-                runner, env, agents, views, {**first, turn.role: turn}, turn.role, stamp,
-                replace(plan, playouts=plan.playouts * said[words]), ledger,
+                runner, env, agents, views, {**first, turn.role: turn}, turn.role, stamp, said[words], plan, ledger
             )
             for words, turn in distinct.items()
         ]  # fmt: skip
@@ -67,17 +67,21 @@ async def decide(
         for turns in drawn.values():
             for turn in turns:
                 if (scored := distinct.get(_words(turn))) is not None:
-                    turn.outlook, turn.after = scored.outlook, scored.after
+                    turn.outlook = scored.outlook
     for role, turns in drawn.items():
         ledger.spend(turns)
         if agents[role].trainable:
             drawn[role] = [t for t in turns if t.outlook is not None] or turns[:1]
-    kept = {role: _keep(turns, runner, plan, stamp) for role, turns in drawn.items()}
+    kept = _keep(drawn, runner, plan, stamp)
     for turns in drawn.values():
         for turn in turns:
             turn.kept = turn is kept[turn.role]
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
     rewards = await step(following, {role: turn.text for role, turn in kept.items()})
+    if runner.critic is not None and following.observe():
+        for role, turn in kept.items():
+            if agents[role].trainable:
+                runner.critic.arrived(role, following, turn, rewards)
     return Choice(following, kept, [*itertools.chain.from_iterable(drawn.values()), *playouts], rewards)
 
 
@@ -115,29 +119,43 @@ async def _score(
     joint: Mapping[Role, Turn],
     role: Role,
     stamp: Stamp,
+    times: int,
     plan: Tree,
     ledger: Ledger,
 ) -> list[Turn]:
-    """Fill one candidate's outlook, step rewards plus continuation; the playout turns, where they are recorded."""
+    """Fill the outlook of one candidate that was drawn `times` times, step rewards plus continuation; the playout
+    turns, where they are recorded."""
     turn = joint[role]
     whose = (list(joint).index(role),) if len(joint) > 1 else ()  # roles that act at once: each has its own playouts
     path = (*whose, turn.candidate)
-    found, playouts = await value_joint(runner, env, agents, views, joint, [role], path, stamp, plan, ledger)
+    whole = replace(plan, playouts=plan.playouts * times)
+    found, playouts = await value_joint(runner, env, agents, views, joint, [role], path, stamp, whole, ledger)
+    ledger.foresee(stamp.decision, found, plan, times)
     turn.outlook = found.get(role)
     return playouts
 
 
-def _keep(turns: list[Turn], runner: Runner, plan: Tree, stamp: Stamp) -> Turn:
-    if len(turns) == 1:
-        return turns[0]
+def _keep(drawn: Mapping[Role, list[Turn]], runner: Runner, plan: Tree, stamp: Stamp) -> dict[Role, Turn]:
+    """One reply of each role; where joints are aligned, those of one joint."""
+    values = {
+        role: [candidate_return(t, runner.reward) for t in turns] for role, turns in drawn.items() if len(turns) > 1
+    }
+    chosen = dict.fromkeys(drawn, 0)
+    if plan.joint == "aligned":
+        joints = [fmean(each) for each in zip(*values.values(), strict=False)]
+        chosen |= dict.fromkeys(values, _pick(joints, plan, stamp, "") if joints else 0)
+    else:
+        chosen |= {role: _pick(found, plan, stamp, role) for role, found in values.items()}
+    return {role: turns[chosen[role]] for role, turns in drawn.items()}
+
+
+def _pick(values: Sequence[float], plan: Tree, stamp: Stamp, role: Role) -> int:
     if plan.keep == "first":
-        return turns[0]
-    rng = random.Random(seed_of("keep", stamp.seed, stamp.episode, stamp.decision, turns[0].role))
-    values = [candidate_return(t, runner.reward) for t in turns]
-    best = max(values)
+        return 0
+    rng = random.Random(seed_of("keep", stamp.seed, stamp.episode, stamp.decision, role))
+    every, best = range(len(values)), max(values)
     if plan.keep == "uniform":
-        return rng.choice(turns)
+        return rng.choice(every)
     if plan.keep == "greedy":
-        return rng.choice([t for t, v in zip(turns, values, strict=True) if v == best])
-    weights = [math.exp((v - best) / plan.keep_temperature) for v in values]
-    return rng.choices(turns, weights)[0]
+        return rng.choice([k for k in every if values[k] == best])
+    return rng.choices(every, [math.exp((v - best) / plan.keep_temperature) for v in values])[0]

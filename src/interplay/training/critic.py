@@ -3,8 +3,9 @@
 `Critic` has a head that starts at zero over a trunk of its own, all of it, or over an adapter of its own on a base that
 others use too: either way the policy's gradient and the critic's never meet. `StateCritic` serves trees whose
 candidates are continued by a value instead of by playing on: it reads the role and `Env.state()` after the candidate's
-step, and learns from the lines that were kept, the return of the turn less what the step itself earned; requests from
-many episodes are answered in one forward pass.
+step, and learns from the lines that were kept: from the state they really came to (where several act at once that is
+not the one a candidate was scored in), the return of the turn less what the step itself earned; requests from many
+episodes are answered in one forward pass.
 """
 
 from __future__ import annotations
@@ -165,19 +166,25 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
 class StateCritic:
     thread: Executor | None = None
 
-    def __init__(self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer]) -> None:
-        self.critics, self.renderers = critics, renderers
+    def __init__(
+        self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer], weights: RewardSection
+    ) -> None:
+        self.critics, self.renderers, self.weights = critics, renderers, weights
         self._waiting: list[tuple[Turn, asyncio.Future[float]]] = []
         self._taken: list[tuple[Turn, asyncio.Future[float]]] = []
+        self._arrived: dict[str, tuple[tuple[int, ...], float]] = {}  # turn id -> the state as ids, what the step paid
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
-        renderer = self.renderers[turn.policy]
-        turn.after = view_of(renderer, role, env.state())
+        seen = view_of(self.renderers[turn.policy], role, env.state())
         loop = asyncio.get_running_loop()
         future: asyncio.Future[float] = loop.create_future()
-        self._waiting.append((turn, future))
+        self._waiting.append((replace(turn, prompt=seen), future))
         rounds().serve(self)
         return await future
+
+    def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
+        seen = view_of(self.renderers[turn.policy], role, env.state())
+        self._arrived[turn.id] = seen, credit.mix(rewards, role, self.weights)
 
     @property
     def queued(self) -> int:
@@ -194,7 +201,7 @@ class StateCritic:
         out: list[Callable[[], None]] = []
         for name, critic in self.critics.items():
             mine = [(turn, future) for turn, future in self._taken if turn.policy == name]
-            values = critic.values([replace(turn, prompt=turn.after) for turn, _ in mine])
+            values = critic.values([turn for turn, _ in mine])
             out += [partial(_answer, future, value) for (_, future), value in zip(mine, values, strict=True)]
         return out
 
@@ -203,15 +210,15 @@ class StateCritic:
             if not future.done():
                 future.set_exception(EngineError(f"the critic failed: {type(error).__name__}: {error}"))
 
-    def learn(self, lines: Sequence[Sequence[Turn]], weights: RewardSection) -> dict[str, float]:
+    def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
         examples: dict[str, list[Turn]] = {name: [] for name in self.critics}
         for line in lines:
-            for turn, ahead in zip(line, credit.returns(line, weights), strict=True):
-                if turn.after and turn.outlook is not None:
-                    step = Rewards(tuple(r for r in turn.outlook if r.name != "critic"))
-                    target = ahead - credit.mix(step, turn.role, weights)
-                    examples[turn.policy].append(replace(turn, prompt=turn.after, target=target))
+            for turn, ahead in zip(line, credit.returns(line, self.weights), strict=True):
+                if turn.id in self._arrived:
+                    seen, paid = self._arrived[turn.id]
+                    examples[turn.policy].append(replace(turn, prompt=seen, target=ahead - paid))
+        self._arrived.clear()
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}
 
 

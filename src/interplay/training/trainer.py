@@ -103,7 +103,7 @@ class Trainer:
         if self.algorithm.critic is None or "values" in self.algorithm.needs:
             return None
         renderers = {name: member.renderer for name, member in self.team.members.items()}
-        return StateCritic(self.critics, renderers)
+        return StateCritic(self.critics, renderers, self.plan.recipe.reward)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
@@ -215,12 +215,22 @@ class Trainer:
         metrics["turns_per_episode"] = len(played) / len(good)
         weights = self.plan.recipe.reward
         ours = {who for e in good for who in e.seats.values() if any(n in self.learners for n in sitting(who))}
-        mine = [credit.mix(e.rewards, r, weights) for e in good for r, who in e.seats.items() if who in ours]
-        metrics["reward"] = sum(mine) / max(1, len(mine))
+        mine = [(e, role) for e in good for role, who in e.seats.items() if who in ours]
+        kept = [credit.mix(e.rewards, role, weights) for e, role in mine]
+        drawn = [e.sampled.get(role, value) for (e, role), value in zip(mine, kept, strict=True)]
+        metrics["reward"] = sum(drawn) / max(1, len(mine))
+        parts: dict[str, float] = defaultdict(float)
+        for e, role in mine:
+            for r in e.rewards.of(role):
+                if r.value is not None:
+                    parts[f"reward_level/{r.level.value}"] += credit.weight_of(r, weights) * r.value / len(mine)
+        metrics |= sorted(parts.items())
+        if any(e.sampled for e in good):  # the line that a greedy tree keeps is better than the policy
+            metrics["reward_kept"] = sum(kept) / max(1, len(mine))
         return good, metrics
 
     def _score(self, episodes: Sequence[Episode]) -> None:
-        """What the algorithm needs before credit: critic values, reference log-probs."""
+        """What the algorithm needs before credit: critic values, log-probs of the reference or of all legal replies."""
         if self.algorithm.reference:
             limit = self.plan.recipe.train.micro_batch_tokens
             for name, turns in self._turns_by_policy(episodes).items():
@@ -228,6 +238,13 @@ class Trainer:
                 adapters = {} if start.adapter is None else {name: start.adapter}
                 for turn, found in zip(turns, logprobs(start.loaded.model, turns, limit, adapters), strict=True):
                     turn.ref_logprobs = tuple(found)
+        if "legal" in self.algorithm.needs:
+            for name, turns in self._turns_by_policy(episodes).items():
+                masked = [t for t in turns if t.masked]
+                replies = [replace(t, id=f"{t.id}~{k}", action=a) for t in masked for k, a in enumerate(t.masked)]
+                every = iter(self.learners[name].logprobs(replies))
+                for turn in masked:
+                    turn.legal_logprobs = tuple(tuple(next(every)) for _ in turn.masked)
         if "values" in self.algorithm.needs:
             for name, turns in self._turns_by_policy(episodes).items():
                 seen = self._seen_by_critic(name, turns)
@@ -256,7 +273,8 @@ class Trainer:
 
     def _batch(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
         """Split by policy, each turn under a key that no timing can change."""
-        return {name: sorted(turns, key=_order) for name, turns in self._turns_by_policy(episodes).items()}
+        found = self._turns_by_policy(episodes)
+        return {name: [x for t in sorted(turns, key=_order) for x in t.weighed()] for name, turns in found.items()}
 
     def _turns_by_policy(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
         out: dict[str, list[Turn]] = {name: [] for name in self.learners}
@@ -280,7 +298,7 @@ class Trainer:
                 found[name] |= self.critics[name].step(self._seen_by_critic(name, turns))
             metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
         if self.state_critic is not None:
-            metrics |= self.state_critic.learn(credit.lines(episodes), self.plan.recipe.reward)
+            metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics
 
     def _sharing(self, batches: Mapping[str, list[Turn]]) -> list[list[Learner]]:

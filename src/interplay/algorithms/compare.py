@@ -1,0 +1,67 @@
+"""The two things that most algorithms compare: whole episodes of one task, or replies to one prompt.
+
+An algorithm is then one of these with a rule of its own, how a group's returns become advantages.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from interplay.algorithms import credit
+from interplay.algorithms.algorithm import Algorithm, Independent, Keep, LossSettings, Plan, Tree, TreeSettings
+from interplay.types import Episode
+
+
+class EpisodeSettings(LossSettings):
+    group: int = Field(8, ge=2, description="episodes per task")
+
+
+class CompareEpisodes(Algorithm):
+    """`group` episodes of each task; the return of a role over its episode, within (task, role)."""
+
+    Settings = EpisodeSettings
+    settings: EpisodeSettings
+
+    @property
+    def plan(self) -> Plan:
+        return Independent(self.settings.group)
+
+    @abstractmethod
+    def rule(self, returns: Sequence[float]) -> list[float]:
+        """A group's returns to its advantages."""
+
+    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        return credit.grade_episodes(episodes, self.reward, self.rule)
+
+
+class ReplySettings(TreeSettings):
+    candidates: int = Field(4, ge=2, description="K, replies to each prompt")
+
+
+class KeepSettings(ReplySettings):
+    keep: Keep = Field("greedy", description="which reply the play goes on with, by its return")
+    keep_temperature: float = Field(1.0, gt=0, description="of the softmax over returns")
+
+
+class CompareReplies(Algorithm):
+    """K replies at every decision, each on a fork of its own; their returns, within (episode, decision, role)."""
+
+    Settings = ReplySettings
+    settings: ReplySettings
+
+    @property
+    def plan(self) -> Tree:
+        s = self.settings
+        if isinstance(s, KeepSettings):
+            return Tree(s.candidates, s.continuation, s.playouts, s.keep, s.keep_temperature)
+        return Tree(s.candidates, s.continuation, s.playouts, "first")
+
+    @abstractmethod
+    def rule(self, returns: Sequence[float]) -> list[float]:
+        """A group's returns to its advantages."""
+
+    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        return credit.grade_candidates(episodes, self.reward, self.rule)
