@@ -65,7 +65,11 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "unknown key in a list of tables",
         changed(matchups=[{"share": 0.5, "seat": {"O": "bot:random"}}]),
         (),
-        ("unknown key 'seat' in [matchups.0]", "known: seats, share.", "Did you mean 'seats'?"),
+        (
+            "unknown key 'seat' in [matchups.0]",
+            "known: change, draw, one, others, period, seats, share.",
+            "Did you mean 'seats'?",
+        ),
     ),
     ("unknown option of the environment", BASE, ("env.siz=4",), ("'siz' in [env]", "Did you mean 'size'?")),
     ("unknown option of the algorithm", BASE, ("algorithm.grup=4",), ("'grup' in [algorithm]", "mean 'group'?")),

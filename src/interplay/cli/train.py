@@ -47,7 +47,7 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
-    from interplay.evaluation import report
+    from interplay.evaluation import report, strategies
     from interplay.evaluation.benchmark import SeatResult, evaluate
     from interplay.rollout.team import Team
     from interplay.training.trainer import Observer, Trainer
@@ -69,6 +69,8 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
             found = await measure(team, recipe.eval.short_games, "validation", [opponent])
             out[f"eval/win_rate/{opponent}"] = sum(r.wins for r in found) / sum(r.games for r in found)
             out[f"eval/illegal/{opponent}"] = sum(r.illegal for r in found) / max(1, sum(r.turns for r in found))
+        if recipe.eval.exploitability:
+            out |= (await strategies.measure(plan, team)).metrics()
         return out
 
     console.print(_headline(recipe, plan, trainer.parameters(), folder), highlight=False)

@@ -12,7 +12,7 @@ from typing import Any
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
-from interplay.config import START, TEAM, CurriculumSection, Recipe
+from interplay.config import START, TEAM, CurriculumSection, MatchupSection, Recipe
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.policies.policy import BOT, seat_map
 from interplay.rollout.curriculum import between
@@ -28,21 +28,35 @@ class Plan:
     seats: dict[Role, str]
     algorithm: Algorithm
 
-    def seats_for(self, task: Task) -> dict[Role, str]:
+    def seats_for(self, task: Task, step: int = 0) -> dict[Role, str]:
         """Who sits where in the training episodes of a task: [seats], or one of the [[matchups]] by its share."""
+        return self.matched(task, step)[1]
+
+    def matched(self, task: Task, step: int) -> tuple[MatchupSection | None, dict[Role, str]]:
+        """The matchup of a task, None where it is played with [seats], and the seats as they are written there."""
         draw = seed_of("matchup", self.recipe.seed, task.id) / 2**63
         for matchup in self.recipe.matchups:
-            if draw < matchup.share:
-                return self.seats | matchup.seats
-            draw -= matchup.share
-        return self.seats
+            share = matchup.share_at(step)
+            if draw < share:
+                return matchup, self._seated(matchup, task)
+            draw -= share
+        return None, self.seats
+
+    def _seated(self, matchup: MatchupSection, task: Task) -> dict[Role, str]:
+        if matchup.one is None or matchup.others is None:
+            return self.seats | matchup.seats
+        mine = self.roles[seed_of("one", self.recipe.seed, task.id) % len(self.roles)]
+        return {role: matchup.one if role == mine else matchup.others for role in self.roles}
 
     @property
     def snapshots(self) -> list[str]:
         """The policies that must be kept as they were when reinforcement learning began, as `name@start`."""
-        named = {name for matchup in self.recipe.matchups for name in matchup.seats.values()}
-        if self.algorithm.reference:
+        named = {name for matchup in self.recipe.matchups for name in matchup.named.values()}
+        league = self.recipe.league
+        if self.algorithm.reference or league is not None:
             named |= {name + START for name in self.trainable}
+        if league is not None and league.alarm is not None:
+            named |= set(league.alarm.panel)
         return sorted(name for name in named if name.endswith(START))
 
     @property
@@ -59,11 +73,19 @@ def resolve(recipe: Recipe) -> Plan:
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     seats = seat_map(recipe.seats, sample.roles)
     for key, table in [("seats", seats), *((f"matchups.{i}.seats", m.seats) for i, m in enumerate(recipe.matchups))]:
-        for role, name in table.items():
+        for role in table:
             if role not in sample.roles:
                 raise ConfigError(f"{key}.{role} is no role of {recipe.env.name}; {did_you_mean(role, sample.roles)}")
-            if name.startswith(BOT):
-                _check_bot(f"{key}.{role}", name, sample)
+    players = {f"seats.{role}": name for role, name in seats.items()}
+    for i, matchup in enumerate(recipe.matchups):
+        players |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
+    if recipe.league is not None:
+        alarm = recipe.league.alarm
+        players |= {f"league.bots.{i}": name for i, name in enumerate(recipe.league.bots)}
+        players |= {f"league.alarm.panel.{i}": name for i, name in enumerate(alarm.panel if alarm else ())}
+    for key, name in players.items():
+        if name.startswith(BOT):
+            _check_bot(key, name, sample)
     for name in recipe.eval.opponents:
         if name == TEAM:
             if recipe.eval.success not in sample.reward_names:
@@ -77,6 +99,8 @@ def resolve(recipe: Recipe) -> Plan:
             raise ConfigError(
                 f"eval.opponents names '{name}'; expected bot:NAME or a policy, {did_you_mean(name, recipe.policies)}"
             )
+    if recipe.eval.exploitability:
+        _check_exploitable(recipe, seats, sample)
     if recipe.warmstart is not None:
         _check_bot("warmstart.bot", recipe.warmstart.bot, sample)
     algorithm = algorithms.make(recipe.algorithm, recipe.reward)
@@ -128,6 +152,17 @@ def _check_curriculum(plan: Plan, section: CurriculumSection, sample: envs.Env) 
                 f"curriculum.{key} has the roles {', '.join(made.roles)}, [env] {', '.join(sample.roles)}; "
                 "expected the same."
             )
+
+
+def _check_exploitable(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> None:
+    if len(sample.roles) != 2 or not all(o.legal for o in sample.observe().values()):
+        raise ConfigError(
+            f"eval.exploitability is true, but {recipe.env.name} is no game for two that lists its legal actions; "
+            "expected false."
+        )
+    for role, name in seats.items():
+        if name not in recipe.policies:
+            raise ConfigError(f"eval.exploitability is true, but seats.{role} is '{name}'; expected a policy.")
 
 
 def _check_bot(key: str, name: str, env: envs.Env) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from interplay.agents.agent import Agent, BotAgent, ModelAgent
 from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
-from interplay.config import START, AdapterSection, Recipe
+from interplay.config import NOW, AdapterSection, Recipe
 from interplay.engines.engine import Adapter, Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError, did_you_mean
@@ -62,6 +63,7 @@ class Team:
     def __init__(self, members: Mapping[str, Member], env_name: str) -> None:
         self.members = dict(members)
         self.env_name = env_name
+        self._idle: dict[str, Member] = {}  # full models of snapshots that sit nowhere now; their memory is used again
 
     @staticmethod
     def load(recipe: Recipe, sources: Mapping[str, str] | None = None) -> Team:
@@ -99,12 +101,13 @@ class Team:
         """Whoever `occupant` names (a policy or `bot:name`), ready to sit in `role` for one episode."""
         if occupant.startswith(BOT):
             return BotAgent(role, occupant, make_bot(occupant.removeprefix(BOT), self.env_name))
-        member = self.members.get(occupant)
+        member = self.members.get(occupant.removesuffix(NOW))
         if member is None:
             raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, self.members)}")
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids)
         adapter = None if member.adapter is None else member.name
-        return ModelAgent(role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter, legal)
+        learns = member.trainable and not occupant.endswith(NOW)
+        return ModelAgent(role, occupant, learns, member.engine, member.renderer, sampling, adapter, legal)
 
     def seating(
         self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int, legal: bool = False
@@ -113,17 +116,43 @@ class Team:
         return lambda task: {r: self.agent(r, who, temperature, max_tokens, legal) for r, who in seats(task).items()}
 
     def snapshot(self, name: str, source: Path) -> None:
-        """Seat a frozen copy of a policy, read from `source`, under the name `name`."""
-        origin = self.members[name.removesuffix(START)]
+        """Seat a frozen copy of a policy, read from `source`, under the name `name`: `policy@…`."""
+        origin = self.members[name.partition("@")[0]]
         model = origin.loaded.model
         if origin.adapter is not None:
             member = Member(name, origin.loaded, origin.engine, origin.renderer, trainable=False)
             member.adapter = on_device(load_adapter(source), model.device)
-            member.publish(0)
+        elif name in self._idle:
+            member = self._idle.pop(name)
         else:
             loaded = load(str(source), str(model.device), model.dtype, 0)
-            member = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
+            idle = next((n for n in self._idle if n.partition("@")[0] == origin.name), None)
+            if idle is None:
+                member = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
+            else:
+                member = replace(self._idle.pop(idle), name=name)
+                _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
+        member.publish(0)
         self.members[name] = member
+
+    def release(self, name: str) -> None:
+        """A snapshot leaves its seats. A full model's memory is kept, for the next snapshot of its policy."""
+        member = self.members.pop(name)
+        if member.adapter is not None:
+            member.engine.unload(name)
+        else:
+            self._idle[name] = member
+
+    def restore(self, name: str, source: Path) -> None:
+        """Give a policy the weights in `source`, in place."""
+        member = self.members[name]
+        if member.adapter is not None:
+            found = load_adapter(source).weights
+            for layer, pair in member.adapter.weights.items():
+                _overwrite(dict(enumerate(pair)), dict(enumerate(found[layer])))
+        else:
+            model = member.loaded.model
+            _overwrite(model.state_dict(), load(str(source), str(model.device), model.dtype, 0).model.state_dict())
 
     def add(self, name: str, source: str, recipe: Recipe) -> str:
         """Seat another model, frozen, under `name`: a folder of weights, or anything a policy's base can be."""
@@ -136,7 +165,7 @@ class Team:
     @property
     def engines(self) -> list[Engine]:
         """Each once, however many members share it."""
-        return list({id(m.engine): m.engine for m in self.members.values()}.values())
+        return list({id(m.engine): m.engine for m in (*self.members.values(), *self._idle.values())}.values())
 
     def close(self) -> None:
         for engine in self.engines:
@@ -148,3 +177,9 @@ def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: 
         return on_device(load_adapter(Path(source)), loaded.model.device)
     alpha = 2.0 * section.rank if section.alpha is None else section.alpha
     return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)
+
+
+@torch.no_grad()
+def _overwrite(mine: Mapping[Any, torch.Tensor], theirs: Mapping[Any, torch.Tensor]) -> None:
+    for key, tensor in mine.items():
+        tensor.copy_(theirs[key])

@@ -52,13 +52,13 @@ def save(
     torch.save(dict(state), work / "state.pt")
     (work / "trainer.json").write_text(json.dumps({**trainer, "step": step}))
     files = sorted(p for p in work.rglob("*") if p.is_file())
-    manifest = {str(p.relative_to(work)): _digest(p) for p in files}
+    manifest = {str(p.relative_to(work)): file_digest(p) for p in files}
     (work / "MANIFEST.json").write_text(json.dumps(manifest, indent=1))
     for path in [*files, work / "MANIFEST.json"]:
-        _sync(path)
+        sync(path)
     shutil.rmtree(final, ignore_errors=True)  # left by a run that was resumed from before this step
     work.rename(final)
-    _sync(root)
+    sync(root)
     for old in _steps(root)[:-keep]:
         shutil.rmtree(old)
     return final
@@ -68,6 +68,12 @@ def latest(root: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole; a damaged one is refused, not skipped silently."""
     steps = _steps(root)
     return read(steps[-1]) if steps else None
+
+
+def snapshots(root: Path) -> set[str]:
+    """The snapshots that the checkpoints speak of."""
+    papers = [json.loads((step / "trainer.json").read_text()) for step in _steps(root)]
+    return {name for paper in papers for name in paper.get("snapshots", ())}
 
 
 def read(folder: Path) -> Checkpoint:
@@ -80,7 +86,7 @@ def read(folder: Path) -> Checkpoint:
         ) from None
     for name, digest in manifest.items():
         path = folder / name
-        if not path.is_file() or _digest(path) != digest:
+        if not path.is_file() or file_digest(path) != digest:
             raise CheckpointError(f"checkpoint '{folder}' is damaged at {name}; remove it to use the one before.")
     return Checkpoint(folder, int(trainer["step"]), trainer)
 
@@ -89,12 +95,12 @@ def _steps(root: Path) -> list[Path]:
     return sorted(p for p in root.glob("step-*") if p.is_dir())
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.filefile_digest(file, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
