@@ -126,17 +126,17 @@ class Team:
             member = self._idle.pop(name)
         else:
             loaded = load(str(source), str(model.device), model.dtype, 0)
-            idle = next((n for n in self._idle if n.partition("@")[0] == origin.name), None)
+            idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
                 member = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
             else:
-                member = replace(self._idle.pop(idle), name=name)
+                member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
                 _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
         member.publish(0)
         self.members[name] = member
 
     def release(self, name: str) -> None:
-        """A snapshot leaves its seats. A full model's memory is kept, for the next snapshot of its policy."""
+        """A snapshot leaves its seats. A full model's memory is kept, for the next snapshot of its shape."""
         member = self.members.pop(name)
         if member.adapter is not None:
             member.engine.unload(name)
@@ -177,6 +177,10 @@ def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: 
         return on_device(load_adapter(Path(source)), loaded.model.device)
     alpha = 2.0 * section.rank if section.alpha is None else section.alpha
     return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)
+
+
+def _shape(loaded: Loaded) -> list[tuple[str, torch.Size]]:
+    return [(name, tensor.shape) for name, tensor in loaded.model.state_dict().items()]
 
 
 @torch.no_grad()

@@ -97,7 +97,7 @@ def _steps(root: Path) -> list[Path]:
 
 def file_digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.filefile_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

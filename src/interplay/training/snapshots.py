@@ -35,10 +35,15 @@ class Snapshots:
         sync(self.folder)
         self.digests[name] = _digest(final)
 
+    def digest(self, name: str) -> str:
+        if name not in self.digests:  # a run that an earlier version began
+            self.digests[name] = _digest(self.folder / name)
+        return self.digests[name]
+
     def source(self, name: str) -> Path:
         """Where a snapshot is, after a look at whether it is what was written."""
-        folder, digest = self.folder / name, self.digests.get(name)
-        if not folder.is_dir() or (digest is not None and _digest(folder) != digest):
+        folder = self.folder / name
+        if not folder.is_dir() or _digest(folder) != self.digest(name):
             raise CheckpointError(f"snapshot '{folder}' is missing or damaged; the run cannot go on without it.")
         return folder
 

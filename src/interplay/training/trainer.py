@@ -137,7 +137,6 @@ class Trainer:
             if self.step_index == 0:
                 for name in self.plan.snapshots:
                     self.snapshots.keep(name)
-            self._seat_snapshots()
             self.seconds += time.monotonic() - began
             self.observer.ready()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping:
@@ -366,7 +365,7 @@ class Trainer:
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
             "league": None if self.season is None else self.season.state_dict(),
             "references": self.references,
-            "snapshots": {name: self.snapshots.digests[name] for name in sorted(self._kept_snapshots())},
+            "snapshots": {name: self.snapshots.digest(name) for name in sorted(self._kept_snapshots())},
             "guards": self.guards.state_dict(),
             "records": self.records.offsets(),
         }
@@ -411,7 +410,9 @@ class Trainer:
         self.guards.load_state_dict(found.trainer["guards"])
         if self.curriculum is not None and found.trainer.get("curriculum") is not None:  # else it begins now
             self.curriculum.load_state_dict(found.trainer["curriculum"])
-        if self.season is not None and found.trainer.get("league") is not None:  # else it begins now
+        if self.season is not None:
+            if found.trainer.get("league") is None:
+                raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
             self.season.load_state_dict(found.trainer["league"])
         self.references |= {n: s for n, s in found.trainer.get("references", {}).items() if n in self.references}
         self.snapshots.digests = dict(found.trainer.get("snapshots", {}))

@@ -1,0 +1,103 @@
+"""A league keeps its rating where plain self-play runs in circles: both curves, the same recipe, several seeds.
+
+    python benchmarks/league.py --seeds 3 --markdown docs/league-curves.md
+
+The game is rock, paper, scissors, the model `tiny-16x1`, the trainer the real one (`recipes/matrix/league.toml`; self-play
+is the same without matchups and league). The rating is the score (win 1, draw ½) against the best answer there is to
+the policy, computed exactly from its probabilities: 0.5 is perfect play, 0 is a policy that always loses to somebody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from interplay.config import load, parse
+from interplay.evaluation import strategies
+from interplay.rollout.resolve import resolve
+from interplay.rollout.team import Team
+from interplay.training.trainer import Observer, Trainer
+
+RECIPE = Path(__file__).parents[1] / "recipes/matrix/league.toml"
+WAYS = ("self-play", "league without the alarm", "league")
+
+
+def curve(way: str, seed: int, steps: int, every: int) -> list[float]:
+    """The rating before the first step and after every `every`."""
+    data = load(RECIPE, [f"seed={seed}", f"train.steps={steps}", "records.tensorboard=off"]).model_dump()
+    if way == "self-play":
+        data |= {"matchups": [], "league": None}
+    elif way == "league without the alarm":
+        data["league"]["alarm"] = None
+    data["checkpoint"]["every"] = max(1, steps)
+    data["eval"]["every"] = every
+    plan = resolve(parse(data))
+    found: list[float] = []
+
+    async def rate(team: Team, step: int) -> Mapping[str, float]:
+        found.append(0.5 - 0.5 * (await strategies.measure(plan, team)).found.exploitability)
+        return {}
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(plan, Path(folder), Observer(evaluate=rate))
+        asyncio.run(rate(trainer.team, 0))
+        try:
+            trainer.train()
+        finally:
+            trainer.close()
+    return found
+
+
+def worst(ratings: list[float]) -> float:
+    """The lowest of the second half: what it comes to in the long run, at its worst moment."""
+    return min(ratings[len(ratings) // 2 :])
+
+
+def rows(steps: int, every: int, seeds: int, ways: tuple[str, ...] = WAYS) -> dict[tuple[str, int], list[float]]:
+    out = {}
+    for way in ways:
+        for seed in range(seeds):
+            began = time.process_time()
+            out[way, seed] = curve(way, seed, steps, every)
+            print(f"{way}, seed {seed}: {time.process_time() - began:.0f} s of processor time", file=sys.stderr)
+    return out
+
+
+def markdown(found: Mapping[tuple[str, int], list[float]], every: int) -> str:
+    points = len(next(iter(found.values())))
+    shown = list(range(0, points, max(1, points // 8)))
+    head = ["run", "seed", *(f"step {i * every}" for i in shown), "mean of the second half", "lowest of it"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for (way, seed), ratings in found.items():
+        late = ratings[len(ratings) // 2 :]
+        cells = [way, str(seed), *(f"{ratings[i]:.2f}" for i in shown), f"{fmean(late):.2f}", f"{worst(ratings):.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=2, help="steps between ratings")
+    parser.add_argument("--markdown", type=Path, help="also write the table there")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers_logging.disable_progress_bar()
+    table = markdown(rows(arguments.steps, arguments.every, arguments.seeds), arguments.every)
+    print(table, end="")
+    if arguments.markdown:
+        arguments.markdown.write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
