@@ -38,7 +38,7 @@ class Eager:
 class Interpreted(CudaRunner):
     def __init__(self, model: Any, *args: Any, **options: Any) -> None:
         super().__init__(model, *args, **options)
-        self.fused = Fused(model) if suits(model) else None  # made for a GPU only, otherwise
+        self.fused = Fused(model, kernels) if suits(model) else None  # made for a GPU only, otherwise
 
     def _capture(self, size: int, sampled: bool, adapters: bool) -> Any:
         graph = Eager(lambda: self._step(size, sampled, adapters))

@@ -111,15 +111,15 @@ class Simulation:
         size = self.scheduler.cache.block_size
         return blocks[position // size] * size + position % size
 
+    def read(self, sequence: Sequence, count: int) -> tuple[int | None, ...]:
+        return tuple(self.memory[self.slot(sequence.blocks, i)] for i in range(count))
+
     def admit(self) -> None:
         size = self.scheduler.cache.block_size
         for sequence in self.scheduler.admit():
             self.started += 1
             room = len(sequence.request.ids) + sequence.request.sampling.max_tokens
             assert len(sequence.blocks) * size >= room, "a request that is admitted fits whole"
-            assert [int(s) for s in sequence.slots] == [
-                self.slot(sequence.blocks, i) for i in range(len(sequence.blocks) * size)
-            ]
         self.compute(3)
 
     def compute(self, budget: int) -> None:
@@ -147,12 +147,12 @@ class Simulation:
         if len(sequence.tokens) >= sequence.request.sampling.max_tokens:
             self.finish(sequence)
             return
-        self.memory[int(sequence.slots[sequence.length - 1])] = sequence.tokens[-1]
+        self.memory[self.slot(sequence.blocks, sequence.length - 1)] = sequence.tokens[-1]
         sequence.tokens.append(token)
 
     def finish(self, sequence: Sequence) -> None:
         computed = sequence.prompt.ids + tuple(sequence.tokens[:-1]) if sequence.ready else ()
-        assert tuple(self.memory[int(s)] for s in sequence.slots[: len(computed)]) == computed
+        assert self.read(sequence, len(computed)) == computed
         self.scheduler.running.remove(sequence)
         self.scheduler.finish(sequence)
 
@@ -166,7 +166,7 @@ class Simulation:
             assert not {b for blocks in others for b in blocks} & set(owned)
             if not sequence.ready:
                 continue
-            assert tuple(self.memory[int(s)] for s in sequence.slots[: len(sequence.prompt.ids)]) == sequence.prompt.ids
+            assert self.read(sequence, len(sequence.prompt.ids)) == sequence.prompt.ids
         for prompt in prompts:
             assert prompt.users == sum(s.prompt is prompt for s in scheduler.running)
 

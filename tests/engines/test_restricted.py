@@ -311,9 +311,9 @@ def test_scores_equal_a_full_forward_pass_and_the_prompt_is_computed_once(
     computed: list[int] = []
     forward = engine.runner._forward  # type: ignore[attr-defined]
 
-    def watch(new: Any, *rest: Any) -> Tensor:
-        computed.append(sum(map(len, new)))
-        return forward(new, *rest)
+    def watch(ids: Tensor, *rest: Any) -> Tensor:
+        computed.append(len(ids))
+        return forward(ids, *rest)
 
     engine.runner._forward = watch  # type: ignore[attr-defined]
     scores = asyncio.run(engine.score(PROMPT, replies))

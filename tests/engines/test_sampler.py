@@ -33,7 +33,7 @@ def test_sampling_follows_the_distribution_at_a_temperature(temperature: float) 
     count = 40_000
     logits = torch.tensor([1.5, -0.5, 0.0, 3.0, -2.0, 0.7])
     draws = torch.from_numpy(uniforms(np.arange(count, dtype=np.uint64), np.zeros(count, np.uint64)))
-    tokens, logprobs = sample(logits.expand(count, -1), torch.full((count,), temperature), draws)
+    tokens, logprobs = sample(logits.expand(count, -1), [temperature] * count, draws)
     expected = torch.softmax(logits / temperature, -1)
     observed = torch.bincount(tokens, minlength=6) / count
     assert 0.5 * (observed - expected).abs().sum() < 0.01
@@ -43,7 +43,7 @@ def test_sampling_follows_the_distribution_at_a_temperature(temperature: float) 
 def test_a_token_of_probability_zero_is_never_drawn() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]])
     for draw, token in ((0.0, 1), (0.4999, 1), (0.5001, 3), (1 - 2.0**-53, 3)):
-        tokens, logprobs = sample(logits, torch.tensor([1.0]), torch.tensor([draw], dtype=torch.float64))
+        tokens, logprobs = sample(logits, [1.0], torch.tensor([draw], dtype=torch.float64))
         assert tokens.item() == token
         assert logprobs.item() == pytest.approx(np.log(0.5), abs=1e-6)
 

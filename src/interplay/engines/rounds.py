@@ -2,6 +2,7 @@
 
 A round: the event loop settles until nobody asks for more; every service with work takes one step, each on its own
 thread; then all answers are handed out together, in a fixed order. Requests that come meanwhile wait for the next.
+While one service alone has work, it goes on until it has an answer: before that, nobody could ask for more.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Rounds:
                 return
             for service in busy:
                 service.take()
-            steps = [loop.run_in_executor(s.thread, s.step) for s in busy]
+            work = _until_an_answer if len(busy) == 1 else _one_step
+            steps = [loop.run_in_executor(s.thread, work, s) for s in busy]
             for service, result in zip(busy, await asyncio.gather(*steps, return_exceptions=True), strict=True):
                 if isinstance(result, Exception):
                     service.fail(result)
@@ -79,6 +81,17 @@ class Rounds:
             now = sum(s.queued for s in self._services)
             quiet, before = (quiet + 1 if now == before else 0), now
             await asyncio.sleep(0)
+
+
+def _one_step(service: Service) -> list[Callable[[], None]]:
+    return service.step()
+
+
+def _until_an_answer(service: Service) -> list[Callable[[], None]]:
+    answers = service.step()
+    while not answers and service.busy and not service.queued:
+        answers = service.step()
+    return answers
 
 
 _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary()

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interplay.engines.local.attention import Spans
 from interplay.types import Turn
 
 
@@ -135,8 +136,7 @@ class MicroBatch:
     turns: list[int]  # the turns whose predictions are here, by index in the batch
     prediction_N: Tensor  # for every token of those turns, in order, which of the M predictions is its own
     policies: list[str]  # of each row; of each sequence in a packed row
-    bounds: Tensor | None = None  # where the sequences of a packed row begin, and the end; None: rows are padded
-    longest: int = 0  # of those sequences
+    spans: Spans | None = None  # the sequences of a packed row; None: rows are padded
     allowed: list[tuple[int, ...] | None] | None = None  # per prediction, where replies were masked: what could be said
 
 
@@ -203,8 +203,7 @@ def _pack(
         members,
         torch.arange(len(column), device=device),
         [row.policy for row in rows],
-        to(bounds.astype(np.int32)),
-        int(lengths.max()),
+        Spans(to(bounds.astype(np.int32)), tuple(lengths.tolist())),
         [a for i in members for a in allowed_by(turns[i])]
         if actions and any(turns[i].masked for i in members)
         else None,

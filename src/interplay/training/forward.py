@@ -32,7 +32,7 @@ def pieces(
 def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = None, recompute: bool = False) -> Tensor:
     """The hidden states [M, C] at the columns that predict."""
     flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
-    if batch.bounds is not None:
+    if batch.spans is not None:
         from interplay.engines.local import fused
 
         blocks = fused.of(model)
@@ -40,11 +40,11 @@ def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = N
             from interplay.training import packed
 
             ids, positions = batch.ids_BL[0], batch.positions_BL[0]
-            out = packed.hidden_states(blocks, ids, positions, batch.bounds, batch.longest, mix, recompute)
+            out = packed.hidden_states(blocks, ids, positions, batch.spans, mix, recompute)
             return out.index_select(0, flat)
     layout: Layout
-    if batch.bounds is not None:
-        layout = Varlen(batch.bounds, batch.longest)
+    if batch.spans is not None:
+        layout = Varlen(batch.spans)
     else:
         layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL, batch.positions_BL)
     decoder: nn.Module = model.base_model
@@ -66,10 +66,11 @@ class Mixer:
         if source is None:
             return None
         whose = torch.tensor([self._order[p] for p in batch.policies], device=batch.ids_BL.device)
-        if batch.bounds is None:
+        if batch.spans is None:
             return Mix(source, source.keep(whose).unsqueeze(1))
-        lengths = batch.bounds[1:] - batch.bounds[:-1]
-        return Mix(source, source.keep(whose.repeat_interleave(lengths)).unsqueeze(0))
+        lengths = torch.tensor(batch.spans.lengths, device=whose.device)
+        each = whose.repeat_interleave(lengths, output_size=sum(batch.spans.lengths))
+        return Mix(source, source.keep(each).unsqueeze(0))
 
     def collect(self) -> None:
         """Hand the gradients of what was joined to the adapters' own tensors."""

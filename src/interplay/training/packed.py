@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from interplay.engines.local import kernels
 from interplay.engines.local.adapters import Mix, Stacked
-from interplay.engines.local.attention import varlen
+from interplay.engines.local.attention import Spans, varlen
 from interplay.engines.local.fused import Block, Fused, Layer
 
 LOGITS = 1 << 29  # how many may exist at a time: 2 GiB of them
@@ -225,8 +225,9 @@ class Together(torch.autograd.Function):
 
 
 class TogetherWithAdapters(torch.autograd.Function):
-    """The same over a frozen base, plus every token's own adapter: y = x·Wᵀ + ((x·Dᵀ) ∘ keep)·U. One pass over the
-    output adds what the adapters say, in place. D and U are fp32, their gradients too."""
+    """The same over a frozen base, plus every token's own adapter: y = x·Wᵀ + ((x·Dᵀ) ∘ keep)·U. Where the output is
+    the wider side, that is one product, of [x, low] with [W, Uᵀ], and where the input is, its gradient is: laying them
+    side by side costs less than another pass over the wide result. D and U are fp32, their gradients too."""
 
     @staticmethod
     def forward(
@@ -235,6 +236,8 @@ class TogetherWithAdapters(torch.autograd.Function):
         down, up = down.to(x.dtype), up.to(x.dtype)
         low = linear(x, down).mul_(keep)
         ctx.save_for_backward(x, weight, down, up, keep, low)
+        if weight.shape[0] > weight.shape[1]:
+            return linear(torch.cat((x, low), 1), torch.cat((weight, up.t()), 1), bias)
         return linear(x, weight, bias).addmm_(low, up)
 
     @staticmethod
@@ -242,7 +245,10 @@ class TogetherWithAdapters(torch.autograd.Function):
         x, weight, down, up, keep, low = ctx.saved_tensors
         grad = grad.contiguous()
         to_low = (grad @ up.t()).mul_(keep)
-        to_x = (grad @ weight).addmm_(to_low, down)
+        if weight.shape[1] > weight.shape[0]:
+            to_x = torch.cat((grad, to_low), 1) @ torch.cat((weight, down))
+        else:
+            to_x = (grad @ weight).addmm_(to_low, down)
         return to_x, None, None, (to_low.t() @ x).float(), (low.t() @ grad).float(), None
 
 
@@ -264,10 +270,10 @@ def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
 
 
 def hidden_states(
-    fused: Fused, ids_T: Tensor, positions_T: Tensor, bounds: Tensor, longest: int, mix: Mix | None, save: bool
+    fused: Fused, ids_T: Tensor, positions_T: Tensor, spans: Spans, mix: Mix | None, save: bool
 ) -> Tensor:
-    """The normed hidden states [T, C] of packed sequences; `bounds` are where they begin, and the end. With `save`,
-    layers keep only their input and are computed again in the backward pass."""
+    """The normed hidden states [T, C] of packed sequences. With `save`, layers keep only their input and are computed
+    again in the backward pass."""
 
     def layer_forward(layer: Layer, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         normed, total = AddNorm.apply(x, residual, layer.norm, fused.eps)
@@ -276,7 +282,7 @@ def hidden_states(
         if layer.q_norm is not None and layer.k_norm is not None:
             qkv = _head_norms(qkv, layer, fused, groups)
         q, k, v = Rotate.apply(qkv, fused.cos, fused.sin, positions_T, fused.heads, groups)
-        mixed = varlen(q, k, v, bounds, longest, fused.scale, layer.window)
+        mixed = varlen(q, k, v, spans, fused.scale, layer.window)
         x = _apply(layer.out, mixed.reshape(mixed.shape[0], -1), mix)
         normed, total = AddNorm.apply(x, total, layer.mlp_norm, fused.eps)
         inner = SiluMul.apply(_apply(layer.gate_up, normed, mix), fused.inner)
@@ -336,7 +342,9 @@ def _logit_stats(logits, targets, heat, V, lse, logp, entropy, BLOCK: tl.constex
 
 
 @triton.jit
-def _logit_grad(logits, targets, heat, V, lse, entropy, grad_logp, grad_entropy, out, BLOCK: tl.constexpr):
+def _logit_grad(
+    logits, targets, heat, V, lse, entropy, grad_logp, grad_entropy, out, ENTROPY: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(logits + row * V + i, mask=i < V, other=float("-inf")).to(tl.float32) / heat
@@ -344,17 +352,22 @@ def _logit_grad(logits, targets, heat, V, lse, entropy, grad_logp, grad_entropy,
     p = tl.exp(x - log_sum)
     g = tl.load(grad_logp + row)
     d = g * (tl.where(i == tl.load(targets + row), 1.0, 0.0) - p)
-    d -= tl.load(grad_entropy + row) * tl.where(p > 0, p * (x - log_sum + tl.load(entropy + row)), 0.0)
+    if ENTROPY:
+        d -= tl.load(grad_entropy + row) * tl.where(p > 0, p * (x - log_sum + tl.load(entropy + row)), 0.0)
     tl.store(out + row * V + i, (d / heat).to(out.dtype.element_ty), mask=i < V)
 
 
 class LogProbs(torch.autograd.Function):
-    """Log-probs of the targets and entropies, from hidden states and the output layer's matrix."""
+    """Log-probs of the targets and entropies, from hidden states and the output layer's matrix. Over a frozen matrix
+    the forward pass also keeps ∂ log-prob / ∂ hidden: then the backward pass needs no logits, unless the loss asks for
+    the entropy's gradient."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, heat: float) -> tuple[Tensor, Tensor]:
         M, V = hidden.shape[0], weight.shape[0]
         lse, logp, entropy = (torch.empty(M, dtype=torch.float32, device=hidden.device) for _ in range(3))
+        slope = torch.empty_like(hidden) if ctx.needs_input_grad[:2] == (True, False) else None
+        ones = torch.ones(M, dtype=torch.float32, device=hidden.device) if slope is not None else None
         rows = max(1, LOGITS // V)
         for a in range(0, M, rows):
             part = slice(a, a + rows)
@@ -362,27 +375,49 @@ class LogProbs(torch.autograd.Function):
             _logit_stats[(logits.shape[0],)](
                 logits, targets[part], heat, V, lse[part], logp[part], entropy[part], BLOCK=2048, num_warps=8
             )
-        ctx.save_for_backward(hidden, weight, targets, lse, entropy)
+            if slope is not None and ones is not None:
+                grad = _logits_backward(logits, targets[part], heat, lse[part], entropy[part], ones[part], None, hidden)
+                slope[part] = grad @ weight
+        ctx.save_for_backward(hidden, weight, targets, lse, entropy, slope)
         ctx.heat, ctx.rows = heat, rows
+        ctx.set_materialize_grads(False)
         return logp, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad_logp: Tensor, grad_entropy: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        hidden, weight, targets, lse, entropy = ctx.saved_tensors
-        M, V = hidden.shape[0], weight.shape[0]
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden, weight, targets, lse, entropy, slope = ctx.saved_tensors
+        if grad_logp is None:
+            grad_logp = torch.zeros_like(lse)
+        grad_logp = grad_logp.float().contiguous()
+        if slope is not None and grad_entropy is None:
+            return (slope * grad_logp.unsqueeze(1)).to(slope.dtype), None, None, None
+        if grad_entropy is not None:
+            grad_entropy = grad_entropy.float().contiguous()
+        M = hidden.shape[0]
         to_hidden = torch.empty_like(hidden)
         to_weight: Tensor | None = None
-        grad_logp, grad_entropy = grad_logp.float().contiguous(), grad_entropy.float().contiguous()
         for a in range(0, M, ctx.rows):
             part = slice(a, a + ctx.rows)
             logits = kernels.logits(hidden[part], weight)
-            grad = torch.empty_like(logits, dtype=hidden.dtype)
-            _logit_grad[(logits.shape[0], triton.cdiv(V, 4096))](
-                logits, targets[part], ctx.heat, V, lse[part], entropy[part], grad_logp[part], grad_entropy[part],
-                grad, BLOCK=4096, num_warps=8,
+            grad = _logits_backward(
+                logits, targets[part], ctx.heat, lse[part], entropy[part], grad_logp[part],
+                None if grad_entropy is None else grad_entropy[part], hidden,
             )  # fmt: skip
             to_hidden[part] = grad @ weight
             if ctx.needs_input_grad[1]:
                 share = grad.t() @ hidden[part]
                 to_weight = share if ctx.rows >= M else share.float() if to_weight is None else to_weight.add_(share)
         return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None
+
+
+def _logits_backward(
+    logits: Tensor, targets: Tensor, heat: float, lse: Tensor, entropy: Tensor, grad_logp: Tensor,
+    grad_entropy: Tensor | None, like: Tensor,
+) -> Tensor:  # fmt: skip
+    rows, V = logits.shape
+    out = torch.empty_like(logits, dtype=like.dtype)
+    _logit_grad[(rows, triton.cdiv(V, 4096))](
+        logits, targets, heat, V, lse, entropy, grad_logp, lse if grad_entropy is None else grad_entropy, out,
+        ENTROPY=grad_entropy is not None, BLOCK=4096, num_warps=8,
+    )  # fmt: skip
+    return out

@@ -16,12 +16,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from interplay.engines.engine import Adapter
 from interplay.engines.local import fused, kernels
-from interplay.engines.local.adapters import Bank, Mix, mixing
-from interplay.engines.local.attention import Packed, using
 from interplay.engines.local.runner import Cached, Drawn
-from interplay.engines.local.scheduler import Piece, Sequence
+from interplay.engines.local.scheduler import Sequence
 
 STOPS = 8  # stop ids per request that the GPU checks
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
@@ -32,9 +29,10 @@ def bucket(rows: int) -> int:
 
 
 class CudaRunner(Cached):
+    least_ranks = 64
+
     def __init__(self, model: PreTrainedModel, blocks: int, max_rows: int, max_context: int, chunk: int) -> None:
         super().__init__(model, blocks, kernels.PAGE)
-        self.fused = fused.of(model)
         self.chunk = chunk
         pages = min(-(-max_context // kernels.PAGE), blocks)
         self.rows = kernels.Rows(bucket(max_rows), pages, STOPS, chunk + 1, self.device)
@@ -48,68 +46,19 @@ class CudaRunner(Cached):
 
     # -- forward --------------------------------------------------------------------------------------------------
 
-    def _forward(
-        self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, attend: fused.Attend, adapters_T: Tensor | None
-    ) -> Tensor:
-        if self.fused is not None:
-            return self.fused.forward(ids_T, positions_T, slots_T, self.keys, self.values, attend, adapters_T)
-        mix = None
-        if adapters_T is not None and self.bank is not None:
-            mix = Mix(self.bank, self.bank.keep(adapters_T).unsqueeze(0))
-        with using(Packed(self.keys, self.values, slots_T, attend)), mixing(mix):
-            out = self.decoder(input_ids=ids_T.unsqueeze(0), position_ids=positions_T.unsqueeze(0), use_cache=False)
-        return out.last_hidden_state[0]
-
-    @torch.inference_mode()
-    def _run(
-        self, new: Seq[Seq[int]], starts: Seq[int], blocks: Seq[Seq[int]], adapters: Seq[str | None]
-    ) -> tuple[Tensor, np.ndarray]:
-        """Hidden states of packed new tokens [T, C], and where each sequence's begin."""
-        counts = np.array([len(n) for n in new], np.int64)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        row = np.repeat(np.arange(len(new)), counts)
-        start = np.asarray(starts, np.int64)
-        positions = np.arange(offsets[-1]) - offsets[:-1][row] + start[row]
-        table = np.zeros((len(new), max(len(b) for b in blocks)), np.int64)
-        for i, b in enumerate(blocks):
-            table[i, : len(b)] = b
-        slots = table[row, positions // self.block_size] * self.block_size + positions % self.block_size
+    def _attend(self, table: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> fused.Attend:
         tiles = -(-counts // kernels.PREFILL_ROWS)
-        tile_row = np.repeat(np.arange(len(new)), tiles)
-        first = np.concatenate([[0], np.cumsum(tiles)])[:-1]
+        tile_row = np.repeat(np.arange(len(counts)), tiles)
+        first = np.cumsum(tiles) - tiles
         tile_begin = (np.arange(int(tiles.sum())) - first[tile_row]) * kernels.PREFILL_ROWS
+        offsets = np.cumsum(counts) - counts
         small = lambda a: self.to(np.ascontiguousarray(a, np.int32))  # noqa: E731
-        where = kernels.Tiles(*(small(a) for a in (table, tile_row, tile_begin, offsets[:-1], start, counts)))
+        where = kernels.Tiles(*(small(a) for a in (table, tile_row, tile_begin, offsets, starts, counts)))
 
         def attend(layer: int, q_THD: Tensor, scale: float, window: int) -> Tensor:
             return kernels.prefill_attention(q_THD, self.keys[layer], self.values[layer], where, scale, window)
 
-        mixed = None
-        if self.bank is not None and any(a is not None for a in adapters):
-            mixed = small(np.array([self._index(a) for a in adapters])[row])
-        ids = self.to(np.fromiter((t for n in new for t in n), np.int64, int(offsets[-1])))
-        return self._forward(ids, self.to(positions), self.to(slots), attend, mixed), offsets
-
-    def prefill(self, pieces: Seq[Piece]) -> None:
-        new = [p.prompt.ids[p.start : p.end] for p in pieces]
-        hidden, offsets = self._run(
-            new, [p.start for p in pieces], [p.prompt.blocks for p in pieces], [p.prompt.adapter for p in pieces]
-        )
-        last = hidden[self.to(offsets[1:] - 1)]
-        for piece, row in zip(pieces, last, strict=True):
-            if piece.end == len(piece.prompt.ids):
-                piece.prompt.hidden = row
-
-    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
-        replies = [s.request.forced for s in sequences]
-        starts = [len(s.prompt.ids) for s in sequences]
-        blocks, adapters = [s.blocks for s in sequences], [s.prompt.adapter for s in sequences]
-        hidden, offsets = self._run(replies, starts, blocks, adapters)
-        rows = []
-        for i, sequence in enumerate(sequences):
-            assert sequence.prompt.hidden is not None
-            rows.append(torch.cat([sequence.prompt.hidden.unsqueeze(0), hidden[offsets[i] : offsets[i + 1] - 1]]))
-        return self._forced_logprobs(sequences, rows)
+        return attend
 
     def _logits(self, hidden_TC: Tensor) -> Tensor:
         return kernels.logits(hidden_TC, self.head.weight) if self.head.bias is None else self.head(hidden_TC)
@@ -210,25 +159,9 @@ class CudaRunner(Cached):
             kernels.sample_and_advance(self._logits(hidden), rows, size)
         return hidden
 
-    # -- adapters -------------------------------------------------------------------------------------------------
-
-    def load(self, name: str, adapter: Adapter) -> None:
-        bank = self.bank or Bank(self.model, max(64, adapter.rank))
-        moved = bank.load(name, adapter) or self.bank is None
-        self.bank = bank
-        if self.fused is not None:
-            if moved:
-                self.fused.attach(bank)
-            else:
-                self.fused.refresh()
-        if moved:
-            self._graphs.clear()
-            self._pool = self._new_pool()
-
-    def unload(self, name: str) -> None:
-        super().unload(name)
-        if self.fused is not None:
-            self.fused.refresh()
+    def _weights_moved(self) -> None:
+        self._graphs.clear()
+        self._pool = self._new_pool()
 
 
 def _special(sequence: Sequence) -> bool:

@@ -19,7 +19,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from interplay.engines.engine import Adapter, Capabilities, Request, Sampling
 from interplay.engines.local.cache import BlockCache
-from interplay.engines.local.runner import ModelRunner, Runner, allowed, cache_shape
+from interplay.engines.local.cpu import CpuRunner
+from interplay.engines.local.runner import Runner, allowed, cache_shape
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.rounds import rounds
 from interplay.errors import EngineError, did_you_mean
@@ -64,7 +65,7 @@ class LocalEngine:
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
             blocks = (cache_tokens or _CPU_CACHE) // block_size + 1
-            self.runner = ModelRunner(model, blocks, block_size, prefill_tokens)
+            self.runner = CpuRunner(model, blocks, block_size, prefill_tokens)
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
         self._closed = False

@@ -1,10 +1,10 @@
-"""Llama-shaped decoders run with fused kernels over the very tensors transformers loaded.
+"""Llama-shaped decoders run without their modules, over the very tensors transformers loaded.
 
 Qwen2/2.5, Qwen3, Llama, SmolLM and Mistral are one architecture: norm, q/k/v, rotary positions, attention, output
 projection, norm, gated MLP. Their matrices are laid side by side in memory once (q, k and v in one block, gate and up
 in another), and the modules' own parameters become views of those blocks: the learner trains them as before, and
 a decoding step is nine kernels a layer. Behind each block there is room for the adapters' low-rank rows, so that their
-first product is part of the same matrix product.
+first product is part of the same matrix product. The kernels are Triton's on a GPU, plain torch on a CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, linear
 from transformers import PreTrainedModel
 
-from interplay.engines.local import kernels
+from interplay.engines.local import plain
 from interplay.engines.local.adapters import Bank, sizes
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
@@ -70,18 +70,22 @@ class Layer:
 
 
 def of(model: PreTrainedModel) -> Fused | None:
-    """The model's blocks, made at the first call; engine and learner share them. None where the model, or its device,
-    is of another kind."""
-    if next(model.parameters()).device.type != "cuda" or not suits(model):
+    """The model's blocks, made at the first call; engine and learner share them. None where the model is of another
+    kind."""
+    cuda = next(model.parameters()).device.type == "cuda"
+    if not suits(model) or not (cuda or model.dtype is torch.float32):
         return None
     if not isinstance(getattr(model, "_interplay_fused", None), Fused):
-        object.__setattr__(model, "_interplay_fused", Fused(model))
+        kernels: Any = plain
+        if cuda:
+            from interplay.engines.local import kernels  # needs Triton
+        object.__setattr__(model, "_interplay_fused", Fused(model, kernels))
     return model._interplay_fused
 
 
 class Fused:
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model
+    def __init__(self, model: PreTrainedModel, kernels: Any) -> None:
+        self.model, self.kernels = model, kernels
         core: Any = model.base_model
         config = model.config
         first = core.layers[0].self_attn
@@ -176,7 +180,7 @@ class Fused:
             bias = block.bias if block.bias is None else block.bias[: block.rows]
             return linear(x_TC, block.weight, bias)
         y = linear(x_TC, block.storage, block.bias)
-        kernels.lora_expand(y, block.up, self.bank.owner, self.bank.scales, adapters_T, block.starts)
+        self.kernels.lora_expand(y, block.up, self.bank.owner, self.bank.scales, adapters_T, block.starts)
         return y[:, : block.rows]
 
     def forward(
@@ -184,7 +188,9 @@ class Fused:
         attend: Attend, adapters_T: Tensor | None,
     ) -> Tensor:  # fmt: skip
         """The normed hidden states [T, C] of packed tokens; their keys and values go to `slots`."""
+        kernels = self.kernels
         residual = embedding(ids_T, self.model.get_input_embeddings().weight).float()
+        cos, sin = kernels.turns(self.cos, self.sin, positions_T)
         x: Tensor | None = None
         for i, layer in enumerate(self.layers):
             if x is None:
@@ -193,11 +199,11 @@ class Fused:
                 normed = kernels.add_norm(x, residual, layer.norm, self.eps)
             qkv = self._apply(layer.qkv, normed, adapters_T)
             q = kernels.rope_store(
-                qkv, self.cos, self.sin, positions_T, slots_T, keys[i], values[i], self.heads,
+                qkv, cos, sin, positions_T, slots_T, keys[i], values[i], self.heads,
                 layer.q_norm, layer.k_norm, self.eps,
             )  # fmt: skip
             mixed = attend(i, q, self.scale, layer.window)
-            x = self._apply(layer.out, mixed.view(mixed.shape[0], -1), adapters_T)
+            x = self._apply(layer.out, mixed.flatten(1), adapters_T)
             normed = kernels.add_norm(x, residual, layer.mlp_norm, self.eps)
             inner = kernels.silu_mul(self._apply(layer.gate_up, normed, adapters_T), self.inner)
             x = self._apply(layer.down, inner, adapters_T)

@@ -1,14 +1,14 @@
 """Runs the model over cached sequences: prefill of prompts, scoring of given replies, one more token for each.
 
-This is the plain runner, for a CPU: rows are right-padded, padding writes to the scratch block, attention is torch's.
-`cuda.py` does the same on a GPU. The cache tensors live here.
+Tokens are packed: one row per new token, whatever sequence it belongs to; only attention looks at sequences. What every
+runner has is here, with the cache tensors; `cpu.py` and `cuda.py` add attention and decoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
 from collections.abc import Sequence as Seq
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,12 +16,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.engines.engine import Adapter
+from interplay.engines.local import fused
 from interplay.engines.local.adapters import Bank, Mix, mixing
-from interplay.engines.local.attention import Paged, using
+from interplay.engines.local.attention import Packed, using
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import Piece, Sequence
 
-T = TypeVar("T")
+_AHEAD = 16  # steps whose random numbers are drawn together
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
 
 
@@ -46,11 +47,34 @@ class Runner(Protocol):
     def unload(self, name: str) -> None: ...
 
 
-class Cached:
+class Drawing:
+    """How sequences that are sampled together are to be sampled: the same at every step."""
+
+    def __init__(self, sequences: Seq[Sequence]) -> None:
+        self.sequences = list(sequences)
+        self.samplings = [s.request.sampling for s in sequences]
+        self.temperatures = [s.temperature for s in self.samplings]
+        self.seeds = np.array([s.request.seed for s in sequences], np.uint64)
+        self.restricted = any(s.legal is not None for s in sequences) or any(s.cuts for s in self.samplings)
+        self._made, self._next = np.empty((0, len(sequences))), 0
+
+    def uniforms(self) -> np.ndarray:
+        """For the next token of each: made for many steps at once."""
+        if self._next == len(self._made):
+            position = np.array([len(s.tokens) for s in self.sequences], np.uint64)
+            self._made, self._next = uniforms(self.seeds, position + np.arange(_AHEAD, dtype=np.uint64)[:, None]), 0
+        self._next += 1
+        return self._made[self._next - 1]
+
+
+class Cached(ABC):
     """What every runner has: the model's parts, the cache tensors, the bank of adapters."""
+
+    least_ranks = 1  # room for adapters to begin with
 
     def __init__(self, model: PreTrainedModel, blocks: int, block_size: int) -> None:
         self.model = model
+        self.fused = fused.of(model)
         self.decoder = model.base_model
         self.head = model.get_output_embeddings()
         parameter = next(model.parameters())
@@ -60,20 +84,12 @@ class Cached:
         self.keys = [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(layers)]
         self.values = [torch.zeros_like(k) for k in self.keys]
         self.bank: Bank | None = None
+        self._drawing: Drawing | None = None
 
     def copy_blocks(self, copies: Seq[tuple[int, int]]) -> None:
         source, target = (self.to(self._slots([pair[i] for pair in copies])) for i in (0, 1))
         for tensor in (*self.keys, *self.values):
             tensor[target] = tensor[source]
-
-    def load(self, name: str, adapter: Adapter) -> None:
-        if self.bank is None:
-            self.bank = Bank(self.model, adapter.rank)
-        self.bank.load(name, adapter)
-
-    def unload(self, name: str) -> None:
-        assert self.bank is not None
-        self.bank.unload(name)
 
     def to(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -81,23 +97,111 @@ class Cached:
     def _slots(self, blocks: Seq[int]) -> np.ndarray:
         return (np.asarray(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)).reshape(-1)
 
-    def _logits(self, hidden_TC: Tensor) -> Tensor:
-        return self.head(hidden_TC)
+    # -- adapters -------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, adapter: Adapter) -> None:
+        bank = self.bank or Bank(self.model, max(self.least_ranks, adapter.rank))
+        moved = bank.load(name, adapter) or self.bank is None
+        self.bank = bank
+        if self.fused is not None:
+            if moved:
+                self.fused.attach(bank)
+            else:
+                self.fused.refresh()
+        if moved:
+            self._weights_moved()
+
+    def unload(self, name: str) -> None:
+        assert self.bank is not None
+        self.bank.unload(name)
+        if self.fused is not None:
+            self.fused.refresh()
+
+    def _weights_moved(self) -> None:  # noqa: B027
+        """Some weights lie elsewhere in memory now."""
 
     def _index(self, name: str | None) -> int:
         return -1 if self.bank is None else self.bank.index(name)
 
+    def _indices(self, adapters: Seq[str | None]) -> np.ndarray | None:
+        """Which adapter each row is of; None where all are bare."""
+        if self.bank is None or all(a is None for a in adapters):
+            return None
+        return np.array([self._index(a) for a in adapters], np.int32)
+
+    # -- forward --------------------------------------------------------------------------------------------------
+
+    def _forward(
+        self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, attend: fused.Attend, adapters_T: Tensor | None
+    ) -> Tensor:
+        """The hidden states [T, C] of packed tokens; `attend` reads the cache, which holds their keys by then."""
+        if self.fused is not None:
+            return self.fused.forward(ids_T, positions_T, slots_T, self.keys, self.values, attend, adapters_T)
+        mix = None
+        if adapters_T is not None and self.bank is not None:
+            mix = Mix(self.bank, self.bank.keep(adapters_T).unsqueeze(0))
+        with using(Packed(self.keys, self.values, slots_T, attend)), mixing(mix):
+            out = self.decoder(input_ids=ids_T.unsqueeze(0), position_ids=positions_T.unsqueeze(0), use_cache=False)
+        return out.last_hidden_state[0]
+
+    @abstractmethod
+    def _attend(self, table: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> fused.Attend:
+        """Attention of `counts` new tokens of each sequence, which begin at `starts`, over its blocks in `table`."""
+
+    @torch.inference_mode()
+    def _run(
+        self, new: Seq[Seq[int]], starts: Seq[int], blocks: Seq[Seq[int]], adapters: Seq[str | None]
+    ) -> tuple[Tensor, np.ndarray]:
+        """Hidden states of packed new tokens [T, C], and where each sequence's begin."""
+        counts = np.array([len(n) for n in new], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        row = np.repeat(np.arange(len(new)), counts)
+        start = np.asarray(starts, np.int64)
+        positions = np.arange(offsets[-1]) - offsets[:-1][row] + start[row]
+        table = block_table(blocks)
+        slots = table[row, positions // self.block_size] * self.block_size + positions % self.block_size
+        indices = self._indices(adapters)
+        mixed = None if indices is None else self.to(indices[row])
+        ids = self.to(np.fromiter((t for n in new for t in n), np.int64, int(offsets[-1])))
+        attend = self._attend(table, start, counts)
+        return self._forward(ids, self.to(positions), self.to(slots), attend, mixed), offsets
+
+    def prefill(self, pieces: Seq[Piece]) -> None:
+        new = [p.prompt.ids[p.start : p.end] for p in pieces]
+        hidden, offsets = self._run(
+            new, [p.start for p in pieces], [p.prompt.blocks for p in pieces], [p.prompt.adapter for p in pieces]
+        )
+        last = hidden[self.to(offsets[1:] - 1)]
+        for piece, row in zip(pieces, last, strict=True):
+            if piece.end == len(piece.prompt.ids):
+                piece.prompt.hidden = row
+
+    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
+        replies = [s.request.forced for s in sequences]
+        starts = [len(s.prompt.ids) for s in sequences]
+        blocks, adapters = [s.blocks for s in sequences], [s.prompt.adapter for s in sequences]
+        hidden, offsets = self._run(replies, starts, blocks, adapters)
+        rows = []
+        for i, sequence in enumerate(sequences):
+            assert sequence.prompt.hidden is not None
+            rows.append(torch.cat([sequence.prompt.hidden.unsqueeze(0), hidden[offsets[i] : offsets[i + 1] - 1]]))
+        return self._forced_logprobs(sequences, rows)
+
+    # -- sampling -------------------------------------------------------------------------------------------------
+
+    def _logits(self, hidden_TC: Tensor) -> Tensor:
+        return self.head(hidden_TC)
+
     @torch.inference_mode()
     def _draw(self, sequences: Seq[Sequence], hidden_NC: Tensor) -> list[Drawn]:
         """One token for each sequence, in plain torch: the reference, and the way for legal masks and cuts."""
-        samplings = [s.request.sampling for s in sequences]
+        if self._drawing is None or self._drawing.sequences != sequences:
+            self._drawing = Drawing(sequences)
+        drawing = self._drawing
         logits_NV = self._logits(hidden_NC)
-        if any(s.legal is not None for s in sequences) or any(s.cuts for s in samplings):
-            logits_NV = restrict(logits_NV, samplings, [allowed(s) for s in sequences])
-        seeds = np.array([s.request.seed for s in sequences], np.uint64)
-        positions = np.array([len(s.tokens) for s in sequences], np.uint64)
-        temperatures = torch.tensor([s.temperature for s in samplings], device=self.device)
-        tokens, logprobs = sample(logits_NV, temperatures, self.to(uniforms(seeds, positions)))
+        if drawing.restricted:
+            logits_NV = restrict(logits_NV, drawing.samplings, [allowed(s) for s in sequences])
+        tokens, logprobs = sample(logits_NV, drawing.temperatures, self.to(drawing.uniforms()))
         return [(s, [t], [p]) for s, t, p in zip(sequences, tokens.tolist(), logprobs.tolist(), strict=True)]
 
     @torch.inference_mode()
@@ -115,91 +219,12 @@ class Cached:
         return out
 
 
-class ModelRunner(Cached):
-    def __init__(self, model: PreTrainedModel, blocks: int, block_size: int, prefill_tokens: int) -> None:
-        super().__init__(model, blocks, block_size)
-        self._prefill_tokens = prefill_tokens
-
-    def prefill(self, pieces: Seq[Piece]) -> None:
-        for batch in self._batches(pieces, [p.end - p.start for p in pieces]):
-            self._prefill(batch)
-
-    def _batches(self, items: Seq[T], widths: Seq[int]) -> Iterator[list[T]]:
-        """Passes of at most `prefill_tokens` with their padding; rows of like width pad least."""
-        batch: list[T] = []
-        for i in sorted(range(len(items)), key=widths.__getitem__):
-            if batch and widths[i] * (len(batch) + 1) > self._prefill_tokens:
-                yield batch
-                batch = []
-            batch.append(items[i])
-        if batch:
-            yield batch
-
-    def _prefill(self, pieces: list[Piece]) -> None:
-        new = [p.prompt.ids[p.start : p.end] for p in pieces]
-        starts = np.array([p.start for p in pieces])
-        slots = [self._slots(p.prompt.blocks) for p in pieces]
-        hidden_BQC = self._forward(new, starts, slots, [p.prompt.adapter for p in pieces])
-        last = torch.tensor([len(n) - 1 for n in new], device=self.device)
-        hidden_BC = hidden_BQC[torch.arange(len(new), device=self.device), last]
-        for piece, row in zip(pieces, hidden_BC, strict=True):
-            if piece.end == len(piece.prompt.ids):
-                piece.prompt.hidden = row
-
-    def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
-        out: dict[Sequence, list[float]] = {}
-        for batch in self._batches(sequences, [len(s.request.forced) for s in sequences]):
-            out.update(zip(batch, self._score(batch), strict=True))
-        return [out[s] for s in sequences]
-
-    def _score(self, sequences: list[Sequence]) -> list[list[float]]:
-        replies = [s.request.forced for s in sequences]
-        starts = np.array([len(s.prompt.ids) for s in sequences])
-        hidden_BQC = self._forward(replies, starts, [s.slots for s in sequences], [s.prompt.adapter for s in sequences])
-        rows = []
-        for i, sequence in enumerate(sequences):
-            assert sequence.prompt.hidden is not None
-            rows.append(torch.cat([sequence.prompt.hidden.unsqueeze(0), hidden_BQC[i, : len(replies[i]) - 1]]))
-        return self._forced_logprobs(sequences, rows)
-
-    def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
-        hidden = [s.prompt.hidden for s in fresh]
-        rows = [self.decode(ongoing)] if ongoing else []
-        rows += [torch.stack([h for h in hidden if h is not None])] if hidden else []
-        return self._draw([*ongoing, *fresh], torch.cat(rows))
-
-    def decode(self, sequences: Seq[Sequence]) -> Tensor:
-        """The hidden state after each sequence's latest token."""
-        new = [(s.tokens[-1],) for s in sequences]
-        starts = np.array([s.length - 1 for s in sequences])
-        return self._forward(new, starts, [s.slots for s in sequences], [s.prompt.adapter for s in sequences])[:, 0]
-
-    @torch.inference_mode()
-    def _forward(
-        self, new: Seq[Seq[int]], starts: np.ndarray, slots: Seq[np.ndarray], adapters: Seq[str | None]
-    ) -> Tensor:
-        """Hidden states [B, Q, C] of `new` tokens that begin at position `starts` of their sequences."""
-        counts = np.array([len(n) for n in new])
-        rows, width, context = len(new), int(counts.max()), int((starts + counts).max())
-        ids = np.zeros((rows, width), np.int64)
-        write = np.zeros((rows, width), np.int64)
-        read = np.zeros((rows, context), np.int64)
-        for i, tokens in enumerate(new):
-            start, count = int(starts[i]), int(counts[i])
-            ids[i, :count] = tokens
-            write[i, :count] = slots[i][start : start + count]
-            read[i, : start + count] = slots[i][: start + count]
-        # Padding is thrown away, but must index the rotary table and see something: it stands where the row ends.
-        positions = np.minimum(starts[:, None] + np.arange(width), (starts + counts - 1)[:, None])
-        apart = positions[:, :, None].astype(np.int32) - np.arange(context, dtype=np.int32)
-        layout = Paged(self.keys, self.values, self.to(write), self.to(read), self.to(apart))
-        mix = None
-        if self.bank is not None and any(a is not None for a in adapters):
-            indices = torch.tensor([[self._index(a)] for a in adapters], device=self.device)
-            mix = Mix(self.bank, self.bank.keep(indices))
-        with using(layout), mixing(mix):
-            out = self.decoder(input_ids=self.to(ids), position_ids=self.to(positions), use_cache=False)
-        return out.last_hidden_state
+def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:
+    """Each sequence's blocks in a row, padded with the scratch block."""
+    table = np.zeros((len(blocks), max(map(len, blocks))), np.int64)
+    for i, b in enumerate(blocks):
+        table[i, : len(b)] = b
+    return table
 
 
 def cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:

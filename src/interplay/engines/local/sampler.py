@@ -27,16 +27,21 @@ def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def sample(logits_NV: Tensor, temperatures_N: Tensor, uniforms_N: Tensor) -> tuple[Tensor, Tensor]:
+def sample(logits_NV: Tensor, temperatures: Seq[float], uniforms_N: Tensor) -> tuple[Tensor, Tensor]:
     """Token ids and their log-probs. Temperature 0 is the argmax, whose log-prob is 0: it was certain."""
-    greedy_N = temperatures_N == 0
-    scaled_NV = logits_NV.float() / torch.where(greedy_N, 1.0, temperatures_N).unsqueeze(1)
+    scaled_NV = logits_NV.float()
+    if any(t not in (0, 1) for t in temperatures):
+        scaled_NV = scaled_NV / torch.tensor([[t or 1.0] for t in temperatures], device=logits_NV.device)
     logp_NV = torch.log_softmax(scaled_NV, dim=-1)
-    cdf_NV = logp_NV.double().exp().cumsum(dim=-1)
-    drawn_N = torch.searchsorted(cdf_NV, (uniforms_N * cdf_NV[:, -1]).unsqueeze(1), right=True).squeeze(1)
-    tokens_N = torch.where(greedy_N, logits_NV.argmax(dim=-1), drawn_N.clamp_max(logits_NV.shape[1] - 1))
+    cdf_NV = logp_NV.exp().cumsum(dim=-1, dtype=torch.float64)
+    drawn_N1 = torch.searchsorted(cdf_NV, uniforms_N.unsqueeze(1) * cdf_NV[:, -1:], right=True)
+    tokens_N = drawn_N1.clamp_max_(logits_NV.shape[1] - 1).squeeze(1)
     logp_N = logp_NV.gather(1, tokens_N.unsqueeze(1)).squeeze(1)
-    return tokens_N, torch.where(greedy_N, 0.0, logp_N)
+    if 0 in temperatures:
+        greedy_N = torch.tensor([t == 0 for t in temperatures], device=logits_NV.device)
+        tokens_N = torch.where(greedy_N, logits_NV.argmax(dim=-1), tokens_N)
+        logp_N = logp_N.masked_fill(greedy_N, 0.0)
+    return tokens_N, logp_N
 
 
 def restrict(logits_NV: Tensor, samplings: Seq[Sampling], allowed: Seq[Seq[int] | None]) -> Tensor:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 from torch import Tensor
 
 from interplay.engines.engine import Request
@@ -46,13 +45,12 @@ class Piece:
 
 @dataclass(eq=False)
 class Sequence:
-    """One request in flight. `slots[i]` is the cache slot of token i, prompt included."""
+    """One request in flight. Token i, prompt included, lives in block `blocks[i // block size]`."""
 
     request: Request
     future: asyncio.Future[Completion]
     prompt: Prompt
     blocks: list[int] = field(default_factory=list)
-    slots: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     copy: tuple[int, int] | None = None  # (from block, to block): the half-filled end of the shared prompt
     ready: bool = False  # its prompt is computed and copied
     tokens: list[int] = field(default_factory=list)
@@ -175,8 +173,7 @@ class Scheduler:
         blocks = prompt.blocks[:shared] + owned
         cache.retain(prompt.blocks[:shared])
         copy = (prompt.blocks[shared], owned[0]) if len(request.ids) % size else None
-        slots = (np.asarray(blocks, np.int64)[:, None] * size + np.arange(size)).reshape(-1)
-        return Sequence(request, future, prompt, blocks, slots, copy, legal=self._trie(request.legal))
+        return Sequence(request, future, prompt, blocks, copy, legal=self._trie(request.legal))
 
     def _trie(self, legal: tuple[tuple[int, ...], ...]) -> Trie | None:
         if not legal:

@@ -1,0 +1,62 @@
+"""The kernels of `kernels.py` in plain torch, for a CPU in fp32: the same names, the same meaning, the same shapes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+
+def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm in six small operations: torch's own is eleven on a CPU."""
+    scale = (x * x).mean(-1, keepdim=True).add_(eps).rsqrt_()
+    return (x * scale).mul_(weight)
+
+
+def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: float) -> Tensor:
+    """RMSNorm of x, or of x + residual, which is then also stored back into `residual`."""
+    if residual_TC is not None:
+        x_TC = residual_TC.add_(x_TC)
+    return _norm(x_TC, weight_C, eps)
+
+
+def turns(cos: Tensor, sin: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Of every token, for all its heads: cos over both halves, and sin with the sign it has in each."""
+    c, s = cos.index_select(0, positions_T), sin.index_select(0, positions_T)
+    return torch.cat((c, c), 1).unsqueeze(1), torch.cat((-s, s), 1).unsqueeze(1)
+
+
+def rope_store(
+    qkv_TN: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor, slots_T: Tensor, keys: Tensor, values: Tensor,
+    heads: int, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Turn queries and keys by their positions, store keys and values in their slots; returns the queries [T, H, D]."""
+    _, G, D = keys.shape
+    heads_THD = qkv_TN.unflatten(1, (-1, D))
+    plain = heads_THD[:, : heads + G]
+    if q_norm is not None and k_norm is not None:
+        q, k = plain.split((heads, G), dim=1)
+        plain = torch.cat((_norm(q, q_norm, eps), _norm(k, k_norm, eps)), dim=1)
+    turned = (plain * cos).addcmul_(plain.roll(D // 2, dims=2), sin)
+    keys.index_copy_(0, slots_T, turned[:, heads:])
+    values.index_copy_(0, slots_T, heads_THD[:, heads + G :])
+    return turned[:, :heads]
+
+
+def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
+    """silu(gate) · up, of rows that hold gate and up side by side."""
+    return silu(gate_up_TN[:, :size]).mul_(gate_up_TN[:, size:])
+
+
+def lora_expand(
+    y_TM: Tensor, weight: Tensor, owner_R: Tensor, scales_R: Tensor, adapters_T: Tensor, starts: tuple[int, ...]
+) -> None:
+    """Every token adds the part of its own adapter to its outputs; see `kernels.lora_expand`."""
+    N = weight.shape[1]
+    keep_TR = (adapters_T.unsqueeze(1) == owner_R) * scales_R
+    low = y_TM[:, N:].unflatten(1, (len(starts), -1)) * keep_TR.unsqueeze(1)
+    y_TM[:, :N].addmm_(low.flatten(1), weight)
+
+
+def logits(hidden_TC: Tensor, weight_VC: Tensor) -> Tensor:
+    return linear(hidden_TC, weight_VC)

@@ -1,0 +1,105 @@
+"""Run by test_packed.py under TRITON_INTERPRET=1: the learner's fused kernels and plain autograd, asked the same."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
+from families import WORDS, make
+
+from interplay.engines.engine import Adapter
+from interplay.engines.local import kernels
+from interplay.engines.local.fused import Fused, suits
+from interplay.policies.lora import new_adapter
+from interplay.training import packed
+from interplay.training.batch import lay, micro_batches
+from interplay.training.forward import Mixer, predict
+from interplay.types import Keys, Turn
+
+HEAT = 0.8
+
+
+def turns() -> list[Turn]:
+    rng = random.Random(0)
+    out = []
+    for i, (prompt, reply) in enumerate(((5, 4), (1, 1), (17, 9), (8, 3))):
+        ids = tuple(rng.randrange(2, WORDS) for _ in range(prompt + reply))
+        keys = Keys(f"t{i}", 0, f"t{i}", 0, "solver", "", "", f"t{i}")
+        said = ids[:prompt], ids[prompt:], (0.0,) * reply
+        out.append(Turn(f"t{i}", None, "solver", 0, keys, "ab"[i % 2], 0, *said, ""))
+    return out
+
+
+def adapters(model: Any) -> dict[str, Adapter]:
+    out = {}
+    for i, (name, rank) in enumerate((("a", 3), ("b", 5))):
+        fresh = new_adapter(model, rank, 8.0, [], i)
+        generator = torch.Generator().manual_seed(i)
+        weights = {
+            layer: (down.requires_grad_(), (0.1 * torch.randn(up.shape, generator=generator)).requires_grad_())
+            for layer, (down, up) in fresh.weights.items()
+        }
+        out[name] = Adapter(fresh.rank, fresh.scale, weights)
+    return out
+
+
+def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """Log-probs and entropies, and the gradients of everything that is trained."""
+    model.requires_grad_(not lora)
+    mixed = adapters(model) if lora else {}
+    mixer = Mixer(model, mixed)
+    wanted = turns()
+    found = []
+    generator = torch.Generator().manual_seed(7)
+    weights = {t.id: torch.randn(len(t.action), generator=generator) for t in wanted}
+    trie = lay(wanted, row_limit=64, actions=True, branch=not ours)
+    for batch in micro_batches(trie, wanted, 40, torch.device("cpu"), True, ours):
+        if ours:
+            assert batch.spans is not None
+            ids, positions = batch.ids_BL[0], batch.positions_BL[0]
+            fused = Fused(model, kernels)
+            states = packed.hidden_states(fused, ids, positions, batch.spans, mixer.mix(batch), save=entropy > 0)
+            at = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
+            head = model.get_output_embeddings().weight
+            logp, spread = packed.LogProbs.apply(states.index_select(0, at), head, batch.target_M, HEAT)
+        else:
+            logp, spread = predict(model, batch, HEAT, mixer.mix(batch))
+        logp, spread = (x.index_select(0, batch.prediction_N) for x in (logp, spread))
+        weight = torch.cat([weights[wanted[i].id] for i in batch.turns])
+        loss = (logp * weight).sum()
+        if entropy:
+            loss = loss + entropy * (spread * weight).sum()
+        loss.backward()
+        found += [(batch.turns, logp.detach(), spread.detach())]
+    mixer.collect()
+    order = [(i, n) for turns_, _, _ in found for i in turns_ for n in range(len(wanted[i].action))]
+    values = [torch.cat([f[k] for f in found])[sorted(range(len(order)), key=order.__getitem__)] for k in (1, 2)]
+    if lora:
+        grads = [t.grad for a in mixed.values() for pair in a.weights.values() for t in pair]
+    else:
+        grads = [p.grad for p in model.parameters()]
+    return values, [g for g in grads if g is not None]
+
+
+def main(family: str) -> None:
+    torch.set_num_threads(1)
+    assert suits(make(family))
+    packed.LOGITS = 8 * WORDS  # so that log-probs come in several parts
+    for lora in (False, True):
+        for entropy in (0.0, 0.3):
+            plain, ours = (gradients(make(family), lora, entropy, kind) for kind in (False, True))
+            for a, b in zip(plain[0], ours[0], strict=True):
+                torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+            assert len(plain[1]) == len(ours[1]) > 0
+            for a, b in zip(plain[1], ours[1], strict=True):
+                assert (a - b).norm() <= 1e-5 + 1e-4 * a.norm(), (lora, entropy, a.shape, (a - b).norm(), a.norm())
+    print("equal")
+
+
+main(sys.argv[1])
