@@ -3,8 +3,8 @@
     python benchmarks/league.py --seeds 3 --markdown docs/league-curves.md
 
 The game is rock, paper, scissors, the model `tiny-16x1`, the trainer the real one (`recipes/matrix/league.toml`;
-self-play is the same without matchups and league). The rating is the score (win 1, draw ½) against the best answer there
-is to the policy, computed exactly from its probabilities: 0.5 is perfect play, 0 is a policy that always loses to
+self-play is the same without matchups and league). The rating is the score (win 1, draw ½) against the best answer
+there is to the policy, computed exactly from its probabilities: 0.5 is perfect play, 0 is a policy that always loses to
 somebody.
 """
 
