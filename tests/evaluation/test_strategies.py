@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any
 
 import pytest
+import torch
 from transformers.utils import logging as transformers_logging
 
-from interplay.algorithms import Independent
 from interplay.config import parse
 from interplay.evaluation.exploitability import exploitability, uniform
 from interplay.evaluation.strategies import measure
 from interplay.rollout.resolve import resolve
-from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
 
 DATA: dict[str, Any] = {
@@ -28,28 +26,30 @@ DATA: dict[str, Any] = {
 }
 
 
-def test_a_models_strategy_is_what_it_plays() -> None:
-    """Every decision of Kuhn poker; the chances are those of masked sampling, which draws off-list replies again."""
+def test_a_models_strategy_is_what_it_would_say() -> None:
+    """Every decision of Kuhn poker, against transformers' own forward pass over prompt and reply."""
     transformers_logging.disable_progress_bar()
     plan = resolve(parse(DATA))
     team = Team.load(plan.recipe)
     try:
         found = asyncio.run(measure(plan, team))
-        assert len(found.table) == 12
-        assert all(sum(t.values()) == pytest.approx(1.0) for t in found.table.values())
-        assert 0.9 < found.stray < 1.0, "random weights hardly ever say a legal word"
-        again = exploitability(plan.task(0), lambda role, prompt, legal: found.table[role, prompt])
-        assert found.metrics()["eval/exploitability"] == again.exploitability
-        runner = Runner(0, plan.recipe.rollout, Independent(), plan.recipe.reward)
-        seating = team.seating(plan.seats_for, 1.0, 3, legal=True)
-        episodes = asyncio.run(runner.run([plan.task(i) for i in range(900)], seating))
+        member = team.members["player"]
+        strays = []
+        for (_, prompt), table in found.table.items():
+            ids, mass = member.renderer.prompt(prompt).ids, {}
+            for text in ("pass", "bet"):
+                reply = member.renderer.encode_reply(text)
+                with torch.no_grad():
+                    logits = member.loaded.model(input_ids=torch.tensor([[*ids, *reply]])).logits[0]
+                steps = logits.log_softmax(-1)[len(ids) - 1 : -1]
+                mass[text] = steps.gather(1, torch.tensor(reply).unsqueeze(1)).sum().exp().item()
+            strays.append(1 - sum(mass.values()))
+            assert table == pytest.approx({t: m / sum(mass.values()) for t, m in mass.items()}, abs=1e-4)
     finally:
         team.close()
-    opened = Counter((e.turns[0].messages[0].content, e.turns[0].text) for e in episodes)
-    for card in "JQK":
-        table = next(t for (role, prompt), t in found.table.items() if role == "p0" and prompt[0].content == card)
-        share = opened[card, "bet"] / (opened[card, "bet"] + opened[card, "pass"])
-        assert share == pytest.approx(table["bet"], abs=0.1)
+    assert len(strays) == 12 and found.stray == pytest.approx(sum(strays) / 12, abs=1e-4)
+    again = exploitability(plan.task(0), lambda role, prompt, legal: found.table[role, prompt])
+    assert found.metrics() == {"eval/exploitability": again.exploitability, "eval/stray": found.stray}
 
 
 def test_even_play_in_kuhn_is_known() -> None:

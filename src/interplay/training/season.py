@@ -87,8 +87,9 @@ class Season:
         return metrics | {f"league/rating/{name}": rating}, self.league.rate(name, rating)
 
     async def _panel(self, name: str) -> dict[str, float]:
-        """A player's score against each of the panel, over all seats, on the same held-out tasks every time."""
-        recipe, alarm = self.plan.recipe, self.league.section.alarm
+        """A player's score against each of the panel, over all seats, on the same held-out tasks every time; sampled as
+        in training, whose collapse this is about."""
+        recipe, sampling, alarm = self.plan.recipe, self.plan.recipe.sampling, self.league.section.alarm
         assert alarm is not None
         self.snapshots.seat({*self.snapshots.seated, *(n for n in alarm.panel if n.endswith(START))})
         runner = Runner(recipe.seed + 3, recipe.rollout, Independent(), recipe.reward)
@@ -96,7 +97,7 @@ class Season:
 
         async def one(opponent: str, role: Role) -> list[float]:
             seats = {r: name if r == role else opponent for r in self.plan.roles}
-            seating = self.team.seating(lambda _: seats, recipe.eval.temperature, recipe.sampling.max_tokens)
+            seating = self.team.seating(lambda _: seats, sampling.temperature, sampling.max_tokens, sampling.legal)
             episodes = await runner.run(tasks, seating)
             return [score(e, role, recipe.reward) for e in episodes if e.error is None]
 
