@@ -1,6 +1,6 @@
 """A league keeps its rating where plain self-play runs in circles: both curves, the same recipe, several seeds.
 
-    python benchmarks/league.py --seeds 3 --markdown docs/league-curves.md
+    python benchmarks/league.py --seeds 3 --workers 2
 
 The game is rock, paper, scissors, the model `tiny-16x1`, the trainer the real one (`recipes/matrix/league.toml`;
 self-play is the same without matchups and league). The rating is the score (win 1, draw ½) against the best answer
@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 
@@ -63,20 +65,32 @@ def worst(ratings: list[float]) -> float:
     return min(ratings[len(ratings) // 2 :])
 
 
-def rows(steps: int, every: int, seeds: int, ways: tuple[str, ...] = WAYS) -> dict[tuple[str, int], list[float]]:
-    out = {}
-    for way in ways:
-        for seed in range(seeds):
-            began = time.process_time()
-            out[way, seed] = curve(way, seed, steps, every)
-            print(f"{way}, seed {seed}: {time.process_time() - began:.0f} s of processor time", file=sys.stderr)
-    return out
+def fall(ratings: list[float]) -> float:
+    """From its best to its worst."""
+    return max(ratings) - worst(ratings)
+
+
+def timed(job: tuple[str, int, int, int]) -> list[float]:
+    torch.set_num_threads(1)
+    transformers_logging.disable_progress_bar()
+    began = time.process_time()
+    found = curve(*job)
+    print(
+        f"{job[0]}, seed {job[1]}: {time.process_time() - began:.0f} s of processor time", file=sys.stderr, flush=True
+    )
+    return found
+
+
+def rows(steps: int, every: int, seeds: int, workers: int) -> dict[tuple[str, int], list[float]]:
+    jobs = [(way, seed, steps, every) for way in WAYS for seed in range(seeds)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return {(job[0], job[1]): found for job, found in zip(jobs, pool.map(timed, jobs), strict=True)}
 
 
 def markdown(found: Mapping[tuple[str, int], list[float]], every: int) -> str:
     points = len(next(iter(found.values())))
     shown = list(range(0, points, max(1, points // 8)))
-    head = ["run", "seed", *(f"step {i * every}" for i in shown), "mean of the second half", "lowest of it"]
+    head = ["run", "seed", *(f"step {i * every}" for i in shown), "second half: mean", "lowest"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for (way, seed), ratings in found.items():
         late = ratings[len(ratings) // 2 :]
@@ -90,11 +104,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--every", type=int, default=2, help="steps between ratings")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--markdown", type=Path, help="also write the table there")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    transformers_logging.disable_progress_bar()
-    table = markdown(rows(arguments.steps, arguments.every, arguments.seeds), arguments.every)
+    found = rows(arguments.steps, arguments.every, arguments.seeds, arguments.workers)
+    table = markdown(found, arguments.every)
     print(table, end="")
     if arguments.markdown:
         arguments.markdown.write_text(table, encoding="utf-8")

