@@ -102,7 +102,7 @@ def markdown(found: Mapping[tuple[str, int], list[float]], every: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--every", type=int, default=2, help="steps between ratings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--markdown", type=Path, help="also write the table there")
