@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -60,14 +59,9 @@ def curve(way: str, seed: int, steps: int, every: int) -> list[float]:
     return found
 
 
-def worst(ratings: list[float]) -> float:
-    """The lowest of the second half: what it comes to in the long run, at its worst moment."""
-    return min(ratings[len(ratings) // 2 :])
-
-
 def fall(ratings: list[float]) -> float:
-    """From its best to its worst."""
-    return max(ratings) - worst(ratings)
+    """The furthest it ever came under its best until then."""
+    return max(max(ratings[: i + 1]) - rating for i, rating in enumerate(ratings))
 
 
 def timed(job: tuple[str, int, int, int]) -> list[float]:
@@ -90,12 +84,11 @@ def rows(steps: int, every: int, seeds: int, workers: int) -> dict[tuple[str, in
 def markdown(found: Mapping[tuple[str, int], list[float]], every: int) -> str:
     points = len(next(iter(found.values())))
     shown = list(range(0, points, max(1, points // 8)))
-    head = ["run", "seed", *(f"step {i * every}" for i in shown), "second half: mean", "lowest"]
+    head = ["run", "seed", *(f"step {i * every}" for i in shown), "lowest", "furthest fall"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for (way, seed), ratings in found.items():
-        late = ratings[len(ratings) // 2 :]
-        cells = [way, str(seed), *(f"{ratings[i]:.2f}" for i in shown), f"{fmean(late):.2f}", f"{worst(ratings):.2f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+        cells = [*(ratings[i] for i in shown), min(ratings), fall(ratings)]
+        lines.append("| " + " | ".join([way, str(seed), *(f"{cell:.2f}" for cell in cells)]) + " |")
     return "\n".join(lines) + "\n"
 
 
