@@ -200,7 +200,7 @@ def test_what_cannot_be_loaded_is_one_sentence_and_changes_nothing() -> None:
 def test_loading_and_unloading_wait_for_nobody_but_refuse_while_requests_run() -> None:
     model = make("llama")
     engine = loaded(model)
-    request = ask(0, words(random.Random(4), 9), 30, adapter="a")
+    request = ask(0, words(random.Random(4), 9), 120, adapter="a")
     alone = serve(engine, [request])[0]
 
     async def play() -> Completion:

@@ -386,7 +386,7 @@ def test_promise_7_a_failure_of_the_model_becomes_an_engine_error_and_the_engine
 
 def test_publish_while_requests_are_in_flight_is_refused(small: Pair) -> None:
     engine = small.engine()
-    request = ask(0, (7, 8, 9), 6)
+    request = ask(0, (7, 8, 9), 100)
 
     async def play() -> Completion:
         task = asyncio.create_task(engine.generate(request))

@@ -173,7 +173,13 @@ def _check_bot(key: str, name: str, env: envs.Env) -> None:
 
 
 def _rewards_steps(env: envs.Env) -> bool:
-    """Whether a first legal move earns anything but `illegal` before the end, or ends the episode."""
-    seen = env.observe()
-    rewards = env.step({role: (o.legal or ("",))[0] for role, o in seen.items()})
-    return any(r.name != "illegal" for r in rewards) or not env.observe()
+    """Whether first legal moves, one of each role, earn anything but `illegal` before the end, or end the episode."""
+    moved: set[str] = set()
+    while seen := env.observe():
+        if moved.issuperset(env.roles) or not set(seen) - moved:
+            return False
+        moved |= set(seen)
+        rewards = env.step({role: (o.legal or ("",))[0] for role, o in seen.items()})
+        if any(r.name != "illegal" for r in rewards):
+            return True
+    return True

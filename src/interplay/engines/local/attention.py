@@ -25,6 +25,12 @@ from transformers.masking_utils import AttentionMaskInterface
 from interplay.errors import ModelError
 
 NAME = "interplay"
+_BACKENDS = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 _LONG, _WIDTH, _WASTE = 1024, 256, 1.3  # when packed sequences are attended to as rows
 # Shapes: B rows, Q new tokens per row, L attended tokens, H query heads, G key-value heads, D head size.
 
@@ -104,8 +110,9 @@ class Spans:
 
     @property
     def width(self) -> int:
-        """Of rows that could hold one sequence each: few different ones, since kernels are planned for each."""
-        return -(-self.longest // _WIDTH) * _WIDTH
+        """Of rows that could hold one sequence each. Long ones have few widths, since kernels are planned for each."""
+        step = _WIDTH if self.longest >= _LONG else 16
+        return -(-self.longest // step) * step
 
     @property
     def alike(self) -> bool:
@@ -141,9 +148,10 @@ class Varlen:
 def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float, window: int) -> Tensor:
     """Causal attention within each of the sequences: the fastest kernel there is for this dtype."""
     D, longest = q_THD.shape[-1], spans.longest
-    if q_THD.is_cuda and q_THD.dtype in (torch.bfloat16, torch.float16):
-        if window >= longest and spans.alike:
-            return as_rows(q_THD, k_TGD, v_TGD, spans, scale)
+    half = q_THD.dtype in (torch.bfloat16, torch.float16)
+    if q_THD.is_cuda and window >= longest and (spans.alike or not half):  # no kernel packs fp32
+        return as_rows(q_THD, k_TGD, v_TGD, spans, scale)
+    if q_THD.is_cuda and half:
         from torch.nn.attention.varlen import varlen_attn
 
         if scale != D**-0.5:
@@ -173,7 +181,7 @@ def as_rows(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: fl
             x = x.new_zeros((shape[0] * shape[1], *x.shape[1:])).index_copy(0, places, x)
         return x.unflatten(0, shape).transpose(1, 2)
 
-    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+    with sdpa_kernel(_BACKENDS, set_priority=True):
         mixed = _sdpa(row(q_THD), row(k_TGD), row(v_TGD), None, scale).transpose(1, 2).flatten(0, 1)
     return mixed if places is None else mixed.index_select(0, places)
 

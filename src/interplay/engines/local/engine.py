@@ -112,11 +112,12 @@ class LocalEngine:
         del self._versions[name], self.scheduler.salts[name]
 
     def _quiet(self, doing: str) -> None:
+        futures = [f for _, f in self._arrived] + self.scheduler.futures()
+        if any(not f.done() for f in futures):
+            raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
         self.thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
         self.take()
         self._drop_cancelled()
-        if self.busy:
-            raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
 
     def close(self) -> None:
         self._closed = True
@@ -179,7 +180,7 @@ class LocalEngine:
 
     @property
     def busy(self) -> bool:
-        return bool(self.queued or self.scheduler.running)
+        return not self._closed and bool(self.queued or self.scheduler.running)
 
     def take(self) -> None:
         for request, future in self._arrived:
@@ -194,7 +195,7 @@ class LocalEngine:
         scheduler = self.scheduler
         self.take()
         scheduler.collect()
-        futures = [s.future for s in scheduler.running] + [w.future for w in scheduler.waiting]
+        futures = scheduler.futures()
         for sequence in scheduler.running:
             scheduler.finish(sequence)
         scheduler.running, scheduler.waiting = [], []
