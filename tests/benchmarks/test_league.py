@@ -29,8 +29,8 @@ def test_the_table_says_what_was_found(league: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_league_keeps_its_rating_where_self_play_cycles(league: ModuleType, seed: int) -> None:
-    """The recipe's alarm allows a fall of 0.1, seen through 48 games a player: its best and its rating are each off by
-    0.07 at most times, so 0.24 is what it promises."""
+    """The recipe's alarm allows a fall of 0.1 as its panel sees it, through 48 games a player, each off by 0.06: the
+    bound is twice that."""
     circles, kept = (league.curve(way, seed, steps=40, every=2) for way in ("self-play", "league"))
-    assert league.fall(kept) < 0.24 < league.fall(circles)
+    assert league.fall(kept) < 0.2 < league.fall(circles)
     assert min(kept) > min(circles)
