@@ -11,6 +11,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@command -v iverilog >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -q iverilog >/dev/null 2>&1; } || \
+		echo "Icarus Verilog is missing: the tests of the hardware task will be skipped (apt install iverilog)."
 	touch $@
 
 install: $(VENV)/installed

@@ -64,10 +64,10 @@ def main() -> None:
     print(f"matmul {rates.matmul / 1e12:.2f} TFLOP/s ({dtype}); {shape}, {count} × {prompt + reply} tokens a step")
     loss: Loss = lambda targets, outputs: losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)  # noqa: E731
     lines = []
-    for what in ("full", "full, recompute", "LoRA 16", "2 × LoRA 16 mixed"):
+    for what in ("full", "full, recompute", "LoRA 16", "4 × LoRA 16 mixed"):
         model = build(shape, device, dtype)
         config = TrainSection(micro_batch_tokens=16_384, recompute="recompute" in what, gap_mean_stop=1e9, gap_stop=1e9)
-        names = ["a", "b"] if "mixed" in what else ["a"]
+        names = ["a", "b", "c", "d"] if "mixed" in what else ["a"]
         per = count // len(names)
         learners = []
         for i, name in enumerate(names):

@@ -117,7 +117,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "unknown role in a matchup",
         changed(matchups=[{"share": 0.5, "seats": {"XX": "bot:random"}}]),
         (),
-        ("matchups.0.seats.XX is no role of tictactoe", "Did you mean 'X'?"),
+        ("matchups.0.seats.XX is no role of this environment", "Did you mean 'X'?"),
     ),
     (
         "unknown policy in a matchup",

@@ -8,6 +8,7 @@ and `[algorithm]` (the algorithm's `Settings`); see `rollout/resolve.py`.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 import types
 import typing
@@ -46,6 +47,10 @@ class Open(BaseModel):
         return dict(self.model_extra or {})
 
 
+Optimizer = Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit"]
+Schedule = Literal["constant", "linear", "cosine"]
+
+
 class AdapterSection(Section):
     """A LoRA adapter: the base stays as it is, and policies with the same base share it."""
 
@@ -61,7 +66,31 @@ class PolicySection(Section):
     base: str
     adapter: AdapterSection | None = None
     trainable: bool = True
+    per: Literal["team", "role"] = Field("team", description="one for all its seats, or one of its own for each role")
+    # Over those of [train]:
     lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    warmup_steps: int | None = Field(None, ge=0)
+    final_lr: float | None = Field(None, ge=0, le=1)
+    weight_decay: float | None = Field(None, ge=0)
+    beta1: float | None = Field(None, ge=0, lt=1)
+    beta2: float | None = Field(None, ge=0, lt=1)
+    grad_clip: float | None = Field(None, gt=0)
+    frozen: list[list[int]] = Field(
+        [], description="steps in which it plays and does not learn: [first, end), or [first] for ever; counted from 0"
+    )
+
+    @model_validator(mode="after")
+    def _windows_have_two_ends(self) -> PolicySection:
+        for window in self.frozen:
+            if not (len(window) in (1, 2) and window[0] >= 0 and (len(window) == 1 or window[1] > window[0])):
+                raise ConfigError(f"a policy's frozen has the window {window}; expected [first, end) or [first].")
+        return self
+
+    def learns(self, step: int) -> bool:
+        """Whether it may take a step then."""
+        return self.trainable and not any(w[0] <= step and (len(w) == 1 or step < w[1]) for w in self.frozen)
 
 
 class MatchupSection(Section):
@@ -165,9 +194,17 @@ class SamplingSection(Section):
 
     temperature: float = Field(1.0, gt=0)
     max_tokens: int = Field(64, ge=1, description="limit of one reply")
+    stop: list[str] = Field([], description="strings that end a reply, and are part of it")
     legal: bool = Field(
         False, description="where legal actions are listed, only they can be sampled (evaluation never)"
     )
+
+
+class ToolSection(Section):
+    """What roles may do with the tools their environment gives them."""
+
+    calls: int = Field(4, ge=0, description="tool calls inside one turn; 0 takes the tools away")
+    characters: int = Field(2000, ge=1, description="of one tool's output; the rest is cut off")
 
 
 class RolloutSection(Section):
@@ -183,8 +220,13 @@ class TrainSection(Section):
     """Gradients."""
 
     steps: int = Field(100, ge=0)
+    update: Literal["together", "alternating"] = Field(
+        "together", description="every policy at every step, or one after another while the others stay as they are"
+    )
+    update_period: int = Field(1, ge=1, description="alternating: steps before it is the next one's turn")
+    optimizer: Optimizer = Field("adamw", description="8-bit: its state in a quarter; paged: in the host's memory")
     lr: float = Field(1e-6, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Schedule = "constant"
     warmup_steps: int = Field(0, ge=0)
     final_lr: float = Field(0.1, ge=0, le=1, description="share of lr that the schedule ends at")
     weight_decay: float = Field(0.0, ge=0)
@@ -240,17 +282,31 @@ class CurriculumSection(Section):
 
 
 class WarmstartSection(Section):
-    """A short imitation of a bot before reinforcement learning begins."""
+    """A short imitation of a bot, or of recorded play, before reinforcement learning begins."""
 
-    bot: str
-    episodes: int = Field(500, ge=1)
+    bot: str | None = Field(None, description="who is imitated, in every seat; or")
+    records: str | None = Field(None, description="an episodes.jsonl, or a run folder that holds one")
+    min_reward: float | None = Field(None, description="records: only roles whose reward was at least this")
+    base: bool = Field(
+        False, description="for adapters: the model under them learns it, once for all roles, and stays with the run"
+    )
+    episodes: int = Field(500, ge=1, description="how many are imitated; of records, at most")
     epochs: int = Field(1, ge=1)
     lr: float = Field(1e-3, gt=0)
     batch: int = Field(256, ge=1, description="turns per gradient step")
 
+    @model_validator(mode="after")
+    def _one_source(self) -> WarmstartSection:
+        if (self.bot is None) == (self.records is None):
+            raise ConfigError("warmstart has neither or both of bot and records; expected one: who is imitated.")
+        if self.min_reward is not None and self.bot is not None:
+            raise ConfigError("warmstart.min_reward is set with warmstart.bot; expected it with warmstart.records.")
+        return self
+
 
 class EvalSection(Section):
-    """Measured before and after training, and in short form while it runs; every seat, always without masking.
+    """Measured before and after training, and in short form while it runs; from every seat in which somebody learns,
+    always without masking.
 
     An opponent is a bot or a policy in all other seats; "team" seats the recipe's own policies together, and `success`
     names the reward that says whether they made it."""
@@ -269,6 +325,10 @@ class EvalSection(Section):
 class CheckpointSection(Section):
     every: int = Field(1, ge=1, description="steps between checkpoints; a kill loses at most that many")
     keep: int = Field(2, ge=1, description="how many of the latest are kept")
+    best: str | None = Field(
+        None, description="also keep the one with the best of this metric, such as eval/win_rate/bot:random"
+    )
+    best_is: Literal["highest", "lowest"] = "highest"
 
 
 class RecordSection(Section):
@@ -291,6 +351,7 @@ class Recipe(Section):
     algorithm: Open
     reward: RewardSection = RewardSection()
     sampling: SamplingSection = SamplingSection()
+    tools: ToolSection = ToolSection()
     rollout: RolloutSection = RolloutSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
@@ -306,6 +367,12 @@ class Recipe(Section):
             raise ConfigError('policies is empty; expected at least one, for example [policies.player] base = "tiny".')
         if not self.seats:
             raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
+        for name in self.policies:
+            if not _POLICY_NAME.fullmatch(name):
+                raise ConfigError(f"policies has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
+        for table in [self.seats, *(m.seats for m in self.matchups)]:
+            for key in table if isinstance(table, dict) else ():
+                split_seat(key)
         named = {"seats": self.seats} if isinstance(self.seats, str) else _keyed("seats", self.seats)
         for i, matchup in enumerate(self.matchups):
             named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
@@ -361,6 +428,19 @@ def _check_league(league: LeagueSection, policies: Mapping[str, PolicySection], 
         if not name.startswith("bot:") and not start:
             more = " or policy@start" if key == "alarm.panel" else ""
             raise ConfigError(f"league.{key} has '{name}'; expected bot:NAME{more}.")
+
+
+_POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # the name of a folder in every checkpoint
+
+
+def split_seat(key: str) -> tuple[str, int | None]:
+    """The role and the turn of a seat's key: `role`, or `role@turn`, the first turn being 1."""
+    role, at, turn = key.rpartition("@")
+    if not at:
+        return key, None
+    if not turn.isdecimal() or int(turn) < 1:
+        raise ConfigError(f"seat '{key}' has the turn '{turn}'; expected role@turn, turns counted from 1.")
+    return role, int(turn)
 
 
 def _keyed(prefix: str, table: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,10 @@ class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
+class ToolError(InterplayError):
+    """A tool broke, or ran past its time; what a caller did wrong is an answer, not this."""
+
+
 class ModelError(InterplayError):
     """A model, tokenizer or template could not be loaded or does not fit its use."""
 
@@ -34,12 +38,24 @@ class LimitError(InterplayError):
     """An episode passed a limit that is not the policy's doing (wall-clock time)."""
 
 
+class SandboxError(InterplayError):
+    """The sandbox itself failed, or this machine cannot give the isolation asked for; never what a program did."""
+
+
+class DataError(InterplayError):
+    """A data set is damaged, or not in its public format."""
+
+
 class GuardError(InterplayError):
     """A running check of a promise failed: training would continue on wrong numbers."""
 
 
 class CheckpointError(InterplayError):
     """A checkpoint is missing, damaged or belongs to another recipe."""
+
+
+class ResourceError(InterplayError):
+    """The machine has too little of something, such as memory."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ trains on `Turn.prompt + Turn.action`. Token ids are sampled once and carried un
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -48,17 +48,44 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a tool; `type` is JSON's: string, integer, number or boolean."""
+
+    name: str
+    description: str
+    type: str = "string"
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a role may call inside its turn: `run(**arguments)` gives the text that the caller reads next.
+
+    A tool reads the environment and changes nothing. A caller's mistake is an answer like any other ("error: no such
+    table"); what `run` raises is a failure of the machinery, and so is running past `seconds`: a tool limits itself.
+    """
+
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    run: Callable[..., str] = field(repr=False, compare=False)
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What one role sees when it must act.
 
     `messages` are new since that role last acted, or, with `fresh`, the whole prompt. `legal` lists the
-    legal actions as text where they can be listed. `phase` names the part of the game, for grouping.
+    legal actions as text where they can be listed. `phase` names the part of the game, for grouping. `tools` may be
+    called, some times, before the action is given; the environment never sees those calls.
     """
 
     messages: tuple[Message, ...]
     fresh: bool = False
     legal: tuple[str, ...] = ()
     phase: str = ""
+    tools: tuple[Tool, ...] = ()
 
 
 class Level(StrEnum):
@@ -183,6 +210,10 @@ class Turn:
     In a tree, the K candidates of a decision are K turns with `candidate` 0..K-1, one of them `kept`;
     `outlook` is what this candidate earned on its own fork, step rewards plus (mean) continuation, discounted to
     this turn; turns sampled only to estimate it have `playout` set. Those are recorded when asked for, never trained.
+
+    Where a role called tools before it acted, the turn is its last model call, whose text is the action; `calls` are
+    the earlier ones, each a turn whose text calls a tool and whose output is in the next one's prompt. All share one
+    decision, its keys and its credit.
     """
 
     id: str
@@ -198,12 +229,15 @@ class Turn:
     text: str
     temperature: float = 1.0
     candidate: int = 0
+    call: int = 0  # which of its decision's model calls this is
+    calls: tuple[Turn, ...] = ()  # those that came before this one
     kept: bool = True
     playout: int | None = None
     status: Status = Status.OK
     merged: bool = False  # the prompt extends the previous turn of this role, token for token
     seconds: float = 0.0
     messages: tuple[Message, ...] = ()  # what was new in this prompt, for people to read
+    fresh: bool = False  # those messages are the whole prompt
     legal: tuple[str, ...] = ()  # the legal actions, where the environment lists them
     masked: tuple[tuple[int, ...], ...] = ()  # the only replies that could be sampled, as ids, where others were masked
     state: str = ""  # Env.state() before this decision, for central critics; empty in playouts
@@ -222,6 +256,21 @@ class Turn:
     @property
     def is_model(self) -> bool:
         return bool(self.action)
+
+    @property
+    def whole(self) -> tuple[Turn, ...]:
+        """Every model call of this decision, this one last."""
+        return (*self.calls, self)
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """The prompt that this decision answers, before any tool spoke."""
+        return self.whole[0].prompt
+
+    @property
+    def sampled(self) -> int:
+        """Tokens sampled for this decision."""
+        return sum(len(t.action) for t in self.whole)
 
 
 @dataclass(slots=True)

@@ -315,6 +315,20 @@ def test_leaving_a_game(recipe: str, stdin: str) -> None:
     assert result.exit_code == 0 and "won" not in result.output and "win" not in result.output
 
 
+def test_a_person_may_call_tools(tmp_path: Path) -> None:
+    """A line @NAME runs the tool and asks again; a call that cannot be read says so."""
+    file = tmp_path / "sql.toml"
+    changes = ('name = "tictactoe"\nsize = 2\nline = 2', 'name = "sql"\nteam = "single"\ntools = true')
+    text = RECIPE.replace(*changes).split("[warmstart]")[0] + '[eval]\nopponents = ["team"]\nsuccess = "match"\n'
+    file.write_text(text)
+    typed = "@sql SELECT count(*) AS n FROM purchase\n@spl x\nSELECT 1\n"
+    done = call("play", str(file), stdin=typed)
+    assert done.exit_code == 0, done.output
+    assert "@sql QUERY: Runs one SELECT" in done.output
+    assert "n\n24\n(3 calls left)" in done.output and "there is no tool 'spl'" in done.output
+    assert "team: match +0" in done.output
+
+
 def test_playing_the_second_seat_against_the_policy(recipe: str) -> None:
     """The policy moves first; untrained, it forfeits sooner or later, and the game says so."""
     result = call("play", recipe, "--seat", "O", stdin="1\n2\n3\n4\n" * 3)

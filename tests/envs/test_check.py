@@ -6,6 +6,7 @@ import copy
 import itertools
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from interplay.envs import env as registry
 from interplay.envs.check import RULES, Finding, check
 from interplay.envs.games.matrix import GAMES
 from interplay.errors import ConfigError
-from interplay.types import Level, Message, Observation, Reward, Rewards, Role, Task
+from interplay.types import Level, Message, Observation, Parameter, Reward, Rewards, Role, Task, Tool
 
 THREE_PLAYERS = {
     "rounds": 3,
@@ -264,6 +265,33 @@ class WakesUpAgain(Cards):
         return super().observe() or ({"a": Observation((Message("user", "?"),))} if self.asked else {})
 
 
+class Asking(Cards):
+    """Its players may ask a tool, which does what it should not."""
+
+    def ask(self, what: str) -> str:
+        raise NotImplementedError
+
+    def observe(self) -> dict[Role, Observation]:
+        tool = Tool("ask", "Answers.", (Parameter("what", "anything"),), self.ask)
+        return {r: replace(o, tools=(tool,)) for r, o in super().observe().items()}
+
+
+class ToolMovesTheGame(Asking):
+    def ask(self, what: str) -> str:
+        self.coins += "H"
+        return "done"
+
+
+class ToolTossesACoin(Asking):
+    def ask(self, what: str) -> str:
+        return str(random.random())
+
+
+class ToolStumbles(Asking):
+    def ask(self, what: str) -> str:
+        return str(int(what))
+
+
 BROKEN: list[tuple[type[Cards], set[str]]] = [
     (DealtFromElsewhere, {"determinism"}),
     (ChangesWhenLookedAt, {"determinism", "hidden information"}),  # a twin's look is one more look
@@ -288,6 +316,9 @@ BROKEN: list[tuple[type[Cards], set[str]]] = [
     (SharesTasksBetweenSplits, {"splits"}),
     (PaysTwice, {"over is over"}),
     (WakesUpAgain, {"over is over"}),
+    (ToolMovesTheGame, {"tools"}),
+    (ToolTossesACoin, {"tools"}),
+    (ToolStumbles, {"tools"}),
 ]
 
 Check = Callable[[type[Env]], list[Finding]]

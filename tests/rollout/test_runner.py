@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -177,6 +178,22 @@ def test_a_slow_environment_is_stopped_between_decisions(table: Any, known_as: A
     ).play()
     assert episode.error is not None and episode.error.startswith("LimitError: the episode ran longer")
     assert len(episode.turns) == 1
+
+
+class Waiting(Relay):
+    """Its steps wait for each other: two that are taken at once, or none goes on."""
+
+    slow = True
+    together = threading.Barrier(2, timeout=20)
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.together.wait()
+        return super().step(actions)
+
+
+def test_other_episodes_go_on_while_an_environment_waits(table: Any, known_as: Any) -> None:
+    episodes = table(lambda c: "yes", env=known_as("waiting", Waiting), plan=Independent(2)).play()
+    assert [e.error for e in episodes] == [None, None]
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ def save(tmp_path: Path, make_tiny: Callable[..., Loaded]) -> Save:
     """`save(step)` into `tmp_path`, one policy, a little state."""
     loaded = make_tiny(0, "tiny-16x1")
 
-    def write(step: int, keep: int = 9, **trainer: Any) -> Path:
+    def write(step: int, keep: int = 9, best: int | None = None, **trainer: Any) -> Path:
         state = {"learners": {"player": {"moment": torch.arange(3.0) + step}}}
-        return checkpoint.save(tmp_path, step, {"player": partial(save_model, loaded)}, state, trainer, keep)
+        return checkpoint.save(tmp_path, step, {"player": partial(save_model, loaded)}, state, trainer, keep, best)
 
     return write
 
@@ -44,7 +44,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path, save: Save) -> None:
     found = checkpoint.latest(tmp_path)
     assert found is not None
     assert found.step == 12
-    assert found.trainer == {"algorithm": {"baselines": {"x": 0.1}}, "versions": {"player": 3}, "step": 12}
+    assert found.trainer == {"algorithm": {"baselines": {"x": 0.1}}, "versions": {"player": 3}, "step": 12, "format": 1}
     assert torch.equal(found.state()["learners"]["player"]["moment"], torch.arange(3.0) + 12)
 
 
@@ -139,30 +139,61 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["policies/player/model.safetensors", "state.pt", "policies/player/tokenizer.json"])
 @pytest.mark.parametrize("damage", [flip, Path.unlink, lambda p: p.write_bytes(p.read_bytes()[:-1])])
-def test_a_damaged_file_is_refused_by_name(
-    tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object]
+def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
+    tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A flipped bit, a lost file or a short one: one sentence with the file and what to do; nothing is skipped."""
+    """A flipped bit, a lost file or a short one: one sentence with the file, and what is done about it."""
     save(1)
     folder = save(2)
     damage(folder / name)
-    with pytest.raises(CheckpointError, match=rf"step-000002' is damaged at {name}; remove it to use the one before\."):
-        checkpoint.latest(tmp_path)
+    found = checkpoint.latest(tmp_path)
+    assert found is not None and found.step == 1
+    said = " ".join(caplog.messages)
+    assert f"step-000002' is damaged at {name}" in said and "going on from the checkpoint before" in said
+    with pytest.raises(CheckpointError, match="is damaged at"):
+        checkpoint.read(folder)
 
 
 @pytest.mark.parametrize("name", ["MANIFEST.json", "trainer.json"])
 @pytest.mark.parametrize("damage", [Path.unlink, lambda p: p.write_text("{"), lambda p: p.write_text("")])
-def test_a_checkpoint_without_its_papers_is_refused(
+def test_a_checkpoint_without_its_papers_and_nothing_before_it_is_refused(
     tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object]
 ) -> None:
     damage(save(2) / name)
-    with pytest.raises(CheckpointError, match=r"step-000002' is not readable \(.*\); remove it"):
+    with pytest.raises(CheckpointError, match=r"step-000002' is not readable \(.*\)\. There is no other checkpoint"):
         checkpoint.latest(tmp_path)
 
 
 def test_a_forged_trainer_file_is_refused(tmp_path: Path, save: Save) -> None:
     """Valid JSON, but not what was saved."""
     folder = save(2)
-    (folder / "trainer.json").write_text('{"step": 99}')
+    (folder / "trainer.json").write_text('{"step": 99, "format": 1}')
     with pytest.raises(CheckpointError, match=r"damaged at trainer\.json"):
         checkpoint.latest(tmp_path)
+
+
+def test_another_format_is_refused_by_its_number(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "FORMAT", 99)
+        save(1)
+    with pytest.raises(CheckpointError, match="has format 99, this version of Interplay reads 1"):
+        checkpoint.latest(tmp_path)
+
+
+def test_the_best_stays_beside_the_latest(tmp_path: Path, save: Save) -> None:
+    for step in range(1, 6):
+        save(step, keep=2, best=2 if step >= 2 else 1)
+    assert names(tmp_path) == ["best", "step-000002", "step-000004", "step-000005"]
+    assert checkpoint.read(tmp_path / "best").step == 2
+    save(6, keep=2, best=6)
+    assert names(tmp_path) == ["best", "step-000005", "step-000006"]
+    assert checkpoint.read(tmp_path / "best").step == 6
+
+
+def test_what_lies_ahead_of_a_run_that_went_back_is_removed(tmp_path: Path, save: Save) -> None:
+    """A damaged newest one must not crowd out the whole ones that follow."""
+    for step in (1, 2, 3):
+        save(step, keep=9)
+    (tmp_path / "step-000003" / "state.pt").write_bytes(b"")
+    save(2, keep=1)
+    assert names(tmp_path) == ["step-000002"]

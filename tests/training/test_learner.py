@@ -14,14 +14,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import Outputs, Targets, policy_loss
 from interplay.config import TrainSection
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import GuardError
 from interplay.policies.model import Loaded
+from interplay.training.critic import Critic
 from interplay.training.forward import logprobs, pieces
-from interplay.training.learner import Critic, Learner, _factor, minibatches, token_weights
+from interplay.training.learner import Learner, _factor, minibatches, token_weights
 from interplay.types import Completion, Keys, Turn
 
 MakeTiny = Callable[..., Loaded]
@@ -254,7 +256,7 @@ def test_a_reward_that_is_not_a_number_stops_the_step_before_the_weights_move(ma
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_critic_is_not_moved_by_a_target_that_is_not_a_number(make_tiny: MakeTiny, bad: float) -> None:
-    critic = Critic(make_tiny(0).model, config(), lr=1e-3, clip=None)
+    critic = Critic("player", make_tiny(0).model, config(), CriticSettings(lr=1e-3, clip=None))
     turns = [replace(t, target=0.5) for t in turns_of()]
     critic.step(turns)
     before = [p.detach().clone() for p in critic.module.parameters()]
@@ -299,7 +301,7 @@ def test_gradients_are_clipped_to_the_recipes_norm(make_tiny: MakeTiny) -> None:
 
 
 def test_a_critic_starts_at_zero_and_learns_a_constant(make_tiny: MakeTiny) -> None:
-    critic = Critic(make_tiny(0).model, config(weight_decay=0.0), lr=3e-3, clip=None)
+    critic = Critic("player", make_tiny(0).model, config(weight_decay=0.0), CriticSettings(lr=3e-3, clip=None))
     turns = [replace(t, target=0.7) for t in turns_of()]
     assert critic.values(turns) == [0.0] * len(turns)
     losses = [critic.step(turns)["value_loss"] for _ in range(30)]
@@ -313,7 +315,7 @@ def test_a_critic_reads_the_end_of_the_prompt_whatever_the_batch(make_tiny: Make
     torch.manual_seed(0)
     found = []
     for limit in (1, 30, 10_000):
-        critic = Critic(loaded.model, config(micro_batch_tokens=limit), lr=1e-3, clip=None)
+        critic = Critic("player", loaded.model, config(micro_batch_tokens=limit), CriticSettings(lr=1e-3, clip=None))
         torch.nn.init.ones_(critic.head.weight)
         found.append(critic.values(turns_of()))
     with torch.no_grad():
@@ -328,7 +330,12 @@ def test_critic_gradients_do_not_depend_on_cutting(make_tiny: MakeTiny) -> None:
     """Promise 6 for the critic: one step from the same start arrives at the same place."""
     after = []
     for limit in (1, 10_000):
-        critic = Critic(make_tiny(0).model, config(micro_batch_tokens=limit, weight_decay=0.0), lr=1e-3, clip=0.2)
+        critic = Critic(
+            "player",
+            make_tiny(0).model,
+            config(micro_batch_tokens=limit, weight_decay=0.0),
+            CriticSettings(lr=1e-3, clip=0.2),
+        )
         torch.nn.init.constant_(critic.head.weight, 0.1)
         turns = [replace(t, target=0.1 * i, value=0.3) for i, t in enumerate(turns_of())]
         loss = critic.step(turns)["value_loss"]
@@ -457,9 +464,9 @@ def test_promise_9_a_learner_restored_from_its_state_goes_on_bit_identically(mak
 def test_promise_9_a_critic_restored_from_its_state_goes_on_bit_identically(make_tiny: MakeTiny) -> None:
     section = config(epochs=2, minibatches=2)
     turns = [replace(t, target=0.1 * i, value=0.0) for i, t in enumerate(turns_of())]
-    ours = Critic(make_tiny(0).model, section, lr=1e-3, clip=0.5)
+    ours = Critic("player", make_tiny(0).model, section, CriticSettings(lr=1e-3, clip=0.5))
     ours.step(turns)
-    twin = Critic(make_tiny(1).model, section, lr=1e-3, clip=0.5)
+    twin = Critic("player", make_tiny(1).model, section, CriticSettings(lr=1e-3, clip=0.5))
     twin.load_state_dict(through_a_file(ours.state_dict()))
     assert ours.values(turns) == twin.values(turns)
     assert ours.step(turns) == twin.step(turns)

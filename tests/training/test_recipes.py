@@ -16,6 +16,10 @@ ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
 # One of each kind of machinery runs always: groups, central critic, coalitions, fitted networks, reference, custom.
 ALWAYS = {"matrix/grpo", "matrix/mappo", "matrix/shapley", "matrix/qmix", "tictactoe/online_dpo", "matrix/custom"}
+ALWAYS |= {"math/word_sums", "math/debate", "nli/debate", "search/dr_mas"}  # and one of each kind of work
+ALWAYS |= {"sql/grpo", "tables/grpo", "science/grpo", "robotics/grpo"}
+# Chance solves none of it: all replies tie.
+WORK = {"sums", "math", "nli", "search", "code", "debugging", "hardware", "sql", "tables", "science", "robotics"}
 
 
 def small(path: Path) -> config.Recipe:
@@ -30,9 +34,14 @@ def small(path: Path) -> config.Recipe:
         "device=cpu",
         "records.tensorboard=off",
     ]
-    changes += ["warmstart.episodes=150", "warmstart.lr=0.01", "warmstart.batch=16"] if recipe.warmstart else []
+    changes += (
+        [f"warmstart.episodes={16 if recipe.env.name in WORK else 150}", "warmstart.lr=0.01", "warmstart.batch=16"]
+        if recipe.warmstart
+        else []
+    )
     changes += ["env.size=2", "env.line=2"] if recipe.env.name == "tictactoe" else []
-    changes += ["algorithm.entropy=0.01"] if recipe.env.name == "sums" else []  # it never guesses a sum: all tie
+    changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16"] if recipe.env.name in WORK else []
+    changes += ["algorithm.group=2"] if recipe.env.name in WORK and "group" in recipe.algorithm.options else []
     changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
     changes += ["algorithm.warmup=0"] if "warmup" in recipe.algorithm.options else []
     return config.load(path, changes)

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from transformers.utils import logging as transformers_logging
 
+from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import TrainSection, parse
 from interplay.policies.model import Loaded
 from interplay.rollout.resolve import resolve
-from interplay.training.learner import Critic, Learner, token_weights
+from interplay.training.critic import Critic
+from interplay.training.learner import Learner, token_weights
 from interplay.training.trainer import Trainer
 from interplay.types import Keys, Turn
 
@@ -60,7 +62,9 @@ def turns(lengths: Sequence[int]) -> list[Turn]:
 
 def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(make_tiny: MakeTiny) -> None:
     """The first is the value at the end of the prompt; learning the position within the reply tells tokens apart."""
-    critic = Critic(make_tiny(0).model, TrainSection(weight_decay=0.0, grad_clip=10.0), lr=3e-3, clip=None)
+    critic = Critic(
+        "player", make_tiny(0).model, TrainSection(weight_decay=0.0, grad_clip=10.0), CriticSettings(lr=3e-3, clip=None)
+    )
     batch = turns([3, 1, 4])
     for turn in batch:
         turn.token_values, turn.value = (0.0,) * len(turn.action), 0.0

@@ -2,22 +2,35 @@
 
 `ModelAgent` keeps its role's conversation with its ids; `look` makes the prompt, `sample` draws a reply without
 remembering it (so that K candidates can be drawn), `commit` makes one reply part of the history. `BotAgent` has
-the same face. A turn's keys are stamped here, at the moment it is sampled.
+the same face, and so has `Relay`, where a role's turns are taken by different ones. A turn's keys are stamped here, at
+the moment it is sampled.
+
+Where the observation has tools, a reply that calls one is not yet the action: the tool's output goes into the next
+prompt and the model is asked again, until it answers or has no calls left. Those calls become `Turn.calls`. A call
+that cannot be read is answered with what is wrong with it.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from interplay.agents.bots import Bot
 from interplay.agents.render import Prompt, Renderer, Said
+from interplay.agents.syntax import Malformed, Wanted
+from interplay.agents.toolbox import toolbox
+from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
+from interplay.errors import ConfigError
 from interplay.types import Keys, Message, Observation, Role, Status, Stop, Task, Turn, seed_of
+
+MALFORMED = "?"  # in the key `tool`: a call that could not be read
+LAST = "\n(no calls left: answer now)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +62,10 @@ class View:
 
 class Agent(Protocol):
     policy: str
-    trainable: bool
+    parent: str | None  # its role's turn before
+
+    @property
+    def trainable(self) -> bool: ...
 
     def look(self, observation: Observation) -> View: ...
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn: ...
@@ -67,25 +83,54 @@ class ModelAgent:
     sampling: Sampling
     adapter: str | None = None  # of the engine's base; None is the model as it is
     legal: bool = False  # where legal actions are listed, nothing else can be said
+    tools: ToolSection = field(default_factory=ToolSection)
     history: tuple[Message, ...] = ()
     said: Said | None = None
     parent: str | None = None
 
     def look(self, observation: Observation) -> View:
+        if not self.tools.calls and observation.tools:
+            observation = replace(observation, tools=())
         keep = not observation.fresh
         messages = (self.history if keep else ()) + observation.messages
-        return View(observation, self.renderer.prompt(messages, self.said if keep else None), messages)
+        prompt = self.renderer.prompt(messages, self.said if keep else None, observation.tools)
+        return View(observation, prompt, messages)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
+        assert view.prompt is not None
+        digest = view.prompt.digest  # of what the decision answers: the same for all its calls
+        turn = await self._generate(view, stamp, digest, self.parent)
+        calls: tuple[Turn, ...] = ()
+        left = self.tools.calls
+        while left and (wanted := self._wanted(view, turn)):
+            wanted = wanted[:left]
+            left -= len(wanted)
+            outputs = await self._use(wanted, stamp, turn.call, last=not left)
+            used = "+".join(sorted({MALFORMED if isinstance(w, Malformed) else w.tool.name for w in wanted}))
+            turn.keys = replace(turn.keys, tool=used)
+            calls += (turn,)
+            view = self._follow(view, turn, outputs)
+            turn = await self._generate(view, stamp, digest, turn.id, len(calls), outputs)
+        if calls:
+            turn.calls = calls
+            turn.keys = replace(turn.keys, tool="+".join(sorted({t for c in calls for t in c.keys.tool.split("+")})))
+        return turn
+
+    async def _generate(
+        self, view: View, stamp: Stamp, digest: str, parent: str | None, call: int = 0, new: tuple[Message, ...] = ()
+    ) -> Turn:
+        """One model call; `new` is what its prompt adds to that of the call before."""
         prompt = view.prompt
         assert prompt is not None
-        key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
+        key = (*self._key(stamp), call) if call else self._key(stamp)
         masked = self.renderer.replies(view.observation.legal) if self.legal else ()
         began = time.monotonic()
         request = Request(key, prompt.ids, seed_of(*key), self.sampling, self.adapter, masked)
         completion = await self.engine.generate(request)
         text, _ = self.renderer.decode(completion.tokens)
-        turn = blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, self.parent)
+        turn = blank(self.role, self.policy, view.observation, stamp, digest, text, parent)
+        if call:
+            turn.id, turn.call, turn.messages = f"{turn.id}.{call}", call, new
         turn.version, turn.prompt, turn.merged = completion.version, prompt.ids, prompt.merged
         turn.action, turn.logprobs = completion.tokens, completion.logprobs
         turn.temperature, turn.masked = self.sampling.temperature, masked
@@ -93,11 +138,41 @@ class ModelAgent:
         turn.seconds = time.monotonic() - began
         return turn
 
-    def commit(self, view: View, turn: Turn) -> None:
+    def _key(self, stamp: Stamp) -> tuple[object, ...]:
+        return stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate
+
+    def _wanted(self, view: View, turn: Turn) -> Wanted:
+        tools = view.observation.tools
+        return self.renderer.syntax.calls(turn.text, tools) if tools and not turn.masked else []
+
+    async def _use(self, wanted: Wanted, stamp: Stamp, call: int, last: bool) -> tuple[Message, ...]:
+        """What the tools answer, one message for each call."""
+        outputs = []
+        for n, one in enumerate(wanted):
+            if isinstance(one, Malformed):
+                outputs.append(f"error: {one.why}")
+            else:
+                outputs.append(await toolbox().use((*self._key(stamp), call, n), one))
+        shown = [self.renderer.harmless(cut(text, self.tools.characters)) for text in outputs]
+        if last:
+            shown[-1] += LAST
+        return tuple(Message("tool", text) for text in shown)
+
+    def _follow(self, view: View, turn: Turn, outputs: tuple[Message, ...]) -> View:
+        """What the model sees after its call `turn` was answered."""
         assert view.prompt is not None
+        reply, ended = self.renderer.decode(turn.action)
+        messages = (*view.messages, Message("assistant", reply), *outputs)
+        said = Said(view.prompt, turn.action, reply, ended)
+        return View(view.observation, self.renderer.prompt(messages, said, view.observation.tools), messages)
+
+    def commit(self, view: View, turn: Turn) -> None:
         if not turn.action:  # words that were put into its mouth: the next prompt is rendered anew
             self.history, self.said = (*view.messages, Message("assistant", turn.text)), None
             return
+        for call, after in itertools.pairwise(turn.whole):
+            view = self._follow(view, call, after.messages)
+        assert view.prompt is not None
         reply, ended = self.renderer.decode(turn.action)
         self.history = (*view.messages, Message("assistant", reply))
         self.said = Said(view.prompt, turn.action, reply, ended)
@@ -130,6 +205,66 @@ class BotAgent:
         return copy.copy(self)
 
 
+@dataclass(slots=True)
+class Relay:
+    """Several who take a role's turns one after another, as one player with one memory: `agents[n]` takes turn n + 1,
+    and the last one, with `always`, those that follow."""
+
+    role: Role
+    policy: str  # all of them, in words
+    agents: tuple[Agent, ...]
+    always: bool
+    turn: int = 0
+    parent: str | None = None
+
+    @property
+    def now(self) -> Agent:
+        if self.turn >= len(self.agents) and not self.always:
+            raise ConfigError(
+                f"role {self.role} has a turn {self.turn + 1}, and nobody sits there; expected seats.{self.role} for "
+                f"the turns that are not named, or {self.role}@{self.turn + 1}."
+            )
+        return self.agents[min(self.turn, len(self.agents) - 1)]
+
+    @property
+    def trainable(self) -> bool:
+        return self.now.trainable
+
+    def look(self, observation: Observation) -> View:
+        return self.now.look(observation)
+
+    async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
+        return await self.now.sample(env, view, stamp)
+
+    def commit(self, view: View, turn: Turn) -> None:
+        speaker = self.now
+        for agent in {id(a): a for a in self.agents}.values():
+            if agent is not speaker:
+                _overhear(agent, view, turn)
+        speaker.commit(view, turn)
+        for agent in self.agents:
+            if isinstance(agent, ModelAgent) and isinstance(speaker, ModelAgent) and agent.renderer is speaker.renderer:
+                agent.history, agent.said = speaker.history, speaker.said  # token for token: nothing is rendered anew
+            agent.parent = turn.id
+        self.turn, self.parent = self.turn + 1, turn.id
+
+    def fork(self) -> Relay:
+        copies = {id(a): a.fork() for a in self.agents}
+        return replace(self, agents=tuple(copies[id(a)] for a in self.agents))
+
+
+def _overhear(agent: Agent, view: View, turn: Turn) -> None:
+    """The role said this with another's mouth."""
+    if isinstance(agent, ModelAgent):
+        before = () if view.observation.fresh else agent.history
+        agent.history = (*before, *view.observation.messages, Message("assistant", turn.text))
+        agent.said = None
+
+
+def cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text) - limit:,} more characters)"
+
+
 def blank(
     role: Role, policy: str, observation: Observation, stamp: Stamp, digest: str, text: str, parent: str | None
 ) -> Turn:
@@ -152,6 +287,7 @@ def blank(
         candidate=stamp.candidate,
         playout=stamp.playout,
         messages=observation.messages,
+        fresh=observation.fresh,
         legal=observation.legal,
         state=stamp.state,
     )

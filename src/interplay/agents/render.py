@@ -8,13 +8,15 @@ kept; a new segment begins, and the caller sees `merged = False`.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
-from interplay.types import Message
+from interplay.types import Message, Tool
 
 _CACHE_LIMIT = 100_000
 
@@ -45,22 +47,25 @@ class Renderer:
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
         self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
-        self._fresh: dict[tuple[Message, ...], Prompt] = {}
+        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool, ...]], Prompt] = {}
         self._replies: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
+        self.syntax = syntax_of(tokenizer)
+        marks = sorted((t for t in tokenizer.get_added_vocab() if len(t) > 1), key=len, reverse=True)
+        self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
 
-    def prompt(self, messages: tuple[Message, ...], before: Said | None = None) -> Prompt:
+    def prompt(self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool, ...] = ()) -> Prompt:
         """The ids for `messages`; `before` is the turn that they continue, its reply being among them."""
         if before is None:
-            return self._whole(messages)
-        text = self._template(messages)
+            return self._whole(messages, tools)
+        text = self._template(messages, tools)
         old = before.prompt.text + before.reply
         if not text.startswith(old):
-            return self._whole(messages)
+            return self._whole(messages, tools)
         rest = text[len(old) :]
         if before.ended:
             ending = next((t for t in self._stop_texts if rest.startswith(t)), None)
             if ending is None:
-                return self._whole(messages)
+                return self._whole(messages, tools)
             rest = rest[len(ending) :]
         ids = before.prompt.ids + before.action + self._encode(rest)
         return Prompt(ids, text, _digest(ids), merged=True)
@@ -95,21 +100,27 @@ class Renderer:
             raise ModelError("the tokenizer has no eos token; imitation needs one to end a reply.")
         return (*self._encode(text), int(end))
 
-    def _whole(self, messages: tuple[Message, ...]) -> Prompt:
-        cached = self._fresh.get(messages)
+    def harmless(self, text: str) -> str:
+        """Words from outside (a tool's output) with the tokenizer's own markers broken up: they stay words."""
+        return text if self._marks is None else self._marks.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
+
+    def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> Prompt:
+        cached = self._fresh.get((messages, tools))
         if cached is None:
-            text = self._template(messages)
+            text = self._template(messages, tools)
             ids = self._encode(text)
             cached = Prompt(ids, text, _digest(ids))
             if len(self._fresh) >= _CACHE_LIMIT:
                 self._fresh.clear()
-            self._fresh[messages] = cached
+            self._fresh[messages, tools] = cached
         return cached
 
-    def _template(self, messages: tuple[Message, ...]) -> str:
-        chat = [{"role": m.role, "content": m.content} for m in messages]
+    def _template(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> str:
+        told = [schema(t) for t in tools] if tools and self.syntax.native else None
         try:
-            text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+            text = self.tokenizer.apply_chat_template(
+                self.syntax.chat(messages, tools), tools=told, tokenize=False, add_generation_prompt=True
+            )
         except Exception as error:  # templates are programs of the model's author: jinja raises what it likes
             raise ModelError(f"the model's chat template refused the messages: {error}") from error
         return str(text)

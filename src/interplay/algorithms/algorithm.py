@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from interplay.algorithms import credit
-from interplay.config import Open, RewardSection, Section, validate
+from interplay.config import AdapterSection, Open, RewardSection, Section, validate
 from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Episode
 
@@ -105,8 +105,10 @@ class LossSettings(Section):
 
 
 class CriticSettings(Section):
-    """A value network with its own trunk, for the algorithms that have one."""
+    """A value head over a trunk of its own, or over an adapter of its own, for the algorithms that have one."""
 
+    base: str | None = Field(None, description="the model under it; default the policy's base")
+    adapter: AdapterSection | None = Field(None, description="train this over the base instead of all of the base")
     lr: float = Field(1e-5, gt=0)
     warmup: int = Field(0, ge=0, description="steps in which only the critic learns")
     clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate")

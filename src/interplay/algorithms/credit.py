@@ -148,8 +148,18 @@ def grade_candidates(episodes: Iterable[Episode], weights: RewardSection, rule: 
     return {"credit/groups_of_one": sum(len(g) == 1 for g in grouped), **summary(turns)}
 
 
+def share(turns: Iterable[Turn]) -> None:
+    """The model calls of one decision share its credit, but where each token has its own."""
+    for turn in turns:
+        for call in turn.calls:
+            if call.token_advantages is None:
+                call.advantage = turn.advantage
+
+
 def whiten(turns: Sequence[Turn]) -> None:
-    """Mean 0 and deviation 1 over the trained tokens of these turns."""
+    """Mean 0 and deviation 1 over the trained tokens of these turns, tool calls included."""
+    share(turns)
+    turns = [call for turn in turns for call in turn.whole]
     per_turn = [list(t.token_advantages or [_advantage(t)] * len(t.action)) for t in turns]
     flat = [a for part in per_turn for a in part]
     mean = math.fsum(flat) / len(flat)
@@ -194,6 +204,11 @@ def overlong(tokens: int, length: int, margin: int) -> float:
     return -min(1.0, max(0.0, (tokens - (length - margin)) / margin))
 
 
+def drift(turn: Turn) -> float:
+    """log π − log ref of all that was sampled for a decision."""
+    return math.fsum(math.fsum(t.logprobs) - math.fsum(t.ref_logprobs or ()) for t in turn.whole)
+
+
 def shape(episodes: Sequence[Episode], kl: float, length: tuple[int, int] | None) -> Mapping[str, float]:
     """Add `kl` (−coefficient · Σ(log π − log π_ref) of the turn: k1, a constant) and `overlong` to model turns."""
     if not kl and length is None:
@@ -202,10 +217,9 @@ def shape(episodes: Sequence[Episode], kl: float, length: tuple[int, int] | None
     for turn in (t for e in episodes for t in e.turns if t.is_model and t.playout is None):
         extra = []
         if kl and turn.ref_logprobs is not None:
-            drift = math.fsum(turn.logprobs) - math.fsum(turn.ref_logprobs)
-            extra.append(Reward("kl", Level.PROCESS, turn.role, -kl * drift))
+            extra.append(Reward("kl", Level.PROCESS, turn.role, -kl * drift(turn)))
         if length is not None:
-            extra.append(Reward("overlong", Level.PROCESS, turn.role, overlong(len(turn.action), *length)))
+            extra.append(Reward("overlong", Level.PROCESS, turn.role, overlong(turn.sampled, *length)))
         turn.rewards += Rewards(tuple(extra))
         if turn.outlook is not None:
             turn.outlook += Rewards(tuple(extra))

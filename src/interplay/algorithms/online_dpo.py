@@ -56,7 +56,7 @@ class OnlineDPO(Algorithm):
             for turn in group:
                 turn.advantage = 0.0
             for i, j in won:
-                push = self._push(_drift(group[i]) - _drift(group[j])) / len(won)
+                push = self._push(credit.drift(group[i]) - credit.drift(group[j])) / len(won)
                 group[i].advantage += push  # type: ignore[operator]
                 group[j].advantage -= push  # type: ignore[operator]
         return {"credit/pairs": pairs, **credit.summary(turns)}
@@ -70,9 +70,3 @@ class OnlineDPO(Algorithm):
         if self.settings.kind == "ipo":
             return 2 * (1 / (2 * beta) - margin)
         return beta * 0.5 * (1 - math.tanh(0.5 * beta * margin))
-
-
-def _drift(turn: Turn) -> float:
-    """log π − log ref of the whole reply, as it was sampled."""
-    assert turn.ref_logprobs is not None
-    return math.fsum(turn.logprobs) - math.fsum(turn.ref_logprobs)

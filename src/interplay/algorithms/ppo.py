@@ -2,13 +2,14 @@
 
 V is read at the end of a turn's prompt, and one advantage is given to all tokens of the turn. GAE runs over *one
 role's* turns: chaining it across players would flip signs in zero-sum games. With `level = "token"` V is read before
-every sampled token and GAE runs over them: γ is 1 inside a turn, and what others said between two turns is skipped.
+every sampled token and GAE runs over them: γ is 1 inside a turn, and what others (or tools) said in between is skipped.
 Advantages are whitened per role, over trained tokens only. Truncated episodes bootstrap with the last value, finished
 ones with 0.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -61,7 +62,7 @@ class PPO(Algorithm):
             if self.settings.level == "turn":
                 self._by_turn(line, over)
             else:
-                self._by_token(line, over)
+                self._by_token([call for turn in line for call in turn.whole], over)
             by_role[line[0].role] += line
         for turns in by_role.values():
             credit.whiten(turns)
@@ -80,12 +81,13 @@ class PPO(Algorithm):
         values: list[float] = []
         rewards: list[float] = []
         gammas: list[float] = []
-        for turn in line:
+        for turn, after in itertools.zip_longest(line, line[1:]):
             assert turn.token_values is not None
+            inside = after is not None and after.call > 0  # the decision goes on after a tool has answered
             rest = len(turn.action) - 1
             values += turn.token_values
             rewards += [0.0] * rest + [credit.mix(turn.rewards, turn.role, self.reward)]
-            gammas += [1.0] * rest + [self.reward.gamma]
+            gammas += [1.0] * rest + [1.0 if inside else self.reward.gamma]
         end = 0.0 if over else values[-1]
         advantages = credit.gae(rewards, values, end, gammas, self.settings.gae_lambda)
         at = 0

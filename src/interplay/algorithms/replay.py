@@ -26,7 +26,7 @@ def bag(*words: str) -> Bag:
 
 def history(turn: Turn) -> Bag:
     """What an agent knew: its role, its prompt as a whole, and the prompt's last tokens."""
-    return bag(turn.role, f"{turn.role}:{turn.keys.prompt}", *(f"{turn.role}#{t}" for t in turn.prompt[-32:]))
+    return bag(turn.role, f"{turn.role}:{turn.keys.prompt}", *(f"{turn.role}#{t}" for t in turn.asked[-32:]))
 
 
 def said(text: str) -> Bag:

@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from interplay.config import load
 from interplay.errors import ConfigError
+from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan, resolve
 
 
@@ -36,13 +37,13 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
 
     quiet_libraries()
     from interplay.evaluation import report
-    from interplay.evaluation.benchmark import evaluate
+    from interplay.evaluation.benchmark import evaluate, roles_of
     from interplay.rollout.team import Team
 
     recipe, section = plan.recipe, plan.recipe.eval
     team = Team.load(recipe, newest(path, plan, folder))
-    policies = list(dict.fromkeys(w for w in plan.seats.values() if w in recipe.policies))
-    total = len(policies) * len(section.opponents) * len(plan.roles) * section.games
+    policies = list(dict.fromkeys(w for w in plan.seats.values() if not w.startswith(BOT)))
+    total = sum(len(roles_of(plan, w)) for w in policies) * len(section.opponents) * section.games
     with Progress(console=console, transient=True) as bar:
         job = bar.add_task("playing", total=total)
         results = asyncio.run(

@@ -1,4 +1,4 @@
-"""`interplay`: train, eval, play, check, envs, algorithms, models. Heavy imports happen inside the commands.
+"""`interplay`: train, eval, play, check, prepare, envs, algorithms, models. Heavy imports happen inside the commands.
 
 An error that Interplay raised on purpose is one sentence on standard error: exit code 2 for a recipe or argument, 1 for
 anything else. A bug keeps its traceback.
@@ -172,6 +172,35 @@ def check(
     failed = sum(not f.passed for f in findings)
     console.print(f"{len(findings) - failed} passed, {failed} failed")
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def prepare(
+    name: Annotated[str | None, typer.Argument(help="A public data set; without it they are listed.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Its file or folder, in the public format; default the hub.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="The folder to write; default data/NAME.")] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(help="A prepared folder whose held-out rows must not be trained on either.")
+    ] = None,
+    drop_overlap: Annotated[
+        bool, typer.Option("--drop-overlap", help="Leave out training rows that overlap with held-out rows.")
+    ] = False,
+    holdout: Annotated[
+        float, typer.Option(help="Share of train that becomes validation where there is none.", min=0, max=0.5)
+    ] = 0.05,
+) -> None:
+    """Turn a public data set into a folder for env.data: checked, without duplicates or overlap, with checksums.
+
+    interplay prepare gsm8k --from downloads/gsm8k --drop-overlap
+    """
+    from interplay.cli.prepare import format_table, prepare_data
+
+    if name is None:
+        console.print(format_table())
+    else:
+        prepare_data(console, name, source, to, against or [], drop_overlap, holdout)
 
 
 @app.command()

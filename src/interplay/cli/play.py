@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from interplay import envs
-from interplay.agents.agent import Stamp
-from interplay.config import load
+from interplay.agents.agent import Stamp, cut
+from interplay.agents.syntax import Malformed, Plain, describe
+from interplay.config import ToolSection, load
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.resolve import resolve
 from interplay.types import Observation, Rewards, Role
@@ -44,7 +45,7 @@ def play_game(
             actions: dict[Role, str] = {}
             for r, observation in seen.items():
                 if r == role:
-                    reply = _ask(console, observation)
+                    reply = _ask(console, observation, plan.recipe.tools)
                     if reply is None:
                         return False
                     actions[r] = reply
@@ -68,10 +69,14 @@ def play_game(
         team.close()
 
 
-def _ask(console: Console, observation: Observation) -> str | None:
-    """The person's move; anything not listed as legal is asked again, as a courtesy models do not get."""
+def _ask(console: Console, observation: Observation, limits: ToolSection) -> str | None:
+    """The person's move; anything not listed as legal is asked again, as a courtesy models do not get. Tools are called
+    by a line `@NAME argument`."""
+    left = limits.calls if observation.tools else 0
     for message in observation.messages:
         console.print(message.content, highlight=False, markup=False, style="dim" if message.role == "system" else None)
+    if left:
+        console.print(describe(observation.tools), highlight=False, markup=False, style="dim")
     while True:
         try:
             reply = console.input("> ").strip()
@@ -79,6 +84,13 @@ def _ask(console: Console, observation: Observation) -> str | None:
             return None
         if reply.lower() in QUIT:
             return None
+        if left and (wanted := Plain().calls(reply, observation.tools)):
+            left -= 1
+            for one in wanted:
+                output = f"error: {one.why}" if isinstance(one, Malformed) else one.tool.run(**one.arguments)
+                console.print(cut(output, limits.characters), highlight=False, markup=False)
+            console.print(f"({left} calls left)", highlight=False, markup=False)
+            continue
         if not observation.legal or reply in observation.legal:
             return reply
         console.print(f"not a legal move; choose from: {', '.join(observation.legal)}", highlight=False, markup=False)

@@ -50,11 +50,15 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     from interplay.evaluation import report, strategies
     from interplay.evaluation.benchmark import SeatResult, evaluate
     from interplay.rollout.team import Team
+    from interplay.training.memory import estimate, explained
     from interplay.training.trainer import Observer, Trainer
 
     recipe = plan.recipe
     report_path = folder / "report.json"
-    trainer = Trainer(plan, folder)
+    memory = estimate(plan)
+    memory.refuse()
+    with explained(plan):
+        trainer = Trainer(plan, folder)
     stages: dict[str, list[SeatResult]] = {}
     exploits: dict[str, dict[str, float]] = {}
     if not trainer.fresh and report_path.is_file():  # measured earlier; an "after" was that of fewer steps
@@ -63,7 +67,8 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         exploits = {k: v for k, v in earlier.get("exploitability", {}).items() if k != "after"}
 
     async def measure(team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
-        return await evaluate(plan, team, _seated(plan), opponents, games, split, recipe.eval.temperature)
+        seated = list(dict.fromkeys(plan.learning.values()))
+        return await evaluate(plan, team, seated, opponents, games, split, recipe.eval.temperature)
 
     async def short(team: Team, step: int) -> Mapping[str, float]:
         out: dict[str, float] = {}
@@ -76,6 +81,7 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         return out
 
     console.print(_headline(recipe, plan, trainer.parameters(), folder), highlight=False)
+    console.print(str(memory), highlight=False)
     began = time.monotonic()
     with _progress(console) as bar:
         job = bar.add_task("warm start", total=None, info="")
@@ -126,11 +132,6 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         value, stray = found["eval/exploitability"], found["eval/stray"]
         console.print(f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})", highlight=False)
     _closing(console, trainer, plan, folder)
-
-
-def _seated(plan: Plan) -> list[str]:
-    """The trainable policies that sit somewhere, each measured in every seat."""
-    return list(dict.fromkeys(w for w in plan.seats.values() if w in plan.trainable))
 
 
 def _headline(recipe: Recipe, plan: Plan, parameters: Mapping[str, int], folder: Path) -> str:

@@ -1,9 +1,10 @@
 """The conformance suite for environment authors: `check(name, options)` gives one `Finding` for each rule.
 
 Deterministic from (task, actions); a fork shares nothing; hidden information never reaches an observation; every
-episode ends; illegal actions have a defined consequence; scores cannot be won by echoing the prompt. All this is
-tested from outside, by playing; what the environment raises becomes a failed finding. Out of reach: a secret that
-`redeal` does not deal again, and an order that depends on Python's string hashes, stable within one process.
+episode ends; illegal actions have a defined consequence; scores cannot be won by echoing the prompt; tools change
+nothing. All this is tested from outside, by playing; what the environment raises becomes a failed finding. Out of
+reach: a secret that `redeal` does not deal again, and an order that depends on Python's string hashes, stable within
+one process.
 """
 
 from __future__ import annotations
@@ -258,6 +259,26 @@ def _splits(draw: Callable[[str, int], Task]) -> int:
     return TASKS * len(SPLITS)
 
 
+def _tools(task: Task, rng: random.Random) -> int:
+    env, play = make(task), _random(rng)
+
+    def calling(seen: Mapping[Role, Observation]) -> dict[Role, str] | None:
+        for role, o in seen.items():
+            names = [t.name for t in o.tools]
+            _require(len(set(names)) == len(names), f"{role} has two tools of one name: {names}")
+            for tool in o.tools:
+                for text in rng.sample((*_NOISE, _text(o)), 3):
+                    given = {p.name: {"string": text, "boolean": False}.get(p.type, 0) for p in tool.parameters}
+                    before = f"{seen!r}, {env.state()}"
+                    answers = [tool.run(**given) for _ in range(2)]
+                    _require(isinstance(answers[0], str), f"{tool.name} gave {answers[0]!r}; expected text")
+                    _same(answers[:1], answers[1:], f"{tool.name} called twice with {text[:40]!r}")
+                    _same([before], [f"{dict(env.observe())!r}, {env.state()}"], f"{tool.name} changed something")
+        return play(seen)
+
+    return len(_advance(env, calling, 10).actions)
+
+
 _RULES: dict[str, tuple[Callable[[Task, random.Random], int], str]] = {
     "determinism": (_determinism, "decisions"),
     "fork independence": (_fork_independence, "forks"),
@@ -269,6 +290,7 @@ _RULES: dict[str, tuple[Callable[[Task, random.Random], int], str]] = {
     "legal lists": (_legal_lists, "replies"),
     "echo": (_echo, "echoing players"),
     "over is over": (_over_is_over, "endings"),
+    "tools": (_tools, "decisions"),
 }
 RULES = (*_RULES, "splits")
 

@@ -34,6 +34,7 @@ class Env(ABC):
     Options: ClassVar[type[Section]] = Options
     reward_names: ClassVar[tuple[str, ...]]  # every name that step() and outcome() can give
     version: ClassVar[str] = "1"
+    slow: ClassVar[bool] = False  # step() waits for programs or files: rollouts then take it to a thread
     roles: tuple[Role, ...]
 
     def __init__(self, task: Task) -> None:
@@ -88,20 +89,30 @@ E_ = TypeVar("E_", bound=type[Env])
 _REGISTRY: dict[str, type[Env]] = {}
 _MODULES = {
     "blocksworld": "interplay.envs.games.blocksworld",
+    "code": "interplay.envs.tasks.code",
     "connect_four": "interplay.envs.games.connect_four",
+    "debugging": "interplay.envs.tasks.debugging",
     "eight_queens": "interplay.envs.games.eight_queens",
     "hanabi": "interplay.envs.games.hanabi",
+    "hardware": "interplay.envs.tasks.hardware",
     "hider_guesser": "interplay.envs.games.hider_guesser",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
+    "math": "interplay.envs.tasks.math",
     "matrix": "interplay.envs.games.matrix",
     "negotiation": "interplay.envs.games.negotiation",
+    "nli": "interplay.envs.tasks.nli",
     "plan_path": "interplay.envs.games.plan_path",
     "proposer_solver": "interplay.envs.games.proposer_solver",
+    "search": "interplay.envs.tasks.search",
     "social_deduction": "interplay.envs.games.social_deduction",
+    "robotics": "interplay.envs.tasks.robotics",
+    "science": "interplay.envs.tasks.science",
     "sokoban": "interplay.envs.games.sokoban",
+    "sql": "interplay.envs.tasks.sql",
     "sudoku": "interplay.envs.games.sudoku",
     "sums": "interplay.envs.tasks.sums",
+    "tables": "interplay.envs.tasks.tables",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 

@@ -82,7 +82,7 @@ async def round_robin(
                 played.append((a, b, 0.5 + 0.5 * ((score[first] > score[second]) - (score[first] < score[second]))))
                 for name, role in ((a, first), (b, second)):
                     mine = episode.line(role)
-                    turns[name] += [(t.status is Status.ILLEGAL, len(t.action)) for t in mine]
+                    turns[name] += [(t.status is Status.ILLEGAL, t.sampled) for t in mine]
                     openings[name] |= {f"{role} {mine[0].text}"} if mine else set()
     if not played:
         raise InterplayError(f"all {failed} games of the arena failed.")

@@ -1,7 +1,7 @@
 """A policy against fixed opponents, from every seat, on held-out tasks, without any masking of illegal replies.
 
-The policy sits in one role, the opponent in all others; or the recipe's own seats play together, as a team. The same
-seeds give the same table.
+The policy sits in one of its roles, the opponent in all others; or the recipe's own seats play together, as a team.
+The same seeds give the same table.
 """
 
 from __future__ import annotations
@@ -74,16 +74,21 @@ async def evaluate(
     temperature: float,
     done: Callable[[Episode], None] | None = None,
 ) -> list[SeatResult]:
-    """Every policy × opponent × seat, `games` games each; the team once."""
+    """Every policy × opponent × seat of its own, `games` games each; the team once."""
     results = []
     if TEAM in opponents:
         results.append(await _seat(plan, team, TEAM, TEAM, TEAM, dict(plan.seats), games, split, temperature, done))
     for policy in policies:
         for opponent in opponents:
-            for role in plan.roles if opponent != TEAM else ():
+            for role in roles_of(plan, policy) if opponent != TEAM else ():
                 seats = {r: policy if r == role else opponent for r in plan.roles}
                 results.append(await _seat(plan, team, policy, opponent, role, seats, games, split, temperature, done))
     return results
+
+
+def roles_of(plan: Plan, occupant: str) -> list[Role]:
+    """Where to measure it: in the roles it sits in; whoever sits nowhere, in all of them."""
+    return [role for role, who in plan.seats.items() if who == occupant] or list(plan.roles)
 
 
 async def _seat(
@@ -113,7 +118,7 @@ def tally_team(recipe: Recipe, episodes: Sequence[Episode], failed: int) -> Seat
     centre, low, high = intervals.mean(scores)
     return SeatResult(
         TEAM, TEAM, TEAM, len(episodes), failed, wins, 0, len(episodes) - wins, centre, low, high, len(played),
-        sum(t.status is Status.ILLEGAL for t in played), sum(len(t.action) for t in played),
+        sum(t.status is Status.ILLEGAL for t in played), sum(t.sampled for t in played),
     )  # fmt: skip
 
 
@@ -132,5 +137,5 @@ def tally(
     centre, low, high = intervals.mean(totals)
     return SeatResult(
         policy, opponent, role, len(episodes), failed, wins, draws, len(episodes) - wins - draws, centre, low, high,
-        len(mine), sum(t.status is Status.ILLEGAL for t in mine), sum(len(t.action) for t in mine),
+        len(mine), sum(t.status is Status.ILLEGAL for t in mine), sum(t.sampled for t in mine),
     )  # fmt: skip

@@ -16,8 +16,9 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 
 
 def table(stages: Stages, title: str) -> Table:
-    """One row per policy, opponent, seat and stage, then all seats together; narrow enough for 80 columns."""
-    several = len({r.policy for results in stages.values() for r in results}) > 1
+    """One row per opponent, seat and stage (with who sits there, where that varies), then all seats together."""
+    sat = {(r.policy, r.role) for results in stages.values() for r in results}
+    several = len(sat) > len({role for _, role in sat})  # else the seat says who it is
     out = Table(
         title=f"{title}; shares in percent", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False
     )
@@ -25,13 +26,14 @@ def table(stages: Stages, title: str) -> Table:
         out.add_column(name)
     for name in ("wins (95%)", "draws", "losses", "illegal", "games"):
         out.add_column(name, justify="right")
-    for policy, opponent in _pairs(stages):
-        for seat in [*_seats(stages, policy, opponent), "all"]:
+    for opponent in dict.fromkeys(r.opponent for results in stages.values() for r in results):
+        seats = _seats(stages, opponent)
+        for policy, seat in [*seats, *([("", "all")] if len(seats) > 1 else [])]:
             for stage, results in stages.items():
-                rows = [r for r in results if (r.policy, r.opponent) == (policy, opponent) and seat in (r.role, "all")]
+                mine = [r for r in results if r.opponent == opponent]
+                rows = [r for r in mine if seat == "all" or (r.policy, r.role) == (policy, seat)]
                 if rows:
-                    who = [policy, opponent] if several else [opponent]
-                    out.add_row(*who, seat, stage, *_cells(rows))
+                    out.add_row(*([policy] if several else []), opponent, seat, stage, *_cells(rows))
         out.add_row()
     return out
 
@@ -50,12 +52,8 @@ def _cells(rows: Sequence[SeatResult]) -> list[str]:
     ]
 
 
-def _pairs(stages: Stages) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((r.policy, r.opponent) for results in stages.values() for r in results))
-
-
-def _seats(stages: Stages, policy: str, opponent: str) -> list[str]:
-    found = (r.role for rs in stages.values() for r in rs if (r.policy, r.opponent) == (policy, opponent))
+def _seats(stages: Stages, opponent: str) -> list[tuple[str, str]]:
+    found = ((r.policy, r.role) for results in stages.values() for r in results if r.opponent == opponent)
     return list(dict.fromkeys(found))
 
 

@@ -134,24 +134,35 @@ def _made_once(folder: Path) -> Iterator[Path | None]:
 
 def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner."""
-    source = locate(base, seed)
+    config, source = read_config(base, seed), locate(base, seed)
     try:
-        config = AutoConfig.from_pretrained(source)
         tokenizer = AutoTokenizer.from_pretrained(source)
         _refuse_unsupported(base, config)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(
-            f"model '{base}' cannot be loaded ({reason}); expected tiny, smollm2, a Hugging Face folder, "
-            "a .gguf file or a hub name that can be reached."
-        ) from None
+        raise _unloadable(base, error) from None
     model.to(device).eval()
     _refuse_other_attention(base, model)
     _refuse_altered_logits(base, model)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = FALLBACK_TEMPLATE
     return Loaded(model, tokenizer, _stop_ids(model, tokenizer))
+
+
+def read_config(base: str, seed: int) -> Any:
+    """A model's shape, without its weights."""
+    try:
+        return AutoConfig.from_pretrained(locate(base, seed))
+    except (OSError, ValueError) as error:
+        raise _unloadable(base, error) from None
+
+
+def _unloadable(base: str, error: Exception) -> ModelError:
+    reason = str(error).strip().splitlines()[0]
+    return ModelError(
+        f"model '{base}' cannot be loaded ({reason}); expected tiny, smollm2, a Hugging Face folder, "
+        "a .gguf file or a hub name that can be reached."
+    )
 
 
 def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:

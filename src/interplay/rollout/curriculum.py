@@ -16,6 +16,7 @@ from typing import Any
 
 from interplay.config import CurriculumSection
 from interplay.errors import CheckpointError
+from interplay.policies.policy import sitting
 from interplay.types import Episode, Task, seed_of
 
 Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options over the recipe's
@@ -73,7 +74,7 @@ def results_of(episodes: Sequence[Episode], name: str, learners: Container[str])
     for task, group in by_task.items():
         wins, losses = [], []
         for episode in group:
-            for role in (r for r, who in episode.seats.items() if who in learners):
+            for role in (r for r, who in episode.seats.items() if any(n in learners for n in sitting(who))):
                 wins.append(sum(r.value or 0.0 for r in episode.rewards.of(role) if r.name == name) > 0)
             losses += [
                 max(0.0, t.target - t.value) for t in episode.line() if t.target is not None and t.value is not None

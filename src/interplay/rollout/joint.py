@@ -39,6 +39,11 @@ async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
     return [r for r in results if not isinstance(r, BaseException)]
 
 
+async def step(env: Env, actions: dict[Role, str]) -> Rewards:
+    """`env.step`, in a thread where the environment says that it waits: other episodes go on meanwhile."""
+    return await asyncio.to_thread(env.step, actions) if env.slow else env.step(actions)
+
+
 async def value_joint(
     runner: Runner,
     env: Env,
@@ -56,7 +61,7 @@ async def value_joint(
     Empty where every playout failed. `path` tells this joint's playouts from those of others.
     """
     fork = env.fork()
-    rewards = fork.step({r: t.text for r, t in joint.items()})
+    rewards = await step(fork, {r: t.text for r, t in joint.items()})
     over = not fork.observe()
     if over or plan.continuation == "none":
         rewards += fork.outcome() if over else Rewards()
@@ -148,6 +153,6 @@ def _coalitions(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan: 
     for present in subsets:
         joint = {role: turns[0] if len(present) == len(acting) else replace(turns[0]) for role, turns in drawn.items()}
         for role in set(acting) - present:
-            joint[role] = replace(joint[role], text=plan.default, action=(), logprobs=())
+            joint[role] = replace(joint[role], text=plan.default, action=(), logprobs=(), calls=())
         out.append((coalition(present), joint))
     return out

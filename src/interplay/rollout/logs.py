@@ -71,7 +71,7 @@ def _result_line(step: int, episode: Episode) -> str:
 
 def _conversation(step: int, episode: Episode) -> str:
     head = f"===== step {step} {episode.id} ({episode.seconds:.2f}s) ====="
-    body = [_turn(t) for t in episode.line()]
+    body = [_turn(call) for t in episode.line() for call in t.whole]
     final = f"--- end ---\n{episode.final_state}\nrewards: {_rewards(episode.rewards)}"
     if episode.error:
         final += f"\nERROR: {episode.error}"
@@ -82,7 +82,8 @@ def _turn(turn: Turn) -> str:
     prompt = "\n".join(f"[{m.role}] {m.content}" for m in turn.messages)
     size = f"{len(turn.prompt)}+{len(turn.action)} tokens"
     how = f"{turn.policy} v{turn.version}, {size}, {turn.seconds * 1000:.0f} ms, {turn.status}"
-    return f"--- decision {turn.decision}, {turn.role} ({how}) ---\n{prompt}\n>>> {turn.text}"
+    which = f"{turn.decision}.{turn.call}" if turn.call else f"{turn.decision}"
+    return f"--- decision {which}, {turn.role} ({how}) ---\n{prompt}\n>>> {turn.text}"
 
 
 def _rewards(rewards: Rewards) -> str:

@@ -59,6 +59,7 @@ def _turn_out(turn: Turn) -> dict[str, Any]:
     out = {f.name: getattr(turn, f.name) for f in fields(Turn)}
     out["keys"] = {f.name: getattr(turn.keys, f.name) for f in fields(Keys)}
     out["messages"] = [[m.role, m.content] for m in turn.messages]
+    out["calls"] = [_turn_out(call) for call in turn.calls]
     out["rewards"] = _rewards_out(turn.rewards)
     out["outlook"] = None if turn.outlook is None else _rewards_out(turn.outlook)
     out["coalitions"] = {who: _rewards_out(r) for who, r in turn.coalitions.items()}
@@ -73,6 +74,7 @@ def _turn_in(data: Mapping[str, Any]) -> Turn:
     for name in ("ref_logprobs", "token_values", "token_targets", "token_advantages"):
         out[name] = None if data[name] is None else tuple(data[name])
     out["keys"] = Keys(**data["keys"])
+    out["calls"] = tuple(_turn_in(call) for call in data["calls"])
     out["messages"] = tuple(Message(role, content) for role, content in data["messages"])
     out["rewards"] = _rewards_in(data["rewards"])
     out["outlook"] = None if data["outlook"] is None else _rewards_in(data["outlook"])

@@ -5,18 +5,26 @@ Everything that can be refused without loading a model is refused here, with the
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
-from interplay.config import START, TEAM, CurriculumSection, MatchupSection, Recipe
+from interplay.config import START, TEAM, CurriculumSection, MatchupSection, Recipe, TrainSection, WarmstartSection
 from interplay.errors import ConfigError, EnvError, did_you_mean
-from interplay.policies.policy import BOT, seat_map
+from interplay.policies.policy import BOT, occupants_of, per_role, seat_map, sitting, takers
 from interplay.rollout.curriculum import between
 from interplay.types import Role, Task, seed_of
+
+_TRIED, _LONG = 8, 1000  # games to count turns in, and where to leave one
+_OWN = (
+    "lr", "optimizer", "schedule", "warmup_steps", "final_lr", "weight_decay", "beta1", "beta2", "grad_clip",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Plan:
 
     def _seated(self, matchup: MatchupSection, task: Task) -> dict[Role, str]:
         if matchup.one is None or matchup.others is None:
-            return self.seats | matchup.seats
+            return self.seats | occupants_of(matchup.seats, self.roles, "matchups")
         mine = self.roles[seed_of("one", self.recipe.seed, task.id) % len(self.roles)]
         return {role: matchup.one if role == mine else matchup.others for role in self.roles}
 
@@ -63,6 +71,32 @@ class Plan:
     def trainable(self) -> list[str]:
         return [name for name, policy in self.recipe.policies.items() if policy.trainable]
 
+    @property
+    def learning(self) -> dict[Role, str]:
+        """The seats in which somebody learns, and who sits there."""
+        return {r: who for r, who in self.seats.items() if any(n in self.trainable for n in sitting(who))}
+
+    def updated(self, step: int) -> list[str]:
+        """The policies that learn in training step `step`."""
+        train = self.recipe.train
+        awake = [name for name in self.trainable if self.recipe.policies[name].learns(step)]
+        if train.update == "together" or not awake:
+            return awake
+        return [awake[step // train.update_period % len(awake)]]
+
+    def on(self, bases: Mapping[str, str]) -> Plan:
+        """The same with other bases for some policies."""
+        policies = {
+            n: p.model_copy(update={"base": bases[n]}) if n in bases else p for n, p in self.recipe.policies.items()
+        }
+        return replace(self, recipe=self.recipe.model_copy(update={"policies": policies}))
+
+    def settings(self, name: str) -> TrainSection:
+        """[train] as it holds for a policy; its `steps` are those in which the policy learns."""
+        policy, train = self.recipe.policies[name], self.recipe.train
+        own = {k: v for k in _OWN if (v := getattr(policy, k)) is not None}
+        return train.model_copy(update={**own, "steps": sum(name in self.updated(s) for s in range(train.steps))})
+
     def task(self, index: int, split: str = "train", options: Mapping[str, Any] | None = None) -> Task:
         """Task number `index`; `options` go over those of [env]."""
         env = self.recipe.env
@@ -71,14 +105,17 @@ class Plan:
 
 def resolve(recipe: Recipe) -> Plan:
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
+    recipe = per_role(recipe, sample.roles)
     seats = seat_map(recipe.seats, sample.roles)
-    for key, table in [("seats", seats), *((f"matchups.{i}.seats", m.seats) for i, m in enumerate(recipe.matchups))]:
-        for role in table:
-            if role not in sample.roles:
-                raise ConfigError(f"{key}.{role} is no role of {recipe.env.name}; {did_you_mean(role, sample.roles)}")
-    players = {f"seats.{role}": name for role, name in seats.items()}
-    for i, matchup in enumerate(recipe.matchups):
-        players |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
+    tables = {f"matchups.{i}.seats": occupants_of(m.seats, sample.roles, f"matchups.{i}.seats")
+              for i, m in enumerate(recipe.matchups)}  # fmt: skip
+    for key, table in {"seats": seats, **tables}.items():
+        _check_turns(recipe, key, table)
+        for role, occupant in table.items():
+            for name in sitting(occupant):
+                if name.startswith(BOT):
+                    _check_bot(f"{key}.{role}", name, sample)
+    players = {f"matchups.{i}.{k}": n for i, m in enumerate(recipe.matchups) if m.one for k, n in m.named.items()}
     if recipe.league is not None:
         alarm = recipe.league.alarm
         players |= {f"league.bots.{i}": name for i, name in enumerate(recipe.league.bots)}
@@ -101,17 +138,29 @@ def resolve(recipe: Recipe) -> Plan:
             )
     if recipe.eval.exploitability:
         _check_exploitable(recipe, seats, sample)
-    if recipe.warmstart is not None:
+    if recipe.warmstart is not None and recipe.warmstart.bot is not None:
         _check_bot("warmstart.bot", recipe.warmstart.bot, sample)
+    elif recipe.warmstart is not None and not records_of(recipe.warmstart).is_file():
+        raise ConfigError(
+            f"warmstart.records is '{recipe.warmstart.records}', where no episodes are; expected an episodes.jsonl or "
+            "a run folder."
+        )
+    measured = [f"eval/{what}/{name}" for what in ("win_rate", "illegal") for name in recipe.eval.opponents[:1]]
+    best = recipe.checkpoint.best or ""
+    if best.startswith("eval/") and (best not in measured or not recipe.eval.every):
+        raise ConfigError(
+            f"checkpoint.best is '{best}', with eval.every = {recipe.eval.every}; expected a metric of the short "
+            f"evaluations, eval.every being their interval, {did_you_mean(best, measured)}"
+        )
     algorithm = algorithms.make(recipe.algorithm, recipe.reward)
-    if not any(not n.startswith(BOT) and recipe.policies[n].trainable for n in seats.values()):
+    plan = Plan(recipe, sample.roles, seats, algorithm)
+    if not plan.learning:
         raise ConfigError(
             "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
         )
     sampling = algorithm.plan
     if isinstance(sampling, Tree) and sampling.joint == "crossed":
-        acting = [n for r, n in seats.items() if r in sample.observe() and n in recipe.policies]
-        joints = sampling.candidates ** sum(recipe.policies[n].trainable for n in acting)
+        joints = sampling.candidates ** sum(role in plan.learning for role in sample.observe())
         if joints > 256:
             raise ConfigError(
                 f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
@@ -122,10 +171,34 @@ def resolve(recipe: Recipe) -> Plan:
             f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
             "expected 'playout' or 'critic'."
         )
-    plan = Plan(recipe, sample.roles, seats, algorithm)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
     return plan
+
+
+def records_of(section: WarmstartSection) -> Path:
+    """The file of recorded play that is imitated."""
+    path = Path(section.records or "").expanduser()
+    return path / "episodes.jsonl" if path.is_dir() else path
+
+
+def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, str]) -> None:
+    """Without a plain seat a role needs one for every turn it can have. That is tried on a few games of random play;
+    a turn that nobody takes stops a run whenever it comes."""
+    few = {role: len(who) for role, occupant in table.items() for who, always in [takers(occupant)] if not always}
+    for index in range(_TRIED if few else 0):
+        env = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, "train", index, recipe.seed))
+        rng = random.Random(seed_of("turns", recipe.seed, index))
+        turns: Counter[Role] = Counter()
+        while (seen := env.observe()) and turns.total() < _LONG:
+            turns.update(seen.keys())
+            env.step({role: rng.choice(o.legal or ("",)) for role, o in seen.items()})
+        for role, count in few.items():
+            if turns[role] > count:
+                raise ConfigError(
+                    f"{key} names {count} turn{'s' if count > 1 else ''} of {role}, which can have {turns[role]}; "
+                    f"expected {key}.{role}, or every turn up to {role}@{turns[role]}."
+                )
 
 
 def _check_curriculum(plan: Plan, section: CurriculumSection, sample: envs.Env) -> None:

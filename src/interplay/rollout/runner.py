@@ -16,8 +16,8 @@ from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Plan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env
-from interplay.errors import InterplayError, LimitError
-from interplay.rollout.joint import Critic, all_of
+from interplay.errors import ConfigError, InterplayError, LimitError
+from interplay.rollout.joint import Critic, all_of, step
 from interplay.rollout.tree import decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
@@ -33,7 +33,7 @@ class Ledger:
     tokens: int = 0
 
     def spend(self, turns: Sequence[Turn]) -> None:
-        self.tokens += sum(len(t.action) for t in turns)
+        self.tokens += sum(t.sampled for t in turns)
 
     @property
     def spent(self) -> bool:
@@ -80,6 +80,8 @@ class Runner:
         began = time.monotonic()
         try:
             await asyncio.wait_for(self._play(episode, agents), self.limits.max_episode_seconds + 1)
+        except ConfigError:  # no episode's fault, and every other one's too
+            raise
         except InterplayError as error:
             episode.error = f"{type(error).__name__}: {error}"
         except TimeoutError:
@@ -108,7 +110,7 @@ class Runner:
                 env, kept, turns, rewards = choice.env, choice.kept, choice.turns, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
-                turns, rewards = list(kept.values()), env.step({r: t.text for r, t in kept.items()})
+                turns, rewards = list(kept.values()), await step(env, {r: t.text for r, t in kept.items()})
                 ledger.spend(turns)
             for role, turn in kept.items():
                 agents[role].commit(views[role], turn)
@@ -149,7 +151,7 @@ class Runner:
                 taken[role] += 1
             if self.record_playouts:
                 turns += kept.values()
-            book(env.step({r: t.text for r, t in kept.items()}))
+            book(await step(env, {r: t.text for r, t in kept.items()}))
             stamp = replace(stamp, decision=stamp.decision + 1)
         book(env.outcome())
         return ahead, turns

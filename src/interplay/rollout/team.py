@@ -9,19 +9,26 @@ from typing import Any
 
 import torch
 
-from interplay.agents.agent import Agent, BotAgent, ModelAgent
+from interplay.agents.agent import Agent, BotAgent, ModelAgent, Relay
 from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
-from interplay.config import NOW, AdapterSection, Recipe
+from interplay.config import NOW, AdapterSection, Recipe, ToolSection
 from interplay.engines.engine import Adapter, Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError, did_you_mean
 from interplay.policies.lora import load_adapter, new_adapter, on_device, save_adapter
 from interplay.policies.model import Loaded, load
 from interplay.policies.model import save as save_model
-from interplay.policies.policy import BOT
+from interplay.policies.policy import BOT, takers
 from interplay.rollout.runner import Seating
 from interplay.types import Role, Task, seed_of
+
+
+def device_of(recipe: Recipe) -> str:
+    device = recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is 'cuda', but this machine has no CUDA device; expected 'cpu' or 'auto'.")
+    return device
 
 
 def dtype_of(recipe: Recipe, device: str) -> torch.dtype:
@@ -60,23 +67,28 @@ class Member:
 
 
 class Team:
-    def __init__(self, members: Mapping[str, Member], env_name: str) -> None:
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        env_name: str,
+        stop_strings: tuple[str, ...] = (),
+        tools: ToolSection | None = None,
+    ) -> None:
         self.members = dict(members)
-        self.env_name = env_name
+        self.env_name, self.stop_strings = env_name, stop_strings
+        self.tools = tools or ToolSection()
         self._idle: dict[str, Member] = {}  # full models of snapshots that sit nowhere now; their memory is used again
 
     @staticmethod
     def load(recipe: Recipe, sources: Mapping[str, str] | None = None) -> Team:
         """Load every policy; `sources` replaces the weights of some (a checkpoint's folder)."""
-        device = recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-        if device == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("device is 'cuda', but this machine has no CUDA device; expected 'cpu' or 'auto'.")
+        device = device_of(recipe)
         shared: dict[str, tuple[Loaded, Engine, Renderer]] = {}
         members = {}
 
         def made(source: str) -> tuple[Loaded, Engine, Renderer]:
             loaded = load(source, device, dtype_of(recipe, device), recipe.seed)
-            return loaded, LocalEngine(loaded.model), Renderer(loaded.tokenizer, loaded.stop_ids)
+            return loaded, _engine(loaded), Renderer(loaded.tokenizer, loaded.stop_ids)
 
         bases = {p.base for p in recipe.policies.values() if p.adapter is not None}
         for name, policy in recipe.policies.items():
@@ -95,19 +107,23 @@ class Team:
             if policy.adapter is not None:
                 member.adapter = _adapter(loaded, policy.adapter, source, seed_of("adapter", recipe.seed, name))
                 member.publish(0)
-        return Team(members, recipe.env.name)
+        return Team(members, recipe.env.name, tuple(recipe.sampling.stop), recipe.tools)
 
     def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int, legal: bool = False) -> Agent:
-        """Whoever `occupant` names (a policy or `bot:name`), ready to sit in `role` for one episode."""
+        """Whoever `occupant` names (a policy, `bot:name`, or several by turn), ready to sit in `role` for one game."""
+        names, always = takers(occupant)
+        if names != [occupant]:
+            made = {n: self.agent(role, n, temperature, max_tokens, legal) for n in names}
+            return Relay(role, occupant, tuple(made[n] for n in names), always)
         if occupant.startswith(BOT):
             return BotAgent(role, occupant, make_bot(occupant.removeprefix(BOT), self.env_name))
         member = self.members.get(occupant.removesuffix(NOW))
         if member is None:
             raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, self.members)}")
-        sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids)
+        sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids, stop_strings=self.stop_strings)
         adapter = None if member.adapter is None else member.name
         learns = member.trainable and not occupant.endswith(NOW)
-        return ModelAgent(role, occupant, learns, member.engine, member.renderer, sampling, adapter, legal)
+        return ModelAgent(role, occupant, learns, member.engine, member.renderer, sampling, adapter, legal, self.tools)
 
     def seating(
         self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int, legal: bool = False
@@ -128,7 +144,7 @@ class Team:
             loaded = load(str(source), str(model.device), model.dtype, 0)
             idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
-                member = Member(name, loaded, LocalEngine(loaded.model), origin.renderer, trainable=False)
+                member = Member(name, loaded, _engine(loaded), origin.renderer, trainable=False)
             else:
                 member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
                 _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
@@ -158,8 +174,8 @@ class Team:
         """Seat another model, frozen, under `name`: a folder of weights, or anything a policy's base can be."""
         like = next(iter(self.members.values())).loaded.model
         loaded = load(source, str(like.device), like.dtype, recipe.seed)
-        engine, renderer = LocalEngine(loaded.model), Renderer(loaded.tokenizer, loaded.stop_ids)
-        self.members[name] = Member(name, loaded, engine, renderer, trainable=False)
+        renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+        self.members[name] = Member(name, loaded, _engine(loaded), renderer, trainable=False)
         return name
 
     @property
@@ -172,9 +188,18 @@ class Team:
             engine.close()
 
 
+def _engine(loaded: Loaded) -> Engine:
+    return LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
+
+
 def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: int) -> Adapter:
     if source is not None:
         return on_device(load_adapter(Path(source)), loaded.model.device)
+    return fresh_adapter(loaded, section, seed)
+
+
+def fresh_adapter(loaded: Loaded, section: AdapterSection, seed: int) -> Adapter:
+    """An adapter as a recipe describes it, which changes nothing yet."""
     alpha = 2.0 * section.rank if section.alpha is None else section.alpha
     return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)
 

@@ -21,7 +21,7 @@ from interplay.algorithms import Tree
 from interplay.algorithms.credit import candidate_return
 from interplay.envs import Env
 from interplay.errors import InterplayError
-from interplay.rollout.joint import all_of, score_joints, value_joint
+from interplay.rollout.joint import all_of, score_joints, step, value_joint
 from interplay.types import Rewards, Role, Turn, seed_of
 
 if TYPE_CHECKING:
@@ -53,21 +53,20 @@ async def decide(
         playouts = await score_joints(runner, env, agents, views, drawn, stamp, plan, ledger)
     elif not ledger.spent:
         # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
-        distinct = {(role, t.text): t for role, ts in drawn.items() if agents[role].trainable for t in reversed(ts)}
-        said = Counter((role, t.text) for role, ts in drawn.items() for t in ts)
+        distinct = {_words(t): t for role, ts in drawn.items() if agents[role].trainable for t in reversed(ts)}
+        said = Counter(_words(t) for ts in drawn.values() for t in ts)
         jobs = [
             _score(
-                runner, env, agents, views, {**first, role: turn}, role, stamp,
-                replace(plan, playouts=plan.playouts * said[role, text]), ledger,
+                runner, env, agents, views, {**first, turn.role: turn}, turn.role, stamp,
+                replace(plan, playouts=plan.playouts * said[words]), ledger,
             )
-            for (role, text), turn in distinct.items()
+            for words, turn in distinct.items()
         ]  # fmt: skip
         for result in await all_of(jobs):
             playouts += result
         for turns in drawn.values():
             for turn in turns:
-                if (turn.role, turn.text) in distinct:
-                    scored = distinct[turn.role, turn.text]
+                if (scored := distinct.get(_words(turn))) is not None:
                     turn.outlook, turn.after = scored.outlook, scored.after
     for role, turns in drawn.items():
         ledger.spend(turns)
@@ -78,8 +77,13 @@ async def decide(
         for turn in turns:
             turn.kept = turn is kept[turn.role]
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
-    rewards = following.step({role: turn.text for role, turn in kept.items()})
+    rewards = await step(following, {role: turn.text for role, turn in kept.items()})
     return Choice(following, kept, [*itertools.chain.from_iterable(drawn.values()), *playouts], rewards)
+
+
+def _words(turn: Turn) -> tuple[str, ...]:
+    """All that a role said at a decision, its tool calls included: what it will remember of it."""
+    return turn.role, *(call.text for call in turn.whole)
 
 
 async def _draw(

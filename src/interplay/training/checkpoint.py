@@ -1,14 +1,16 @@
-"""Checkpoints: written whole or not at all, checked when read, the latest few kept.
+"""Checkpoints: written whole or not at all, checked when read; the latest few are kept, and the best.
 
 `checkpoints/step-000012/` holds each trained policy as a plain Hugging Face or PEFT folder, `state.pt` (optimisers,
 critic) and `trainer.json` (step, versions, algorithm state, how long each record file was); `MANIFEST.json` has every
-file's SHA-256 and is written last. The folder gets its name only when all of it is on disk.
+file's SHA-256 and is written last. The folder gets its name only when all of it is on disk. `checkpoints/best` is a
+link to the one that did best in the metric that `checkpoint.best` names.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,6 +21,10 @@ from typing import Any
 import torch
 
 from interplay.errors import CheckpointError
+
+FORMAT = 1  # raised when what a checkpoint holds changes its meaning
+BEST = "best"
+log = logging.getLogger("interplay")
 
 
 @dataclass(frozen=True)
@@ -41,16 +47,17 @@ def save(
     state: Mapping[str, Any],
     trainer: Mapping[str, Any],
     keep: int,
+    best: int | None = None,
 ) -> Path:
-    """`policies` write themselves to the folder they are given."""
+    """`policies` write themselves to the folder they are given. The latest `keep` stay, and the one of step `best`."""
     root.mkdir(parents=True, exist_ok=True)
-    final, work = root / f"step-{step:06d}", root / f".writing-{step:06d}"
+    final, work = _folder(root, step), root / f".writing-{step:06d}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     for name, save_policy in policies.items():
         save_policy(work / "policies" / name)
     torch.save(dict(state), work / "state.pt")
-    (work / "trainer.json").write_text(json.dumps({**trainer, "step": step}))
+    (work / "trainer.json").write_text(json.dumps({**trainer, "step": step, "format": FORMAT}))
     files = sorted(p for p in work.rglob("*") if p.is_file())
     manifest = {str(p.relative_to(work)): file_digest(p) for p in files}
     (work / "MANIFEST.json").write_text(json.dumps(manifest, indent=1))
@@ -59,15 +66,37 @@ def save(
     shutil.rmtree(final, ignore_errors=True)  # left by a run that was resumed from before this step
     work.rename(final)
     sync(root)
-    for old in _steps(root)[:-keep]:
-        shutil.rmtree(old)
+    steps = _steps(root)
+    now = steps.index(final) + 1
+    stay = {*steps[max(0, now - keep) : now], *([] if best is None else [_folder(root, best)])}
+    if best is not None:
+        _link(root / BEST, _folder(root, best).name)
+    for other in steps:  # later ones were left by a run that was resumed from before them
+        if other not in stay:
+            shutil.rmtree(other)
     return final
 
 
 def latest(root: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; a damaged one is refused, not skipped silently."""
-    steps = _steps(root)
-    return read(steps[-1]) if steps else None
+    """The newest checkpoint that is whole. Damaged ones are passed over, and said so; with nothing else, refused."""
+    failed: CheckpointError | None = None
+    for folder in reversed(_steps(root)):
+        try:
+            found = read(folder)
+        except Damaged as error:
+            log.warning("%s", error)
+            failed = failed or error
+            continue
+        if failed is not None:
+            log.warning("going on from the checkpoint before, '%s' (step %d)", folder, found.step)
+        return found
+    if failed is not None:
+        raise CheckpointError(f"{failed} There is no other checkpoint in '{root}': start again in a new run folder.")
+    return None
+
+
+class Damaged(CheckpointError):
+    """Not what was written; another checkpoint may be."""
 
 
 def snapshots(root: Path) -> set[str]:
@@ -81,18 +110,32 @@ def read(folder: Path) -> Checkpoint:
         manifest = json.loads((folder / "MANIFEST.json").read_text())
         trainer = json.loads((folder / "trainer.json").read_text())
     except (OSError, json.JSONDecodeError) as error:
+        raise Damaged(f"checkpoint '{folder}' is not readable ({error}).") from None
+    if trainer.get("format") != FORMAT:
         raise CheckpointError(
-            f"checkpoint '{folder}' is not readable ({error}); remove it to use the one before."
-        ) from None
+            f"checkpoint '{folder}' has format {trainer.get('format')}, this version of Interplay reads {FORMAT}; "
+            "resume it with the version that wrote it, or export its policies and start from them."
+        )
     for name, digest in manifest.items():
         path = folder / name
         if not path.is_file() or file_digest(path) != digest:
-            raise CheckpointError(f"checkpoint '{folder}' is damaged at {name}; remove it to use the one before.")
+            raise Damaged(f"checkpoint '{folder}' is damaged at {name}: it is not what was written.")
     return Checkpoint(folder, int(trainer["step"]), trainer)
 
 
+def _folder(root: Path, step: int) -> Path:
+    return root / f"step-{step:06d}"
+
+
+def _link(link: Path, target: str) -> None:
+    new = link.with_name(f".{link.name}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.replace(link)
+
+
 def _steps(root: Path) -> list[Path]:
-    return sorted(p for p in root.glob("step-*") if p.is_dir())
+    return sorted((p for p in root.glob("step-*") if p.is_dir()), key=lambda p: int(p.name.removeprefix("step-")))
 
 
 def file_digest(path: Path) -> str:

@@ -1,25 +1,165 @@
-"""A critic of states, for trees whose candidates are continued by a value instead of by playing on.
+"""Values: what a critic expects from here on.
 
-It reads the role and `Env.state()` after the candidate's step, and learns from the lines that were kept: the return
-of the turn less what the step itself earned. Requests from many episodes are answered in one forward pass.
+`Critic` has a head that starts at zero over a trunk of its own, all of it, or over an adapter of its own on a base that
+others use too: either way the policy's gradient and the critic's never meet. `StateCritic` serves trees whose
+candidates are continued by a value instead of by playing on: it reads the role and `Env.state()` after the candidate's
+step, and learns from the lines that were kept, the return of the turn less what the step itself earned; requests from
+many episodes are answered in one forward pass.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from interplay.agents.render import Renderer
 from interplay.algorithms import credit
-from interplay.config import RewardSection
+from interplay.algorithms.algorithm import CriticSettings
+from interplay.algorithms.losses import value_loss
+from interplay.config import Recipe, RewardSection, TrainSection
+from interplay.engines.engine import Adapter
 from interplay.engines.rounds import rounds
 from interplay.envs import Env
-from interplay.errors import EngineError
-from interplay.training.learner import Critic
-from interplay.types import Message, Rewards, Role, Turn
+from interplay.errors import ConfigError, EngineError, GuardError
+from interplay.policies.model import load
+from interplay.rollout.team import Team, fresh_adapter
+from interplay.training.batch import MicroBatch
+from interplay.training.forward import Mixer, hidden_states, pieces
+from interplay.training.learner import minibatches
+from interplay.training.optimizers import make_optimizer
+from interplay.types import Message, Rewards, Role, Turn, seed_of
+
+
+class Critic:
+    """A value for every prompt. With `adapter`, its tensors and the head are what is trained, and the model stays."""
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        config: TrainSection,
+        settings: CriticSettings,
+        adapter: Adapter | None = None,
+    ) -> None:
+        self.name, self.model, self.config, self.clip = name, model, config, settings.clip
+        self.device = next(model.parameters()).device
+        size = model.config.get_text_config().hidden_size
+        self.head = nn.Linear(size, 1).to(self.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.adapters: dict[str, Adapter] = {}
+        if adapter is None:
+            self.module = nn.ModuleDict({"trunk": model.base_model, "head": self.head})
+        else:
+            model.requires_grad_(False)
+            own = {n: (nn.Parameter(down), nn.Parameter(up)) for n, (down, up) in sorted(adapter.weights.items())}
+            self.adapters = {name: replace(adapter, weights=own)}
+            tensors = nn.ParameterList([t for pair in own.values() for t in pair])
+            self.module = nn.ModuleDict({"adapter": tensors, "head": self.head})
+        self.optimizer = make_optimizer(self.module.parameters(), config, settings.lr)
+        self.steps = 0
+
+    def _pieces(self, turns: Sequence[Turn], tokens: bool = False) -> Iterator[MicroBatch]:
+        return pieces(self.model, turns, self.config.micro_batch_tokens, actions=tokens)
+
+    def _predict(self, batch: MicroBatch, mixer: Mixer) -> Tensor:
+        hidden = hidden_states(self.model, batch, mixer.mix(batch), self.config.recompute)
+        return self.head(hidden.float()).squeeze(-1).index_select(0, batch.prediction_N)
+
+    @torch.no_grad()
+    def values(self, turns: Sequence[Turn]) -> list[float]:
+        out = [0.0] * len(turns)
+        mixer = Mixer(self.model, self.adapters)
+        for batch in self._pieces(turns):
+            for i, value in zip(batch.turns, self._predict(batch, mixer).tolist(), strict=True):
+                out[i] = value
+        return out
+
+    @torch.no_grad()
+    def token_values(self, turns: Sequence[Turn]) -> list[tuple[float, ...]]:
+        """A value before each sampled token."""
+        out: list[tuple[float, ...]] = [()] * len(turns)
+        mixer = Mixer(self.model, self.adapters)
+        for batch in self._pieces(turns, tokens=True):
+            flat = iter(self._predict(batch, mixer).tolist())
+            for i in batch.turns:
+                out[i] = tuple(itertools.islice(flat, len(turns[i].action)))
+        return out
+
+    def step(self, turns: Sequence[Turn]) -> dict[str, float]:
+        """Move towards `turn.target`, or `token_targets`: epochs × minibatches optimiser steps, as the policy takes."""
+        turns = [t for t in turns if t.target is not None or t.token_targets is not None]
+        tokens = bool(turns) and turns[0].token_targets is not None
+        parts = minibatches(turns, self.config, seed_of("critic", self.steps))
+        total = 0.0
+        for part in parts:
+            count = sum(len(t.action) for t in part) if tokens else len(part)
+            mixer = Mixer(self.model, self.adapters)
+            for batch in self._pieces(part, tokens):
+                members = [part[i] for i in batch.turns]
+                column = lambda f: torch.tensor([x for t in members for x in f(t)], device=self.device)  # noqa: B023, E731
+                wanted = column(lambda t: t.token_targets or [t.target])
+                old = column(lambda t: t.token_values or [t.value or 0.0])
+                weights = torch.full_like(wanted, 1.0 / count)
+                loss = value_loss(self._predict(batch, mixer), wanted, old, weights, self.clip)
+                loss.backward()
+                total += loss.item() / len(parts)
+            mixer.collect()
+            self._apply()
+        self.steps += 1
+        return {"value_loss": total}
+
+    def _apply(self) -> None:
+        norm = float(nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip))
+        if not math.isfinite(norm):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise GuardError(
+                f"the critic of '{self.name}' got a gradient norm of {norm}; the step was not taken: "
+                "lower algorithm.critic.lr or look at the last episodes for broken rewards."
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.steps = state["steps"]
+
+
+def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Sequence[str]) -> dict[str, Critic]:
+    """A critic for each policy of `names`."""
+    out: dict[str, Critic] = {}
+    # An adapter's base is there once, for whatever policies and critics add to it.
+    bases = {p.base: team.members[n].loaded for n, p in recipe.policies.items() if p.adapter is not None}
+    for name in names:
+        member, base = team.members[name], settings.base or recipe.policies[name].base
+        loaded = bases.get(base) if settings.adapter is not None else None
+        if loaded is None:
+            loaded = load(base, str(member.loaded.model.device), torch.float32, recipe.seed)
+        if loaded.tokenizer.get_vocab() != member.loaded.tokenizer.get_vocab():
+            raise ConfigError(
+                f"algorithm.critic.base is '{base}', whose tokens are not those of policies.{name}; "
+                "expected a model with the same tokenizer."
+            )
+        adapter = None
+        if settings.adapter is not None:
+            bases[base] = loaded
+            adapter = fresh_adapter(loaded, settings.adapter, seed_of("critic", recipe.seed, name))
+        out[name] = Critic(name, loaded.model, recipe.train, settings, adapter)
+    return out
 
 
 class StateCritic:

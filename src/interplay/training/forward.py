@@ -7,10 +7,15 @@ elsewhere tries are padded rows and the model runs as transformers wrote it. Log
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from interplay.engines.engine import Adapter
 from interplay.engines.local.adapters import Mix, Stacked, mixing
@@ -48,9 +53,29 @@ def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = N
     else:
         layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL, batch.positions_BL)
     decoder: nn.Module = model.base_model
-    with using(layout), mixing(mix):
+    with using(layout), mixing(mix), _computed_again(decoder, layout, mix) if recompute else nullcontext():
         found = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False).last_hidden_state
     return found.flatten(0, 1).index_select(0, flat)
+
+
+@contextmanager
+def _computed_again(decoder: nn.Module, layout: Layout, mix: Mix | None) -> Iterator[None]:
+    """Inside, a layer keeps only what goes into it; the backward pass computes it again, attending as it did."""
+
+    @contextmanager
+    def as_before() -> Iterator[None]:
+        with using(layout), mixing(mix):
+            yield
+
+    again = partial(checkpoint, use_reentrant=False, context_fn=lambda: (nullcontext(), as_before()))
+    blocks: list[Any] = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
+    for block in blocks:  # transformers asks for both; a block alone has no dropout
+        block.gradient_checkpointing, block.training, block._gradient_checkpointing_func = True, True, again
+    try:
+        yield
+    finally:
+        for block in blocks:
+            block.gradient_checkpointing, block.training = False, False
 
 
 class Mixer:

@@ -1,4 +1,4 @@
-"""One policy's parameters, optimiser and schedule: log-probs, values, and a step.
+"""One policy's parameters, optimiser and schedule: log-probs, and a step.
 
 Every policy owns all of these, so a step of one leaves the others bit-identical; a policy without tokens takes no
 step. The model is the very object the engine samples from: publishing is `Engine.publish`, and copies nothing. Where it
@@ -7,7 +7,6 @@ computes in bf16, the optimiser holds fp32 masters and writes them back after ev
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from interplay.algorithms.losses import Outputs, Targets, sft_loss, value_loss
+from interplay.algorithms.losses import Outputs, Targets, sft_loss
 from interplay.config import TrainSection
 from interplay.engines.engine import Adapter
 from interplay.errors import GuardError
-from interplay.training.batch import MicroBatch
-from interplay.training.forward import Mixer, hidden_states, logprobs, pieces, predict, temperature_of
+from interplay.training.forward import Mixer, logprobs, pieces, predict, temperature_of
+from interplay.training.optimizers import make_optimizer
 from interplay.types import Turn, seed_of
 
 Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
@@ -52,7 +51,7 @@ class Learner:
             # By name: a file holds them in another order than the model.
             own = [t.requires_grad_() for _, pair in sorted(adapter.weights.items()) for t in pair]
         self.masters = Masters(own)
-        self.optimizer = _adamw(self.masters.own, config, lr)
+        self.optimizer = make_optimizer(self.masters.own, config, lr)
         self.lr = lr
 
     def logprobs(self, turns: Sequence[Turn]) -> list[list[float]]:
@@ -70,7 +69,7 @@ class Learner:
         total = 0.0
         for batch in pieces(self.model, turns, self.config.micro_batch_tokens):
             members = [turns[i] for i in batch.turns]
-            logp_M, _ = predict(self.model, batch, 1.0, mixer.mix(batch))
+            logp_M, _ = predict(self.model, batch, 1.0, mixer.mix(batch), self.config.recompute)
             loss = sft_loss(
                 logp_M.index_select(0, batch.prediction_N), self.flat([weight[t.id]] * len(t.action) for t in members)
             )
@@ -106,7 +105,7 @@ class Learner:
 
     def reset_optimizer(self, lr: float) -> None:
         """A clean optimiser at `lr`: between imitation and reinforcement learning."""
-        self.optimizer = _adamw(self.masters.own, self.config, lr)
+        self.optimizer = make_optimizer(self.masters.own, self.config, lr)
         self.lr = lr
 
     def begin_again(self) -> None:
@@ -318,82 +317,6 @@ class Masters:
             master.copy_(saved)
 
 
-class Critic:
-    """A value for every prompt: its own trunk and a head that starts at zero."""
-
-    def __init__(self, model: PreTrainedModel, config: TrainSection, lr: float, clip: float | None) -> None:
-        self.model, self.config, self.clip = model, config, clip
-        self.device = next(model.parameters()).device
-        size = model.config.get_text_config().hidden_size
-        self.head = nn.Linear(size, 1).to(self.device)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-        self.module = nn.ModuleDict({"trunk": model.base_model, "head": self.head})
-        self.optimizer = _adamw(self.module.parameters(), config, lr)
-        self.steps = 0
-
-    def _pieces(self, turns: Sequence[Turn], tokens: bool = False) -> Iterator[MicroBatch]:
-        return pieces(self.model, turns, self.config.micro_batch_tokens, actions=tokens)
-
-    def _predict(self, batch: MicroBatch) -> Tensor:
-        return self.head(hidden_states(self.model, batch)).float().squeeze(-1).index_select(0, batch.prediction_N)
-
-    @torch.no_grad()
-    def values(self, turns: Sequence[Turn]) -> list[float]:
-        out = [0.0] * len(turns)
-        for batch in self._pieces(turns):
-            for i, value in zip(batch.turns, self._predict(batch).tolist(), strict=True):
-                out[i] = value
-        return out
-
-    @torch.no_grad()
-    def token_values(self, turns: Sequence[Turn]) -> list[tuple[float, ...]]:
-        """A value before each sampled token."""
-        out: list[tuple[float, ...]] = [()] * len(turns)
-        for batch in self._pieces(turns, tokens=True):
-            flat = iter(self._predict(batch).tolist())
-            for i in batch.turns:
-                out[i] = tuple(itertools.islice(flat, len(turns[i].action)))
-        return out
-
-    def step(self, turns: Sequence[Turn]) -> dict[str, float]:
-        """Move towards `turn.target`, or `token_targets`: epochs × minibatches optimiser steps, as the policy takes."""
-        turns = [t for t in turns if t.target is not None or t.token_targets is not None]
-        tokens = bool(turns) and turns[0].token_targets is not None
-        parts = minibatches(turns, self.config, seed_of("critic", self.steps))
-        total = 0.0
-        for part in parts:
-            count = sum(len(t.action) for t in part) if tokens else len(part)
-            for batch in self._pieces(part, tokens):
-                members = [part[i] for i in batch.turns]
-                column = lambda f: torch.tensor([x for t in members for x in f(t)], device=self.device)  # noqa: B023, E731
-                wanted = column(lambda t: t.token_targets or [t.target])
-                old = column(lambda t: t.token_values or [t.value or 0.0])
-                weights = torch.full_like(wanted, 1.0 / count)
-                loss = value_loss(self._predict(batch), wanted, old, weights, self.clip)
-                loss.backward()
-                total += loss.item() / len(parts)
-            norm = float(nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip))
-            if not math.isfinite(norm):
-                self.optimizer.zero_grad(set_to_none=True)
-                raise GuardError(
-                    f"a critic got a gradient norm of {norm}; the step was not taken: "
-                    "lower the critic's lr or look at the last episodes for broken rewards."
-                )
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-        self.steps += 1
-        return {"value_loss": total}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.module.load_state_dict(state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.steps = state["steps"]
-
-
 def minibatches(turns: Sequence[Turn], config: TrainSection, seed: int) -> list[list[Turn]]:
     """The turns of each optimiser step: `epochs` passes, each cut into shuffled `minibatches`."""
     out: list[list[Turn]] = []
@@ -415,13 +338,6 @@ def token_weights(turns: Sequence[Turn], average: str | int) -> dict[str, float]
         return {t.id: 1.0 / (len(t.action) * len(turns)) for t in turns}
     total = sum(len(t.action) for t in turns)
     return {t.id: 1.0 / total for t in turns}
-
-
-def _adamw(parameters: Iterable[Tensor], config: TrainSection, lr: float) -> torch.optim.AdamW:
-    betas = (config.beta1, config.beta2)
-    own = list(parameters)
-    fused = own[0].is_cuda  # on a CPU torch's default order of sums is kept
-    return torch.optim.AdamW(own, lr=lr, betas=betas, weight_decay=config.weight_decay, fused=fused or None)
 
 
 def _factor(config: TrainSection, step: int) -> float:

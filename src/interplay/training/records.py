@@ -35,21 +35,25 @@ def versions() -> dict[str, str]:
 class RunRecords:
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.recipe = folder, recipe
+        self.folder, self.section = folder, recipe.records
         self.metrics, self.episodes = folder / "metrics.jsonl", folder / "episodes.jsonl"
         self.tokens_seen = 0
-        (folder / "run.json").write_text(
-            json.dumps({"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": versions()}, indent=1)
-        )
+        self.recipe(recipe)
         bases = sorted({p.base for p in recipe.policies.values()})
         self.logs = GameLogs(folder / "logs", "+".join(bases))
         self._board = _tensorboard(folder, recipe.records.tensorboard)
+
+    def recipe(self, recipe: Recipe) -> None:
+        """What the run is made from."""
+        (self.folder / "run.json").write_text(
+            json.dumps({"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": versions()}, indent=1)
+        )
 
     def step(self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]) -> None:
         row = {"step": step, "time": time.time(), **metrics}
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        chosen = list(episodes[: self.recipe.records.episodes_per_step])
+        chosen = list(episodes[: self.section.episodes_per_step])
         episodes_file.write(self.episodes, chosen, {"step": step})
         self.logs.write(step, chosen)
         if self._board is not None:

@@ -18,23 +18,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
-
+from interplay.agents.agent import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import START
 from interplay.engines.local import LocalEngine
-from interplay.errors import CheckpointError, GuardError
-from interplay.policies.model import load
+from interplay.errors import CheckpointError, ConfigError, GuardError, did_you_mean
+from interplay.policies.policy import sitting
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
-from interplay.training.critic import StateCritic, view_of
+from interplay.training.critic import StateCritic, make_critics, view_of
 from interplay.training.forward import logprobs
 from interplay.training.guards import Guards
-from interplay.training.learner import Critic, Learner, step
+from interplay.training.learner import Learner, step
+from interplay.training.memory import explained, is_shortage, short_of_memory
 from interplay.training.records import RunRecords
 from interplay.training.season import Season
 from interplay.training.sft import warmstart
@@ -62,11 +62,11 @@ class Trainer:
     observer: Observer = field(default_factory=Observer)
     step_index: int = 0
     stopping: bool = False
+    best: tuple[int, float] | None = None  # the step that checkpoint.best found best, and its value
     _share_saved: float = 0.0
     seconds: float = 0.0  # spent training by this process: imitation, steps and the short evaluations between them
 
     def __post_init__(self) -> None:
-        recipe = self.plan.recipe
         found = checkpoint.latest(self.folder / "checkpoints")
         self.fresh = found is None
         self._saved = found.step if found else -1
@@ -75,26 +75,20 @@ class Trainer:
                 f"checkpoint '{found.folder}' trains {sorted(found.trainer['versions'])}, "
                 f"this recipe {sorted(self.plan.trainable)}."
             )
+        self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # imitated, where adapters stand on them
+        self.plan = self.plan.on(self.bases)
+        recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
         self.team = Team.load(recipe, sources)
-        self.learners = {
-            name: Learner(
-                name,
-                self.team.members[name].loaded.model,
-                recipe.train,
-                recipe.policies[name].lr or recipe.train.lr,
-                recipe.seed,
-                self.team.members[name].adapter,
-            )
-            for name in self.plan.trainable
-        }
+        self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
         self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
         self.snapshots = Snapshots(self.folder / "snapshots", self.team)
         self.references = {name: name + START for name in self.plan.trainable if self.algorithm.reference}
         self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
-        self.critics = self._make_critics()
+        critic = self.algorithm.critic
+        self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
         self.state_critic = self._make_state_critic()
         self.guards = Guards(recipe.train)
         self.records = RunRecords(self.folder, recipe)
@@ -105,17 +99,9 @@ class Trainer:
         if found:
             self._restore(found)
 
-    def _make_critics(self) -> dict[str, Critic]:
-        recipe, settings = self.plan.recipe, self.plan.algorithm.critic
-        if settings is None:
-            return {}
-        critics = {}
-        for name in self.plan.trainable:
-            # A separate trunk from the same base: the policy's gradient and the critic's never meet.
-            device = str(self.team.members[name].loaded.model.device)
-            trunk = load(recipe.policies[name].base, device, torch.float32, recipe.seed).model
-            critics[name] = Critic(trunk, recipe.train, settings.lr, settings.clip)
-        return critics
+    def _make_learner(self, name: str) -> Learner:
+        member, settings = self.team.members[name], self.plan.settings(name)
+        return Learner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
 
     def _make_state_critic(self) -> StateCritic | None:
         if self.algorithm.critic is None or "values" in self.algorithm.needs:
@@ -128,10 +114,15 @@ class Trainer:
     def train(self) -> None:
         """Run to the recipe's last step, or to a Ctrl-C; either way the newest checkpoint holds all of it."""
         began = time.monotonic()
-        with self._ctrl_c():
+        with self._ctrl_c(), explained(self.plan):
             if self.fresh and self.plan.recipe.warmstart is not None:
-                warmstart(self.plan, self.team, self.learners, self.plan.recipe.warmstart, self.observer.warmstarted)
-                self._publish()
+                section, told = self.plan.recipe.warmstart, self.observer.warmstarted
+                where = self.folder / "bases"
+                self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
+                self.records.recipe(self.plan.on(self.bases).recipe)
+                self._publish(self.plan.trainable)
+                for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
+                    engine.publish(engine.version)
             if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
                 self._save()
             if self.step_index == 0:
@@ -167,7 +158,7 @@ class Trainer:
             metrics |= self.season.league.record(episodes)
         batches = self._batch(episodes)
         metrics |= self._step(batches, episodes)
-        self._publish()
+        self._publish(self.plan.updated(self.step_index))
         clock.lap("learn")
         self.step_index += 1
         if self.season is not None:
@@ -222,6 +213,8 @@ class Trainer:
         metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
         if not good:
             first = next(e.error for e in episodes if e.error)
+            if is_shortage(first):
+                raise short_of_memory(self.plan, first)
             raise GuardError(f"all {len(episodes)} episodes of step {self.step_index} failed; the first: {first}")
         sums: dict[str, list[float]] = defaultdict(list)
         for episode in good:
@@ -234,10 +227,14 @@ class Trainer:
         metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
         metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
         metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
+        if calls := [c for t in trainable for c in t.calls]:
+            metrics["tool_calls"] = len(calls) / len(trainable)
+            metrics["tool_calls_malformed"] = sum(MALFORMED in c.keys.tool for c in calls) / len(calls)
         metrics["episodes_truncated"] = sum(e.truncated for e in good)
         metrics["turns_per_episode"] = len(played) / len(good)
         weights = self.plan.recipe.reward
-        mine = [credit.mix(e.rewards, r, weights) for e in good for r, who in e.seats.items() if who in self.learners]
+        ours = {who for e in good for who in e.seats.values() if any(n in self.learners for n in sitting(who))}
+        mine = [credit.mix(e.rewards, r, weights) for e in good for r, who in e.seats.items() if who in ours]
         metrics["reward"] = sum(mine) / max(1, len(mine))
         return good, metrics
 
@@ -261,15 +258,18 @@ class Trainer:
                     turn.value = value
 
     def _seen_by_critic(self, name: str, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """The turns with what their critic reads as the prompt: the policy's own, or the whole state."""
+        """The turns with what their critic reads as the prompt: what the policy was asked, or the whole state."""
         if "central" not in self.algorithm.needs:
-            return turns
+            if "tokens" in self.algorithm.needs:
+                return turns
+            return [replace(t, prompt=t.asked, merged=False) if t.calls else t for t in turns]
         renderer = self.team.members[name].renderer
         return [replace(t, prompt=view_of(renderer, t.role, t.state), merged=False) for t in turns]
 
     def _credit(self, episodes: Sequence[Episode]) -> dict[str, float]:
         metrics = dict(self.algorithm.shape(episodes))
         metrics |= self.algorithm.credit(episodes)
+        credit.share(t for e in episodes for t in e.turns)
         metrics |= self.algorithm.update(episodes)
         return metrics
 
@@ -282,7 +282,7 @@ class Trainer:
         for episode in episodes:
             for turn in episode.turns:
                 if turn.policy in out and turn.playout is None:
-                    out[turn.policy].append(turn)
+                    out[turn.policy] += turn.whole
         return out
 
     def _step(self, batches: Mapping[str, list[Turn]], episodes: Sequence[Episode]) -> dict[str, float]:
@@ -303,10 +303,10 @@ class Trainer:
         return metrics
 
     def _sharing(self, batches: Mapping[str, list[Turn]]) -> list[list[Learner]]:
-        """The learners that have something to learn, those of one model together."""
+        """The learners whose step it is and who have something to learn, those of one model together."""
         by_model: dict[int, list[Learner]] = defaultdict(list)
-        for name, turns in batches.items():
-            if any(t.advantage is not None for t in turns):
+        for name in self.plan.updated(self.step_index):
+            if any(t.advantage is not None for t in batches[name]):
                 by_model[id(self.learners[name].model)].append(self.learners[name])
         return list(by_model.values())
 
@@ -334,12 +334,12 @@ class Trainer:
         for sentence in found:
             log.warning("step %d: %s", self.step_index, sentence)
 
-    def _publish(self, names: Iterable[str] | None = None) -> None:
-        for name in self.learners if names is None else names:
+    def _publish(self, names: Iterable[str]) -> None:
+        for name in names:
             self.team.members[name].publish(self.team.members[name].version + 1)
 
     def _log(self, episodes: Sequence[Episode], metrics: dict[str, float], clock: Clock) -> dict[str, float]:
-        sampled = sum(len(t.action) for e in episodes for t in e.turns)
+        sampled = sum(t.sampled for e in episodes for t in e.turns)
         engines = self.team.engines
         total = sum(getattr(e, "generated_tokens", 0) for e in engines)
         metrics["tokens_sampled"] = sampled
@@ -348,11 +348,27 @@ class Trainer:
         metrics["prompt_tokens_saved"] = self._share_saved
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
         self.records.step(self.step_index, episodes, metrics)
-        if self.step_index % self.plan.recipe.checkpoint.every == 0 or self.step_index == self.plan.recipe.train.steps:
+        due = self.step_index % self.plan.recipe.checkpoint.every == 0
+        if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
             self._save()
         return metrics
 
     # -- state ----------------------------------------------------------------------------------------------------
+
+    def _is_best(self, metrics: Mapping[str, float]) -> bool:
+        """Whether this step is the best so far in the metric that the recipe names; it is then remembered."""
+        section = self.plan.recipe.checkpoint
+        if section.best is None:
+            return False
+        if section.best not in metrics:
+            if not section.best.startswith("eval/"):  # those come every few steps
+                raise ConfigError(f"checkpoint.best names '{section.best}'; {did_you_mean(section.best, metrics)}")
+            return False
+        value, sign = metrics[section.best], 1 if section.best_is == "highest" else -1
+        if self.best is not None and sign * value <= sign * self.best[1]:
+            return False
+        self.best = (self.step_index, value)
+        return True
 
     def _save(self) -> None:
         state: dict[str, Any] = {
@@ -360,6 +376,8 @@ class Trainer:
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
         }
         trainer = {
+            "bases": self.bases,
+            "best": self.best,
             "versions": {n: self.team.members[n].version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
@@ -370,8 +388,9 @@ class Trainer:
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
-        keep = self.plan.recipe.checkpoint.keep
-        checkpoint.save(self.folder / "checkpoints", self.step_index, policies, state, trainer, keep)
+        root, keep = self.folder / "checkpoints", self.plan.recipe.checkpoint.keep
+        best = None if self.best is None else self.best[0]
+        checkpoint.save(root, self.step_index, policies, state, trainer, keep, best)
         self._saved = self.step_index
         self.snapshots.prune(checkpoint.snapshots(self.folder / "checkpoints"))
 
@@ -419,6 +438,7 @@ class Trainer:
         for name, version in found.trainer["versions"].items():
             self.team.members[name].publish(version)
         self.records.rewind(found.trainer["records"])
+        self.best = None if found.trainer["best"] is None else tuple(found.trainer["best"])
         self.step_index = found.step
 
     @contextmanager
@@ -452,9 +472,9 @@ class Trainer:
         self.records.close()
 
 
-def _order(turn: Turn) -> tuple[str, int, str, int]:
+def _order(turn: Turn) -> tuple[str, int, str, int, int]:
     """By episode and in the order of play, so that a turn stands behind the one it extends."""
-    return turn.keys.episode, turn.decision, turn.role, turn.candidate
+    return turn.keys.episode, turn.decision, turn.role, turn.candidate, turn.call
 
 
 class Clock:

@@ -298,7 +298,18 @@ def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytes
             return env.observe()[role].legal[-1]
 
     assert known_bots()["last"] == "Always the last legal action."
-    shipped = {"random", "first", "always", "greedy", "minimax", "alpha_beta", "equilibrium", "hanabi", "solver"}
+    shipped = {
+        "random",
+        "first",
+        "always",
+        "greedy",
+        "minimax",
+        "alpha_beta",
+        "equilibrium",
+        "hanabi",
+        "solver",
+        "expert",
+    }
     assert set(known_bots()) == {*shipped, "last"} and all(known_bots().values())
     assert make_bot("last", "tictactoe").act(tictactoe(), "X", random.Random(0)) == "9"
 

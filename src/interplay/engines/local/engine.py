@@ -31,7 +31,7 @@ _GPU_SHARE = 0.25  # of the memory that is free when the engine starts
 
 
 class LocalEngine:
-    """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, a quarter of a GPU's free memory);
+    """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, at most a quarter of a GPU's free memory);
     `prefill_tokens` the most prompt tokens of one step; `chunk` how many tokens a GPU decodes between two looks of
     the host. Stop strings need the tokenizer."""
 
@@ -61,7 +61,8 @@ class LocalEngine:
             from interplay.engines.local.kernels import PAGE
 
             block_size = PAGE
-            blocks = (cache_tokens or _gpu_cache_tokens(model)) // block_size + 1
+            enough = max_running * self.max_context  # no more can ever be in use
+            blocks = (cache_tokens or min(enough, _gpu_cache_tokens(model))) // block_size + 1
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
             blocks = (cache_tokens or _CPU_CACHE) // block_size + 1

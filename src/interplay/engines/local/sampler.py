@@ -48,14 +48,15 @@ def restrict(logits_NV: Tensor, samplings: Seq[Sampling], allowed: Seq[Seq[int] 
     """Logits with everything that may not be said at −∞: first what is illegal, then, of the distribution at the
     row's temperature, what top-k, top-p and min-p cut off. Rows without either are as they were."""
     logits_NV = logits_NV.float()
-    masked = [i for i, a in enumerate(allowed) if a is not None]
+    masked = [(i, a) for i, a in enumerate(allowed) if a is not None]
     if masked:
-        logits_NV = logits_NV.clone()
-        for i in masked:
-            ids = torch.tensor(allowed[i], device=logits_NV.device)
-            kept = logits_NV[i, ids]
-            logits_NV[i] = -torch.inf
-            logits_NV[i, ids] = kept
+        rows, words = (
+            torch.tensor(list(flat), device=logits_NV.device)
+            for flat in zip(*((i, t) for i, ids in masked for t in ids), strict=True)
+        )
+        kept = logits_NV[rows, words]
+        logits_NV = logits_NV.index_fill(0, rows.unique(), -torch.inf)
+        logits_NV[rows, words] = kept
     cut = [i for i, s in enumerate(samplings) if s.cuts]
     if not cut:
         return logits_NV

@@ -1,0 +1,29 @@
+"""The scripted team of every task over data."""
+
+from __future__ import annotations
+
+import random
+
+from interplay.agents.bots.bot import Bot, register_bot
+from interplay.envs.env import Env
+from interplay.envs.tasks.data import DataEnv
+from interplay.errors import ConfigError, EnvError
+from interplay.types import Role
+
+
+@register_bot("expert")
+class ExpertBot(Bot):
+    """Says what solves a task of work (math, language, code, data): the task's own script, read from its row."""
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        if not isinstance(env, DataEnv):
+            self.suits(env)
+        assert isinstance(env, DataEnv)
+        if role not in env.observe():
+            raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")
+        return env.script(role)
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, DataEnv):
+            raise ConfigError(f"bot 'expert' cannot play '{self.env_name}', which is no task over data.")
+        env.script(next(iter(env.observe())))

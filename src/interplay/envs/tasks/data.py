@@ -1,0 +1,260 @@
+"""Public data sets as rows that tasks can read: the registry of formats, prepared folders, and tasks over them.
+
+`interplay prepare NAME` (prepare.py) turns the files of a public data set into a folder of jsonl splits with a
+manifest; a recipe names it with `[env] data = "data/gsm8k"`. Here the folder is read back, its checksums verified.
+
+To add a format, put a class into a module of `envs/tasks/formats/` (every module there is found by itself):
+
+    @register_format("gsm8k")
+    class GSM8K(Public):                        # its fields are the public file's: they are checked, others ignored
+        kind = "math"                           # what rows become: environments say which kind they read
+        licence = "MIT"
+        hub = {"train": ("openai/gsm8k", "main", "train"), "test": ("openai/gsm8k", "main", "test")}
+        question: str
+        answer: str
+
+        def row(self) -> Row | None:            # one row as the environment reads it; None: unusable, counted
+            return {"question": self.question, "answer": self.answer.rpartition("####")[2].strip()}
+
+A `ValueError` from `row` is a clear error that names file and row. See `Public` for what else a format may say: splits
+by row, tables beside the rows (a corpus), files to carry along (databases). Rows are plain JSON; `id` is added where
+there is none. An environment over rows is a `DataEnv`: its task holds the row, so a task still says everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pkgutil
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from interplay.config import Section
+from interplay.envs.env import Env
+from interplay.errors import ConfigError, DataError, did_you_mean
+from interplay.types import Role, Task, seed_of
+
+Row = dict[str, Any]
+Hub = tuple[str, str | None, str]  # the data set, its configurations (joined by commas), its split as the hub calls it
+MANIFEST = "manifest.json"
+
+
+class Public(BaseModel):
+    """One row of a public file; the class attributes say what is to be known about the data set."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    kind: ClassVar[str]  # of the rows it becomes; an environment reads one kind
+    licence: ClassVar[str]
+    hub: ClassVar[Mapping[str, Hub]] = {}  # by split; empty: the files must be given
+    alone: ClassVar[str | None] = None  # the split of a file whose name tells none
+    tables: ClassVar[tuple[str, ...]] = ()  # files (by stem) that are no split but belong to all, such as a corpus
+    attached: ClassVar[tuple[str, ...]] = ()  # patterns of files to carry along as they are, such as "*.sqlite"
+
+    def row(self) -> Row | None:
+        """The row as environments of this kind read it; None if it cannot be used (it is then counted)."""
+        raise NotImplementedError
+
+    def split(self) -> str | None:
+        """The split this row belongs to, where the data set says so row by row; None: the file's."""
+        return None
+
+    @classmethod
+    def compared(cls, row: Row) -> str:
+        """The text by which rows are the same, within a split and between train and test."""
+        return str(row["question"])
+
+    @classmethod
+    def gather(cls, splits: Mapping[str, list[Row]], tables: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+        """The tables to write beside the splits, once all rows are known; rows may be changed in place."""
+        return {name: list(rows) for name, rows in tables.items()}
+
+
+P = TypeVar("P", bound=type[Public])
+_FORMATS: dict[str, type[Public]] = {}
+
+
+def register_format(name: str) -> Callable[[P], P]:
+    """Class decorator: makes the format known to `interplay prepare` by `name`."""
+
+    def add(cls: P) -> P:
+        _FORMATS[name] = cls
+        return cls
+
+    return add
+
+
+def formats() -> dict[str, type[Public]]:
+    """Every format by name."""
+    from interplay.envs.tasks import formats as package
+
+    for info in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{info.name}")
+    return dict(sorted(_FORMATS.items()))
+
+
+def lookup_format(name: str) -> type[Public]:
+    known = formats()
+    if name not in known:
+        raise ConfigError(f"'{name}' is not a data set that can be prepared; {did_you_mean(name, known)}")
+    return known[name]
+
+
+# -- prepared folders -------------------------------------------------------------------------------------------------
+
+
+def digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A folder that `interplay prepare` made."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @staticmethod
+    def open(folder: str | Path) -> Prepared:
+        file = Path(folder) / MANIFEST
+        try:
+            return _opened(Path(folder), file.stat().st_mtime_ns)
+        except OSError:
+            name = Path(folder).name if Path(folder).name in formats() else "NAME"
+            raise ConfigError(
+                f"env.data is '{folder}', which holds no prepared data set; make it with: "
+                f"interplay prepare {name} --to {folder}"
+            ) from None
+
+    def rows(self, split: str) -> tuple[Row, ...]:
+        listed = self.manifest["splits"]
+        if split not in listed:
+            raise ConfigError(
+                f"env.data is '{self.folder}', which has no {split} split (it has: {', '.join(listed)}); expected a "
+                f'data set with one, or a folder per split: data = {{ {split} = "FOLDER", … }}.'
+            )
+        return self._read(listed[split])
+
+    def table(self, name: str) -> tuple[Row, ...]:
+        return self._read(self.manifest["tables"][name])
+
+    def file(self, name: str) -> Path:
+        """A file that was carried along, verified."""
+        return self._verified({"file": name, "sha256": self.manifest["attached"][name]})
+
+    def _read(self, entry: Mapping[str, Any]) -> tuple[Row, ...]:
+        return _rows(self._verified(entry), entry["sha256"])
+
+    def _verified(self, entry: Mapping[str, Any]) -> Path:
+        file = self.folder / entry["file"]
+        if not file.is_file() or _digest(file, file.stat().st_mtime_ns) != entry["sha256"]:
+            raise DataError(
+                f"'{file}' is missing or not what {MANIFEST} says it is; prepare it again: "
+                f"interplay prepare {self.manifest['format']} --to {self.folder}"
+            )
+        return file
+
+
+@lru_cache(maxsize=64)
+def _opened(folder: Path, stamp: int) -> Prepared:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest["splits"], manifest["format"], manifest["kind"]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        raise DataError(f"'{folder / MANIFEST}' is no manifest of interplay prepare; prepare the data again.") from None
+    return Prepared(folder, manifest)
+
+
+@lru_cache(maxsize=256)
+def _digest(file: Path, stamp: int) -> str:
+    return digest(file)
+
+
+@lru_cache(maxsize=64)
+def _rows(file: Path, sha256: str) -> tuple[Row, ...]:
+    # By "\n" alone: text may hold other characters that splitlines() takes for the end of a line.
+    return tuple(json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line)
+
+
+# -- tasks over rows --------------------------------------------------------------------------------------------------
+
+
+class DataOptions(Section):
+    """Options of every task over rows."""
+
+    data: str | dict[str, str] = Field(
+        "", description="a folder made by interplay prepare, or a table of one per split; empty: rows made on the spot"
+    )
+
+
+class DataEnv(Env):
+    """An environment whose task holds one row, in `self.row`: of a prepared folder, or made by `generate`.
+
+    Evaluation goes through a split in its order; training through all rows, shuffled anew every time round.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.row: Row = task.data["row"]
+
+    @classmethod
+    @abstractmethod
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+        """A row without any data set; what is drawn for one split can be drawn for no other."""
+
+    @abstractmethod
+    def script(self, role: Role) -> str:
+        """What a player who knows the row would say in `role` now: bot `expert` does, and its team scores everything.
+        A ConfigError where this row cannot be played that way."""
+
+    @classmethod
+    def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
+        task = super().make_task(name, split, index, seed, options)
+        if (source := cls.source(options, split)) is None:
+            row = cls.generate(random.Random(task.seed), split, options)
+        else:
+            rows = source.rows(split)
+            turn, at = divmod(index, len(rows))
+            row = rows[_order(len(rows), seed, turn)[at] if split == "train" else at]
+        return replace(task, data={**options, "row": row})
+
+    @classmethod
+    def source(cls, options: Mapping[str, Any], split: str) -> Prepared | None:
+        """The prepared folder that a split is read from, of the right kind; None where rows are generated."""
+        data = options["data"]
+        folder = data.get(split, "") if isinstance(data, dict) else data
+        if not folder:
+            if isinstance(data, dict) and data:
+                raise ConfigError(f"env.data names no folder for the {split} split; it has: {', '.join(data)}.")
+            return None
+        found = Prepared.open(folder)
+        if found.manifest["kind"] != cls.kind:
+            raise ConfigError(
+                f"env.data is '{folder}', prepared from {found.manifest['format']}, whose rows are of the kind "
+                f"'{found.manifest['kind']}'; expected the kind '{cls.kind}'."
+            )
+        return found
+
+    def fork(self, seed: int | None = None) -> DataEnv:
+        """For tasks whose state is immutable values and whose chance is all in the row."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+
+@lru_cache(maxsize=64)
+def _order(count: int, seed: int, turn: int) -> tuple[int, ...]:
+    order = list(range(count))
+    random.Random(seed_of("rows", seed, turn)).shuffle(order)
+    return tuple(order)

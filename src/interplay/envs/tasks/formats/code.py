@@ -1,0 +1,327 @@
+"""Programming problems: rows of kind `code` (see envs/tasks/problems.py), from APPS, CodeContests, LiveCodeBench,
+HumanEval and MBPP, and the two with bugs to mend, HumanEvalFix and QuixBugs.
+
+Tests that a statement shows are examples; the rest stay hidden. Where a data set shows all of its tests, the first is
+shown and the others are hidden: a program cannot pass by looking answers up.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import json
+import pickle
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import AliasChoices, Field
+
+from interplay.envs.tasks.data import Hub, Public, Row, register_format
+
+# Public files write tuples as lists.
+_PLAIN = "def plain(x):\n    return [plain(y) for y in x] if isinstance(x, (list, tuple)) else x\n"
+
+
+class _Code(Public):
+    kind: ClassVar[str] = "code"
+
+
+def _stdio(
+    question: str, tests: Sequence[Sequence[str]], examples: Sequence[Sequence[str]], golden: str = ""
+) -> Row | None:
+    pairs = [[given, wanted] for given, wanted in tests if wanted.strip()]
+    if not pairs:
+        return None
+    shown = [[given, wanted] for given, wanted in examples]
+    hidden = [pair for pair in pairs if pair not in shown] or pairs
+    return {"question": question, "style": "stdio", "tests": hidden, "examples": shown, "golden": golden}
+
+
+def _called(starter: str) -> tuple[str, str] | None:
+    """The name to be defined, and how it is called."""
+    method = re.search(r"class Solution.*?def (\w+)\(", starter, re.DOTALL)
+    if method:
+        return "Solution", f"Solution().{method[1]}"
+    function = re.search(r"def (\w+)\(", starter)
+    return (function[1], function[1]) if function else None
+
+
+def _value(text: str) -> Any:
+    """One argument as MapCoder's files write it: a Python value, or else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _calls(
+    question: str, starter: str, tests: Sequence[tuple[list[Any], Any]], shown: int, golden: str = ""
+) -> Row | None:
+    named = _called(starter)
+    if named is None or not tests:
+        return None
+    entry, call = named
+    lines = [f"assert plain({call}(*{args!r})) == {wanted!r}" for args, wanted in tests]
+    row = {"question": question, "style": "calls", "entry": entry, "starter": starter.strip("\n"), "setup": _PLAIN}
+    return {**row, "tests": lines[shown:] or lines, "examples": lines[:shown], "golden": golden}
+
+
+@register_format("apps")
+class Apps(_Code):
+    """Problems of three levels, to be solved by a program or a function (Hendrycks et al., 2021)."""
+
+    licence = "MIT"
+    hub: ClassVar[Mapping[str, Hub]] = {
+        "train": ("codeparrot/apps", "all", "train"),
+        "test": ("codeparrot/apps", "all", "test"),
+    }
+    alone: ClassVar[str | None] = "test"
+    question: str = Field(validation_alias=AliasChoices("question", "description"))
+    starter_code: str = ""
+    input_output: str | None = None  # of the hub: JSON
+    solutions: str | None = None
+    test_list: list[dict[str, Any]] | None = None  # of MapCoder's selection
+    sample_io: list[dict[str, Any]] = Field([])
+    difficulty: str = ""
+
+    def row(self) -> Row | None:
+        golden = (json.loads(self.solutions) or [""])[0] if self.solutions else ""
+        if self.test_list is not None:
+            tests, shown = ([(t["input"], t["output"]) for t in part] for part in (self.test_list, self.sample_io))
+        elif self.input_output:
+            both = json.loads(self.input_output)
+            tests, shown = list(zip(both["inputs"], both["outputs"], strict=True)), []
+        else:
+            return None
+        if self.starter_code.strip():
+            calls = [(_arguments(given), _one(wanted)) for given, wanted in (*shown, *tests)]
+            row = _calls(self.question, self.starter_code, calls, len(shown), golden)
+        else:
+            texts = [[[_text(given), _text(_one(wanted))] for given, wanted in part] for part in (tests, shown)]
+            row = _stdio(self.question, texts[0], texts[1], golden)
+        return row and {**row, "level": self.difficulty}
+
+
+def _arguments(given: Any) -> list[Any]:
+    """A list, or text with one argument on a line."""
+    return [_value(line) for line in given.split("\n")] if isinstance(given, str) else list(given)
+
+
+def _one(wanted: Any) -> Any:
+    return wanted[0] if isinstance(wanted, list) and len(wanted) == 1 else wanted
+
+
+def _text(said: Any) -> str:
+    return "\n".join(map(str, said)) if isinstance(said, list) else str(said)
+
+
+@register_format("codecontests")
+class CodeContests(_Code):
+    """Contest problems (Li et al., 2022); the last of several lists of tests are the generated ones."""
+
+    licence = "CC BY 4.0"
+    hub: ClassVar[Mapping[str, Hub]] = {
+        "train": ("deepmind/code_contests", None, "train"),
+        "validation": ("deepmind/code_contests", None, "valid"),
+        "test": ("deepmind/code_contests", None, "test"),
+    }
+    alone: ClassVar[str | None] = "test"
+    question: str = Field(validation_alias=AliasChoices("description", "problem"))
+    tests: list[dict[str, str]] | None = None
+    public_tests: dict[str, list[str]] = Field({})
+    private_tests: dict[str, list[str]] = Field({})
+    generated_tests: dict[str, list[str]] = Field({})
+    solutions: dict[str, list[Any]] = Field({})
+
+    def row(self) -> Row | None:
+        if self.tests is not None:
+            return _stdio(self.question, [[t["input"], t["output"]] for t in self.tests], [])
+        public, private, generated = (
+            [[i, o] for i, o in zip(t.get("input", []), t.get("output", []), strict=True)]
+            for t in (self.public_tests, self.private_tests, self.generated_tests)
+        )
+        named = zip(self.solutions.get("language", []), self.solutions.get("solution", []), strict=True)
+        golden = next((text for language, text in named if language in (3, "PYTHON3")), "")
+        return _stdio(self.question, [*private, *generated, *public], public, golden)
+
+
+@register_format("livecodebench")
+class LiveCodeBench(_Code):
+    """Recent contest problems (Jain et al., 2024), standard input or functions."""
+
+    licence = "CC"
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("livecodebench/code_generation_lite", None, "test")}
+    alone: ClassVar[str | None] = "test"
+    question_content: str
+    starter_code: str = ""
+    public_test_cases: str
+    private_test_cases: str = "[]"
+    difficulty: str = ""
+
+    def row(self) -> Row | None:
+        public, private = json.loads(self.public_test_cases), _private(self.private_test_cases)
+        if self.starter_code.strip():
+            read = [
+                ([json.loads(v) for v in t["input"].split("\n")], json.loads(t["output"])) for t in (*public, *private)
+            ]
+            row = _calls(self.question_content, self.starter_code, read, len(public))
+        else:
+            pairs = [[[t["input"], t["output"]] for t in part] for part in (private, public)]
+            row = _stdio(self.question_content, pairs[0] or pairs[1], pairs[1])
+        return row and {**row, "level": self.difficulty}
+
+
+class _TextOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise ValueError("private_test_cases holds more than text")
+
+
+def _private(text: str) -> list[dict[str, str]]:
+    """JSON, or as the hub keeps them from crawlers: pickled text, packed."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        packed = zlib.decompress(base64.b64decode(text))
+        return json.loads(_TextOnly(io.BytesIO(packed)).load())
+
+
+@register_format("humaneval")
+class HumanEval(_Code):
+    """Functions to be completed from their docstrings (Chen et al., 2021)."""
+
+    licence = "MIT"
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("openai/openai_humaneval", None, "test")}
+    alone: ClassVar[str | None] = "test"
+    prompt: str
+    entry_point: str
+    canonical_solution: str
+    test: str
+
+    def row(self) -> Row:
+        setup, tests = _checks(self.test, self.prompt, self.entry_point)
+        row = {
+            "question": "Complete the function.",
+            "style": "calls",
+            "entry": self.entry_point,
+            "starter": self.prompt,
+        }
+        golden = self.prompt + self.canonical_solution
+        return {**row, "setup": setup, "tests": tests, "examples": [], "golden": golden}
+
+    @classmethod
+    def compared(cls, row: Row) -> str:
+        return str(row["starter"])
+
+
+def _checks(test: str, prompt: str, entry: str) -> tuple[str, list[str]]:
+    """The prompt (for functions that tests use) with what stands before `check`; and what `check` asserts."""
+    tree = ast.parse(test)
+    check = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "check")
+    before = [n for n in tree.body if n is not check and not isinstance(n, ast.Expr)]
+    setup = prompt + "\n" + "\n".join(ast.unparse(n) for n in before if "METADATA" not in ast.unparse(n)) + "\n"
+    given = check.args.args[0].arg
+    if given in ("candidate", entry) and all(isinstance(n, ast.Assert) for n in check.body):
+        real = [
+            n
+            for n in check.body
+            if isinstance(n, ast.Assert) and any(isinstance(c, ast.Call) for c in ast.walk(n.test))
+        ]
+        return setup, [ast.unparse(ast.Assert(n.test, None)) for n in real]
+    return setup, [f"{ast.unparse(check)}\ncheck({entry})"]
+
+
+@register_format("mbpp")
+class Mbpp(_Code):
+    """Short functions from one sentence (Austin et al., 2021), in full or as sanitized."""
+
+    licence = "CC BY 4.0"
+    hub: ClassVar[Mapping[str, Hub]] = {
+        "train": ("google-research-datasets/mbpp", "full", "train"),
+        "validation": ("google-research-datasets/mbpp", "full", "validation"),
+        "test": ("google-research-datasets/mbpp", "full", "test"),
+    }
+    alone: ClassVar[str | None] = "test"
+    task_id: int
+    question: str = Field(validation_alias=AliasChoices("text", "prompt"))
+    code: str
+    test_list: list[str]
+    challenge_test_list: list[str] = Field([])
+    test_setup_code: str = ""
+    test_imports: list[str] = Field([])
+
+    def split(self) -> str | None:
+        """As published: 1–10 are for prompts, and train with the rest."""
+        return "train" if self.task_id <= 10 or self.task_id > 600 else "test" if self.task_id <= 510 else "validation"
+
+    def row(self) -> Row | None:
+        golden = self.code.replace("\r\n", "\n").replace("\r", "\n")
+        try:
+            defined = {n.name for n in ast.parse(golden).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+            called = [n.func.id for n in ast.walk(ast.parse(self.test_list[0])) if isinstance(n, ast.Call)
+                      and isinstance(n.func, ast.Name)]  # fmt: skip
+        except (SyntaxError, IndexError):
+            return None
+        entry = next((name for name in called if name in defined), None)
+        if entry is None:
+            return None
+        setup = "\n".join((*self.test_imports, self.test_setup_code.replace("\r\n", "\n"))).strip()
+        tests = [t.strip() for t in (*self.test_list, *self.challenge_test_list)]
+        row = {"question": self.question, "style": "calls", "entry": entry, "setup": setup, "golden": golden}
+        return {**row, "tests": tests[1:] or tests, "examples": tests[:1]}
+
+
+@register_format("humanevalfix")
+class HumanEvalFix(_Code):
+    """HumanEval with a bug in each function (Muennighoff et al., 2023)."""
+
+    licence = "MIT"
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("bigcode/humanevalpack", "python", "test")}
+    alone: ClassVar[str | None] = "test"
+    prompt: str
+    declaration: str
+    entry_point: str
+    canonical_solution: str
+    buggy_solution: str
+    test: str
+
+    def row(self) -> Row:
+        setup, tests = _checks(self.test, self.prompt, self.entry_point)
+        row = {
+            "question": "Complete the function.",
+            "style": "calls",
+            "entry": self.entry_point,
+            "starter": self.prompt,
+        }
+        known = {"golden": self.prompt + self.canonical_solution, "buggy": self.declaration + self.buggy_solution}
+        return {**row, **known, "setup": setup, "tests": tests, "examples": []}
+
+    @classmethod
+    def compared(cls, row: Row) -> str:
+        return str(row["starter"])
+
+
+@register_format("quixbugs")
+class QuixBugs(_Code):
+    """Classic algorithms with a bug on one line (Lin et al., 2017)."""
+
+    licence = "MIT"
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("Muennighoff/quixbugs", None, "train")}
+    alone: ClassVar[str | None] = "test"
+    name: str
+    buggy_program: str
+    docstring: str
+    solution: str
+    tests: str
+
+    def row(self) -> Row | None:
+        body = ast.parse(self.tests).body
+        asserts = [ast.unparse(n) for n in body if isinstance(n, ast.Assert)]
+        if not asserts:
+            return None
+        setup = "\n".join(ast.unparse(n) for n in body if not isinstance(n, ast.Assert))
+        known = {"golden": self.solution, "buggy": self.buggy_program}
+        row = {"question": self.docstring.strip("\"' \n"), "style": "calls", "entry": self.name, "setup": setup}
+        return {**row, **known, "tests": asserts[1:] or asserts, "examples": asserts[:1]}

@@ -1,0 +1,37 @@
+"""Questions over tables: rows of `question`, `answer` (rows of cells), `ordered` and `table` (`header` and `rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from interplay.envs.tasks.data import Hub, Public, Row, register_format
+
+
+@register_format("wikitablequestions")
+class WikiTableQuestions(Public):
+    """Questions over Wikipedia's tables (Pasupat and Liang, 2015)."""
+
+    kind: ClassVar[str] = "tables"
+    licence = "CC BY-SA 4.0"
+    hub: ClassVar[Mapping[str, Hub]] = {
+        "train": ("stanfordnlp/wikitablequestions", "random-split-1", "train"),
+        "validation": ("stanfordnlp/wikitablequestions", "random-split-1", "validation"),
+        "test": ("stanfordnlp/wikitablequestions", "random-split-1", "test"),
+    }
+    id: str | None = None
+    question: str
+    answers: list[str] = Field(min_length=1)
+    table: dict[str, Any]
+
+    def row(self) -> Row | None:
+        header, rows = self.table["header"], self.table["rows"]
+        if any(len(r) != len(header) for r in rows):
+            raise ValueError("a row of the table has not as many cells as its header")
+        if any(set(a) & set("|;\n") for a in self.answers) or len(set(map(str.lower, header))) != len(header):
+            return None
+        table = {"header": header, "rows": rows}
+        row: Row = {"question": self.question, "answer": [[a] for a in self.answers], "ordered": False, "table": table}
+        return row | ({"id": self.id} if self.id else {})

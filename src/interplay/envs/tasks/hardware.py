@@ -1,0 +1,153 @@
+"""Hardware: a designer writes a circuit in Verilog, a bench writer the test bench that should find its faults.
+
+Roles         designer and bench_writer (`team = "pair"`), or the designer alone (`single`).
+Turns         in every round both reply at once; the design is simulated with the written bench. Where that says PASS
+              the work is done, else both see design, bench and what it said, and reply again, for at most `rounds`
+              rounds. What counts is the last reply of each. Alone, the designer replies once.
+Observation   the specification with the module's header; from the second round on also what happened.
+Actions       designer: the module TopModule. Bench writer: a module tb that instantiates TopModule, tries it and prints
+              PASS or FAIL. Both in a fenced block or alone.
+Rewards       designer, as published for coders: `build` (process) 0.1 for a design that compiles, `run` (process) 0.1
+              where it is right in more samples than outputs that never change, `pass` (agent) 0.8 where no sample
+              differs. A design that runs but is no better than such outputs earns nothing, and neither does one that
+              names what is outside it. Bench writer, as published for testers: `valid` (process) 0.2 for a bench that
+              says PASS or FAIL of the golden design, `golden` (agent) 0.8 × the share of `bugs` planted in it that it
+              calls FAIL, where it calls the golden one PASS. A bench that finds no bug earns nothing. `solved` (team,
+              at the end): 1 if no sample differs.
+Data          prepared rows of kind hardware (verilog_eval), or small circuits made on the spot.
+Checker       rewards/verilog.py: Icarus Verilog (Debian package iverilog) in the sandbox.
+Version       1
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from interplay.envs.env import register
+from interplay.envs.tasks import circuits
+from interplay.envs.tasks.code import BUILD, GOLDEN, PASS, RUN, SHOWN, VALID
+from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.problems import code_in
+from interplay.rewards import verilog
+from interplay.rewards.sandbox import Isolation
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+_DESIGNER = "Write the circuit in Verilog. Reply with the module TopModule alone, in a ```verilog block."
+_WRITER = (
+    "Write a Verilog test bench: a module tb without ports that instantiates TopModule, tries its inputs, compares its "
+    "outputs with what they should be, prints PASS if all were right and FAIL if not, and calls $finish. Reply with "
+    "the bench alone, in a ```verilog block."
+)
+
+
+class Options(DataOptions):
+    team: Literal["pair", "single"] = Field("pair", description="designer and bench writer, or the designer alone")
+    rounds: int = Field(2, ge=1, le=8, description="at most")
+    bugs: int = Field(4, ge=1, le=16, description="planted in the golden design, to judge benches by")
+    isolation: Isolation = Field("strongest", description="walls of the sandbox; more than the machine has is refused")
+
+
+@register("hardware")
+class Hardware(DataEnv):
+    Options = Options
+    kind: ClassVar[str] = "hardware"
+    slow: ClassVar[bool] = True
+    reward_names: ClassVar[tuple[str, ...]] = ("build", "run", "pass", "valid", "golden", "solved")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.roles = ("designer", "bench_writer") if task.data["team"] == "pair" else ("designer",)
+        self.round = 0
+        self.over = self.solved = False
+        self.design = self.bench = ""
+        self.verdict = ""  # of the written bench on the design
+
+    @classmethod
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+        return circuits.draw(rng, split)
+
+    def observe(self) -> dict[Role, Observation]:
+        return {} if self.over else {role: self._observed(role) for role in self.roles}
+
+    def _observed(self, role: Role) -> Observation:
+        lines = [self.row["question"], "", f"Its header:\n{self.row['interface']}"]
+        if self.round:
+            lines += ["", f"The design so far:\n{self.design[:SHOWN] or '(none)'}"]
+            lines += ["", f"The bench so far, which said {self.verdict}:\n{self.bench[:SHOWN] or '(none)'}"]
+            lines.append("Design or bench may be wrong. Reply with yours again, mended where it is needed.")
+        rule = _DESIGNER if role == "designer" else _WRITER
+        return Observation((Message("system", rule), Message("user", "\n".join(lines))), True, (), role)
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.round += 1
+        self.design, self.bench = code_in(actions["designer"]), code_in(actions.get("bench_writer", ""))
+        others = self.row["reference"] + self.row["bench"]
+        said = None if verilog.refused(self.design, others) else verilog.judged(self.bench, self.design, self._walls)
+        self.verdict = {True: "PASS", False: "FAIL", None: "neither PASS nor FAIL"}[said]
+        self.over = said is True or len(self.roles) == 1 or self.round >= self.task.data["rounds"]
+        if not self.over:
+            return Rewards()
+        rewards = self._designer_rewards()
+        return rewards + self._writer_rewards() if "bench_writer" in self.roles else rewards
+
+    @property
+    def _walls(self) -> Isolation:
+        walls: Isolation = self.task.data["isolation"]
+        return walls
+
+    def _measure(self, design: str) -> verilog.Measured:
+        return verilog.measure(design, self.row["reference"], self.row["bench"], self._walls)
+
+    def _designer_rewards(self) -> Rewards:
+        found = self._measure(self.design)
+        self.solved = found.passed
+        better = found.passed or (found.mismatches is not None and found.mismatches < self._idle())
+        built = found.built and (found.mismatches is None or better)
+        return (
+            Rewards.process("build", {"designer": BUILD * built})
+            + Rewards.process("run", {"designer": RUN * better})
+            + Rewards.agent("pass", {"designer": PASS * found.passed})
+        )
+
+    def _idle(self) -> int:
+        """Mismatches of the better of two designs whose outputs are always 0 and always 1."""
+        header = re.sub(r"\b(output\s+)(?:reg|logic|wire)\b", r"\1", self.row["interface"])
+        outputs = re.findall(r"\boutput\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)", header)
+        idle = (f"{header}\n{''.join(f'assign {o} = {v};' for o in outputs)}\nendmodule\n" for v in ("0", "~0"))
+        counts = [found.mismatches for design in idle if (found := self._measure(design)).mismatches is not None]
+        return min((c for c in counts if c is not None), default=0)
+
+    def _writer_rewards(self) -> Rewards:
+        said = verilog.judged(self.bench, self.row["golden"], self._walls)
+        share = 0.0
+        if said:
+            row = self.row
+            planted = verilog.bugs(row["golden"], row["reference"], row["bench"], self._walls, self.task.data["bugs"])
+            caught = [bug for bug in planted if verilog.judged(self.bench, bug, self._walls) is False]
+            share = len(caught) / len(planted) if planted else 1.0
+        valid = Rewards.process("valid", {"bench_writer": VALID * (share > 0)})
+        return valid + Rewards.agent("golden", {"bench_writer": GOLDEN * share})
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("solved", float(self.solved))
+
+    def state(self) -> str:
+        lines = [self.row["question"], f"round {self.round} of {self.task.data['rounds']}", self.design, self.bench]
+        if self.round:
+            lines.append(f"the bench said {self.verdict}")
+        if self.over:
+            lines.append("solved" if self.solved else "not solved")
+        return "\n".join(lines)
+
+    def script(self, role: Role) -> str:
+        if role == "designer":
+            return f"```verilog\n{self.row['golden']}\n```"
+        # The data set's own bench, with the reference inside and the count as a word.
+        counted = r'\$display\("Mismatches: [^"]*",\s*([\w.]+),\s*([\w.]+)\);'
+        bench = re.sub(counted, r'if (\1 == 0 && \2 > 0) $display("PASS"); else $display("FAIL");', self.row["bench"])
+        return f"```verilog\n{bench}\n{self.row['reference']}\n```"

@@ -1,0 +1,326 @@
+"""`interplay prepare`: a public data set, from the hub or from files, as a folder that tasks can trust.
+
+Every row is checked against its format, and an error names file, row and field. Within a split equal rows are kept
+once. A training row that equals a validation or test row, or shares `GRAM` words in a row with one, is an overlap:
+refused, with the rows by name, or left out where asked for. What was done stands in the manifest, with checksums;
+the same source gives the same folder, byte for byte.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from interplay.config import validate
+from interplay.envs.env import SPLITS
+from interplay.envs.tasks.data import MANIFEST, Prepared, Public, Row, digest, lookup_format
+from interplay.errors import ConfigError, DataError
+from interplay.types import seed_of
+
+GRAM = 13
+SHOWN = 5  # overlaps that an error names
+_SPLIT_WORDS = {"train": "train", "valid": "validation", "dev": "validation", "test": "test"}
+_KINDS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A training row and the held-out row that it repeats."""
+
+    row: str
+    of: str  # split, or folder and split
+    other: str
+    exact: bool
+
+
+@dataclass
+class Report:
+    """What `prepare` did, and what the manifest keeps of it."""
+
+    name: str
+    source: str
+    folder: Path
+    counts: dict[str, int] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+    held_out: int = 0
+
+
+def prepare(
+    name: str,
+    source: Path | None,
+    folder: Path,
+    against: Sequence[Path] = (),
+    drop_overlap: bool = False,
+    holdout: float = 0.05,
+) -> Report:
+    """Read data set `name` from `source` (a file or folder; None: the hub) and write it to `folder`.
+
+    `against` are prepared folders whose held-out rows must not be trained on either. Where there is no validation
+    split, `holdout` of the training rows become one.
+    """
+    cls = lookup_format(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--to '{folder}' exists already; remove it or choose another folder.")
+    report = Report(name, str(source) if source else _hub_name(name, cls), folder)
+    parts = _hub_rows(name, cls) if source is None else _file_rows(name, cls, source)
+    splits, tables, places = _read(name, cls, parts, report)
+    splits = {split: _distinct(cls, rows, report) for split, rows in splits.items()}
+    if "train" in splits:
+        held = {split: splits[split] for split in SPLITS[1:] if split in splits}
+        for other in against:
+            found = Prepared.open(other)
+            held |= {f"{other} {s}": list(found.rows(s)) for s in SPLITS[1:] if s in found.manifest["splits"]}
+        splits["train"] = _without_overlap(name, cls, splits["train"], held, places, drop_overlap, report)
+        if "validation" not in splits and holdout:
+            splits |= _hold_out(cls, splits["train"], holdout, report)
+    try:
+        tables = cls.gather(splits, tables)
+    except ValueError as error:
+        raise DataError(f"{name} from {report.source}: {error}.") from None
+    report.counts = {split: len(splits[split]) for split in SPLITS if splits.get(split)}
+    if not report.counts:
+        raise DataError(f"{name} from {report.source} holds no usable row.")
+    _write(cls, splits, tables, [] if source is None else _attached(cls, source), report)
+    return report
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+Part = tuple[str, str | None, Iterator[Mapping[str, Any]]]  # where it is from, its split (or table), its raw rows
+
+
+def _read(
+    name: str, cls: type[Public], parts: Iterator[Part], report: Report
+) -> tuple[dict[str, list[Row]], dict[str, list[Row]], dict[str, str]]:
+    """Rows by split, tables, and where each row stood, by its id."""
+    splits: dict[str, list[Row]] = {}
+    tables: dict[str, list[Row]] = {}
+    places: dict[str, str] = {}
+    for where, split, raws in parts:
+        if split in cls.tables:
+            tables[split] = [dict(raw) for raw in raws]
+            continue
+        for n, raw in enumerate(raws, 1):
+            try:
+                public = validate(cls, raw)
+                row, of = public.row(), public.split() or split
+            except (ConfigError, ValueError, KeyError, TypeError) as error:
+                missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+                raise DataError(f"{where} row {n} is no row of {name}: {missing.rstrip('.')}.") from None
+            if row is None:
+                report.dropped["unusable"] += 1
+                continue
+            if of not in SPLITS:
+                raise ConfigError(f"'{where}' tells no split; expected train, validation (or dev) or test in its name.")
+            row = {"id": f"{of}-{len(splits.get(of, ())) + 1}", **row}
+            splits.setdefault(of, []).append(row)
+            places[f"{of} {row['id']}"] = f"{where} row {n}"
+    return splits, tables, places
+
+
+def _hub_name(name: str, cls: type[Public]) -> str:
+    if not cls.hub:
+        raise ConfigError(
+            f"{name} is not on the Hugging Face hub; expected its files: interplay prepare {name} --from PATH"
+        )
+    return "hub:" + ",".join(dict.fromkeys(source for source, _, _ in cls.hub.values()))
+
+
+def _hub_rows(name: str, cls: type[Public]) -> Iterator[Part]:
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError(
+            "reading from the Hugging Face hub needs the datasets package: pip install 'interplay[data]', or give the "
+            f"files: interplay prepare {name} --from PATH"
+        ) from None
+    for split, (source, configurations, part) in cls.hub.items():
+        for configuration in (configurations or "").split(","):
+            try:
+                rows = datasets.load_dataset(source, configuration or None, split=part)
+            except Exception as error:  # the hub, the network and the cache raise what they like
+                reason = str(error).strip().split("\n")[0]
+                raise DataError(
+                    f"{source} could not be read from the hub ({type(error).__name__}: {reason}); give its files: "
+                    f"interplay prepare {name} --from PATH"
+                ) from None
+            yield f"{source} {configuration} {part}".replace("  ", " "), split, iter(rows)
+
+
+def _file_rows(name: str, cls: type[Public], source: Path) -> Iterator[Part]:
+    if not source.exists():
+        raise ConfigError(f"--from '{source}' does not exist; expected a file of {name}, or a folder of them.")
+    files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
+    files = [f for f in files if f.name.endswith(_KINDS) and f.name != MANIFEST]
+    if not files:
+        raise ConfigError(f"--from '{source}' holds no data file; expected names ending in {', '.join(_KINDS)}.")
+    for file in files:
+        stem = file.name.split(".")[0]
+        yield file.name, stem if stem in cls.tables else _split_of(file.name) or cls.alone, _raw(file)
+
+
+def _split_of(name: str) -> str | None:
+    found = {split for word, split in _SPLIT_WORDS.items() if word in name.lower()}
+    return found.pop() if len(found) == 1 else None
+
+
+def _attached(cls: type[Public], source: Path) -> list[Path]:
+    folder = source if source.is_dir() else source.parent
+    return sorted({file for pattern in cls.attached for file in folder.rglob(pattern)})
+
+
+def _raw(file: Path) -> Iterator[Mapping[str, Any]]:
+    if file.suffix == ".parquet":
+        try:
+            import pyarrow.parquet
+        except ImportError:
+            raise ConfigError(f"reading '{file.name}' needs pyarrow: pip install 'interplay[data]'.") from None
+        yield from pyarrow.parquet.read_table(file).to_pylist()
+        return
+    opened = gzip.open if file.suffix == ".gz" else open
+    with opened(file, "rt", encoding="utf-8", newline="") as stream:
+        if ".csv" in file.suffixes:
+            yield from csv.DictReader(stream)
+            return
+        if ".jsonl" in file.suffixes:
+            for n, line in enumerate(stream, 1):
+                if line.strip():
+                    yield _object(line, file, n)
+            return
+        try:
+            whole = json.load(stream)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{file.name} is not JSON: {error}.") from None
+        rows = next((v for v in whole.values() if isinstance(v, list)), None) if isinstance(whole, dict) else whole
+        if not isinstance(rows, list):
+            raise DataError(f"{file.name} holds no list of rows.")
+        yield from rows
+
+
+def _object(line: str, file: Path, n: int) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{file.name} row {n} is not JSON: {error}.") from None
+    if not isinstance(row, dict):
+        raise DataError(f"{file.name} row {n} is {type(row).__name__}; expected an object with named fields.")
+    return row
+
+
+# -- equal rows and overlap -------------------------------------------------------------------------------------------
+
+
+def _key(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _distinct(cls: type[Public], rows: list[Row], report: Report) -> list[Row]:
+    kept: dict[str, Row] = {}
+    for row in rows:
+        first = kept.setdefault(_key(cls.compared(row)), row)
+        if first is not row:
+            same = all(_key(str(first.get(name))) == _key(str(value)) for name, value in row.items() if name != "id")
+            report.dropped["duplicates" if same else "duplicates_that_differ"] += 1
+    return list(kept.values())
+
+
+def _grams(text: str) -> Iterator[int]:
+    words = [w for w in (word.strip(".,;:!?\"'()[]") for word in text.casefold().split()) if w]
+    for i in range(len(words) - GRAM + 1):
+        yield hash(tuple(words[i : i + GRAM]))
+
+
+def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Sequence[Row]]) -> Iterator[Overlap]:
+    """Each training row that repeats a held-out row, with the first one that it repeats."""
+    equal: dict[str, tuple[str, str]] = {}
+    grams: dict[int, tuple[str, str]] = {}
+    for of, others in held.items():
+        for other in others:
+            text = cls.compared(other)
+            equal.setdefault(_key(text), (of, other["id"]))
+            for gram in _grams(text):
+                grams.setdefault(gram, (of, other["id"]))
+    for row in rows:
+        text = cls.compared(row)
+        if found := equal.get(_key(text)):
+            yield Overlap(row["id"], *found, exact=True)
+        elif found := next((grams[g] for g in _grams(text) if g in grams), None):
+            yield Overlap(row["id"], *found, exact=False)
+
+
+def _without_overlap(
+    name: str, cls: type[Public], rows: list[Row], held: Mapping[str, list[Row]], places: Mapping[str, str],
+    drop: bool, report: Report,
+) -> list[Row]:  # fmt: skip
+    found = list(overlaps(cls, rows, held))
+    exact = sum(o.exact for o in found)
+    if found and not drop:
+        shown = "; ".join(
+            f"{places[f'train {o.row}']} {'equals' if o.exact else 'shares words with'} "
+            f"{places.get(f'{o.of} {o.other}', f'{o.of} {o.other}')}"
+            for o in found[:SHOWN]
+        )
+        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        raise DataError(
+            f"the training rows of {name} overlap with held-out rows: {exact} equal one and {len(found) - exact} share "
+            f"{GRAM} words in a row with one ({shown}{more}); expected none, add --drop-overlap to leave them out."
+        )
+    report.dropped["overlap_equal"] += exact
+    report.dropped[f"overlap_{GRAM}_words"] += len(found) - exact
+    bad = {o.row for o in found}
+    return [row for row in rows if row["id"] not in bad]
+
+
+def _hold_out(cls: type[Public], rows: list[Row], share: float, report: Report) -> dict[str, list[Row]]:
+    """Training rows by their text: the same ones become validation, whatever the order of the file."""
+    mine = [seed_of("hold out", _key(cls.compared(row))) % 10_000 < share * 10_000 for row in rows]
+    report.held_out = sum(mine)
+    return {
+        "train": [row for row, held in zip(rows, mine, strict=True) if not held],
+        "validation": [row for row, held in zip(rows, mine, strict=True) if held],
+    }
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    cls: type[Public], splits: Mapping[str, list[Row]], tables: Mapping[str, list[Row]], attached: list[Path],
+    report: Report,
+) -> None:  # fmt: skip
+    report.folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=report.folder.parent))
+    try:
+        work.chmod(0o755)
+        manifest = {
+            "format": report.name,
+            "kind": cls.kind,
+            "licence": cls.licence,
+            "source": report.source,
+            "splits": {split: _lines(work, split, splits[split]) for split in report.counts},
+            "tables": {name: _lines(work, name, rows) for name, rows in tables.items()},
+            "attached": {file.name: digest(Path(shutil.copy(file, work))) for file in attached},
+            "dropped": {k: v for k, v in sorted(report.dropped.items()) if v},
+            "held_out_of_train": report.held_out,
+        }
+        (work / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        if report.folder.exists():
+            report.folder.rmdir()  # empty, as checked
+        work.rename(report.folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _lines(folder: Path, name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    file = folder / f"{name}.jsonl"
+    with file.open("w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return {"file": file.name, "rows": len(rows), "sha256": digest(file)}

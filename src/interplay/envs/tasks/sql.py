@@ -1,0 +1,174 @@
+"""Database query: a planner and a SQL writer answer a question by one query on a real SQLite database.
+
+Roles         planner, writer; `team = "single"`: the writer alone.
+Turns         the planner reads question and schema and says how to go about it; the writer, who reads all that, writes
+              the query. A query that fails is shown with its error, and the writer tries again, `attempts` in all.
+Actions       planner: free text. writer: one SELECT, bare or in a ```sql block (the last one counts).
+Tools         with `tools`, both may call `sql` inside their turn to look at the data.
+Rewards       `match` (team, at the end): 1 if the query gives what the gold query gives, here and on a shadow of the
+              database with other contents, so that knowing the result is not enough; else 0. `illegal` (process):
+              −0.1 for a reply that holds no query, or one that is refused or fails.
+Data          prepared rows of kind sql (defog, spider, bird); with `database`, questions made over that SQLite file
+              (such as Chinook); else over a small shop drawn from the seed. A question is in one split only.
+Checker       rewards/database.py: read-only, limited in steps, rows and memory; rows as a multiset, or in order where
+              the question asks for one; columns in any order. A row may have several gold queries.
+Version       1
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from interplay.envs import tools
+from interplay.envs.env import register
+from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of, split_of_task
+from interplay.envs.tasks import questions, shop
+from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.errors import ConfigError
+from interplay.rewards import database
+from interplay.types import Message, Observation, Rewards, Role, Task, Tool
+
+SHADOWS = 12  # tried, to find one on which the gold query gives something else
+PER_SHOP = 20  # questions tried over one shop before another is drawn
+_BLOCK = re.compile(r"```[ \t]*(?:sql|sqlite)?[ \t]*\n?(.*?)```", re.S | re.I)
+_START = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:SELECT|WITH|VALUES)\b", re.I)
+
+
+class Options(DataOptions):
+    team: Literal["pair", "single"] = Field("pair", description="planner and writer, or the writer alone")
+    attempts: int = Field(2, ge=1, le=10, description="queries the writer may try; only one that runs ends it early")
+    tools: bool = Field(False, description="both roles may look at the data with the tool sql")
+    database: str = Field("", description="without data: a SQLite file to make questions over; empty: a shop drawn")
+    size: int = Field(24, ge=4, le=400, description="purchases in that shop")
+    patterns: list[str] = Field(list(questions.PATTERNS), description="of the questions that are made")
+
+
+@register("sql")
+class SQL(DataEnv):
+    Options = Options
+    kind: ClassVar[str] = "sql"
+    reward_names: ClassVar[tuple[str, ...]] = ("match", "illegal")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.roles = ("writer",) if task.data["team"] == "single" else ("planner", "writer")
+        self.plan: str | None = None
+        self.tried = 0
+        self.query: str | None = None  # the last that was read
+        self.error = ""
+        self.over = False
+
+    @classmethod
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+        known = tuple(questions.PATTERNS)
+        if not options["patterns"] or set(options["patterns"]) - set(known):
+            raise ConfigError(f"env.patterns is {options['patterns']}; expected some of {', '.join(known)}.")
+        mine = lambda question: split_of(question) == split  # noqa: E731
+        for n in range(TRIES):
+            if n % PER_SHOP == 0:
+                where = {} if options["database"] else {"shop": rng.getrandbits(40)}
+                data = _data(where, options, split)
+            made = questions.draw(data, rng, tuple(options["patterns"]), mine)
+            if made is not None and telling_shadow(data, made["sql"][0]) is not None:
+                return {**made, **where}  # its result cannot be had without asking
+        raise ConfigError(
+            f"no question for the {split} split was found in {TRIES:,} draws; expected more env.patterns."
+        )
+
+    @property
+    def data(self) -> bytes:
+        return _data(self.row, self.task.data, split_of_task(self.task.seed))
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over:
+            return {}
+        role = "planner" if self.plan is None and len(self.roles) == 2 else "writer"
+        now = [database.schema(self.data), f"Question: {self.row['question']}"]
+        if role == "planner":
+            duty = "You are the planner: tell the SQL writer in a few words which tables to use and how."
+        else:
+            duty = "You write the query: reply with one SQLite SELECT statement and nothing else."
+            if self.plan is not None:
+                now.append(f"The planner says: {self.plan}")
+            if self.error:
+                now.append(f"Your last query: {heard(self.query or '', 1000)}\nIt failed: {heard(self.error)}")
+        messages = (Message("system", duty), Message("user", "\n".join(now)))
+        allowed: tuple[Tool, ...] = (tools.sql(self.data),) if self.task.data["tools"] else ()
+        phase = "plan" if role == "planner" else "repair" if self.tried else "write"
+        return {role: Observation(messages, fresh=True, phase=phase, tools=allowed)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        if role == "planner":
+            self.plan = heard(text)
+            return Rewards()
+        self.tried += 1
+        self.query = query_of(text)
+        self.error = "there is no SELECT in the reply"
+        if self.query is not None:
+            self.error = database.run(self.data, self.query).error
+        self.over = not self.error or self.tried >= self.task.data["attempts"]
+        return Rewards.process("illegal", {role: PENALTY}) if self.error else Rewards()
+
+    def outcome(self) -> Rewards:
+        right = self.over and not self.error and self.query is not None and self._matches(self.query)
+        return Rewards.team("match", float(right))
+
+    def _matches(self, query: str) -> bool:
+        """Right by one of the gold queries, in the database and in its shadow."""
+        found, ordered = database.run(self.data, query), bool(self.row.get("ordered"))
+        for gold in self.row["sql"]:
+            if database.same(database.run(self.data, gold), found, ordered):
+                other = telling_shadow(self.data, gold)
+                if other is None or database.same(database.run(other, gold), database.run(other, query), ordered):
+                    return True
+        return False
+
+    def state(self) -> str:
+        said = "nothing yet" if self.query is None else heard(self.query, 1000)
+        plan = "" if self.plan is None else f"\nplan: {self.plan}"
+        error = f"\nit failed: {heard(self.error)}" if self.error else ""
+        return f"{self.row['question']}{plan}\nattempt {self.tried} of {self.task.data['attempts']}: {said}{error}"
+
+    def script(self, role: Role) -> str:
+        return "Use the query that answers it." if role == "planner" else str(self.row["sql"][0])
+
+
+def query_of(text: str) -> str | None:
+    """The query in a reply: its last block, or all of it; None where that is no query."""
+    if len(text) > database.TEXT:
+        return None
+    blocks = _BLOCK.findall(text)
+    query = (blocks[-1] if blocks else text).strip().rstrip(";").strip()
+    return query if _START.match(query) else None
+
+
+@lru_cache(maxsize=4096)
+def telling_shadow(data: bytes, gold: str) -> bytes | None:
+    """A shadow of the database on which the gold query gives something else; None where none was found."""
+    here, found = database.run(data, gold), None
+    for seed in range(SHADOWS):
+        other = database.shadow(data, seed)
+        there = database.run(other, gold)
+        if not there.error and not database.same(here, there):
+            if questions.telling(there):
+                return other
+            found = found or other
+    return found
+
+
+def _data(row: Mapping[str, Any], options: Mapping[str, Any], split: str) -> bytes:
+    if "shop" in row:
+        return shop.database(row["shop"], options["size"])
+    if "db" in row:
+        source = SQL.source(options, split)
+        if source is None:
+            raise ConfigError(f"the row names the database '{row['db']}', but env.data is empty; expected its folder.")
+        return database.read(source.file(f"{row['db']}.sqlite"))
+    return database.read(options["database"])

@@ -1,0 +1,200 @@
+"""Structured data: an analyst answers a question over a table, a checker lets the answer stand or gives another.
+
+Roles         analyst, checker; `team = "single"`: the analyst alone.
+Turns         the analyst reads table and question and answers; the checker, who reads all that, has the last word.
+Actions       free text that ends in `Answer: …`: cells separated by |, rows by ; (numbers to two decimals will do). The
+              checker may also say `agree`.
+Tools         with `tools`, both may call `sql` (the table is `sheet`) and `calculator` inside their turn.
+Rewards       `correct` (team, at the end): 1 if the last word is right, else 0. `analysis` (agent): the same for the
+              analyst's own answer. `illegal` (process): −0.1 for a reply that holds no answer.
+Data          prepared rows of kind tables (wikitablequestions); with `file`, questions made over that CSV or Parquet
+              file; else over the orders of a small shop drawn from the seed. A question is in one split only, and
+              answers that are easily guessed (a small number, one word) are not asked for.
+Checker       cells one by one: numbers within 0.01 (or a millionth), text without regard to case; rows in any order
+              unless the question asks for one.
+Version       1
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from interplay.envs import tools
+from interplay.envs.env import register
+from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of
+from interplay.envs.tasks import questions, sheet, shop
+from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.errors import ConfigError
+from interplay.rewards import database
+from interplay.rewards.database import Cell
+from interplay.types import Message, Observation, Rewards, Role, Task, Tool
+
+PATTERNS = ("count", "aggregate", "distinct", "top")
+SMALL = 20  # whole numbers below it are too easily guessed
+LONGEST = 4000  # characters of a reply
+_ANSWER = re.compile(r"answer\s*(?:is)?\s*:[ \t]*([^\n]*)", re.I)
+_AGREE = re.compile(r"\s*(?:i\s+)?agree[.!]?\s*", re.I)
+_FORM = "End with one line: Answer: and the cells, separated by | and rows by ;"
+
+Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
+
+
+class Options(DataOptions):
+    team: Literal["pair", "single"] = Field("pair", description="analyst and checker, or the analyst alone")
+    tools: bool = Field(False, description="both roles may call sql and calculator")
+    file: str = Field("", description="without data: a CSV or Parquet file to make questions over")
+    size: int = Field(12, ge=4, le=400, description="orders in the table that is drawn without data and file")
+    shown: int = Field(50, ge=1, description="rows of the table that are shown")
+    patterns: list[str] = Field(list(PATTERNS), description="of the questions that are made")
+
+
+@register("tables")
+class Tables(DataEnv):
+    Options = Options
+    kind: ClassVar[str] = "tables"
+    reward_names: ClassVar[tuple[str, ...]] = ("correct", "analysis", "illegal")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.roles = ("analyst",) if task.data["team"] == "single" else ("analyst", "checker")
+        self.answers: tuple[str | None, ...] = ()  # the analyst's, then the last word; None: there was none
+
+    @classmethod
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+        patterns = tuple(options["patterns"])
+        if not patterns or set(patterns) - set(PATTERNS):
+            raise ConfigError(f"env.patterns is {list(patterns)}; expected some of {', '.join(PATTERNS)}.")
+        mine = lambda question: split_of(question) == split  # noqa: E731
+        for n in range(TRIES):
+            if n % 20 == 0:
+                where = {} if options["file"] else {"shop": rng.getrandbits(40)}
+                data = _database(_seed(where), options["size"], options["file"])
+            made = questions.draw(data, rng, patterns, mine)
+            if made is not None and not guessable(answer := database.run(data, made["sql"][0]).rows):
+                question = made["question"].replace(f" of {sheet.NAME}", "").replace(f" in {sheet.NAME}", "")
+                return {"question": question, "answer": [list(r) for r in answer], "ordered": made["ordered"], **where}
+        raise ConfigError(f"no question for the {split} split came up in {TRIES:,} draws; expected another table.")
+
+    @property
+    def table(self) -> Table:
+        if "table" in self.row:
+            return self.row["table"]["header"], self.row["table"]["rows"]
+        return _table(_seed(self.row), self.task.data["size"], self.task.data["file"])
+
+    def observe(self) -> dict[Role, Observation]:
+        if len(self.answers) == len(self.roles):
+            return {}
+        role = self.roles[len(self.answers)]
+        now = [sheet.text(*self.table, limit=self.task.data["shown"]), f"Question: {self.row['question']}"]
+        duty = f"Answer the question about the table. {_FORM}"
+        if role == "checker":
+            duty = f"Check the analyst's answer against the table. Reply agree, or give the right answer. {_FORM}"
+            now.append(f"The analyst answers: {heard(self.answers[0] or '(nothing)', 1000)}")
+        messages = (Message("system", duty), Message("user", "\n".join(now)))
+        allowed: tuple[Tool, ...] = ()
+        if self.task.data["tools"]:
+            allowed = (tools.sql(sheet_database(self.table)), tools.calculator())
+        return {role: Observation(messages, fresh=True, phase=role, tools=allowed)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        answer = answer_of(text)
+        if role == "checker" and answer is None and _AGREE.fullmatch(text):
+            answer = self.answers[0]
+        elif answer is None:
+            self.answers += (None,)
+            return Rewards.process("illegal", {role: PENALTY})
+        self.answers += (answer,)
+        return Rewards.agent("analysis", {role: float(self.right(answer))}) if role == "analyst" else Rewards()
+
+    def outcome(self) -> Rewards:
+        over = len(self.answers) == len(self.roles)
+        return Rewards.team("correct", float(over and self.right(self.answers[-1])))
+
+    def right(self, answer: str | None) -> bool:
+        return answer is not None and matches(self.row["answer"], answer, bool(self.row["ordered"]))
+
+    def state(self) -> str:
+        said = "; ".join(f"{r}: {heard(a or 'no answer')}" for r, a in zip(self.roles, self.answers, strict=False))
+        return f"{self.row['question']}\n{said or 'nothing yet'}"
+
+    def script(self, role: Role) -> str:
+        return f"Answer: {written(self.row['answer'])}"
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def written(rows: Sequence[Sequence[Cell]]) -> str:
+    return "; ".join(" | ".join("" if c is None else str(c) for c in row) for row in rows)
+
+
+def answer_of(text: str) -> str | None:
+    """What follows the last `Answer:`; None where there is none or the reply is endless."""
+    found = _ANSWER.findall(text) if len(text) <= LONGEST else []
+    return found[-1].strip() or None if found else None
+
+
+def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
+    given = [[_value(cell) for cell in row.split("|")] for row in answer.rstrip(" .;").split(";")]
+    wanted = [[_value("" if c is None else str(c)) for c in row] for row in gold]
+    if len(given) != len(wanted) or any(len(g) != len(w) for g, w in zip(given, wanted, strict=True)):
+        return False
+    if not ordered:
+        given, wanted = sorted(given, key=_place), sorted(wanted, key=_place)
+    return all(_alike(a, b) for g, w in zip(given, wanted, strict=True) for a, b in zip(g, w, strict=True))
+
+
+def _value(cell: str) -> float | str:
+    plain = cell.strip().strip("\"'*`").strip()
+    try:
+        number = float(plain.replace(",", "").lstrip("$€£"))
+    except ValueError:
+        return plain.casefold()
+    return number if abs(number) < 1e300 else plain
+
+
+def _place(row: Sequence[float | str]) -> list[tuple[str, float]]:
+    """Rows in one order whichever they were given in: by their words, then by their numbers."""
+    return [(c, 0.0) for c in row if isinstance(c, str)] + [("", round(c, 1)) for c in row if isinstance(c, float)]
+
+
+def _alike(a: float | str, b: float | str) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= 0.01 + 1e-6 * abs(b)
+    return a == b
+
+
+def guessable(rows: Sequence[Sequence[Cell]]) -> bool:
+    """Whether an answer is a small whole number or a single word, or cannot be written in the form."""
+    cells = [c for row in rows for c in row]
+    if any(isinstance(c, str) and (set(c) & set("|;\n") or c != c.strip()) for c in cells):
+        return True
+    only = cells[0] if len(cells) == 1 else None
+    return len(cells) == 1 and (isinstance(only, str) or (isinstance(only, int) and abs(only) < SMALL))
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _seed(row: Mapping[str, Any]) -> int | None:
+    return row.get("shop")
+
+
+def _table(seed: int | None, size: int, file: str) -> Table:
+    return sheet.read(file) if seed is None else (shop.HEADER, shop.table(seed, size))
+
+
+@lru_cache(maxsize=1024)
+def _database(seed: int | None, size: int, file: str) -> bytes:
+    return sheet_database(_table(seed, size, file))
+
+
+def sheet_database(table: Table) -> bytes:
+    return sheet.database(*table)

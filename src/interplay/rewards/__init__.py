@@ -1,0 +1,1 @@
+"""What it is worth: checkers and verifiers. No torch."""

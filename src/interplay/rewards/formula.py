@@ -1,0 +1,112 @@
+"""Formulas as text, computed in floating point within limits, and compared by their values.
+
+Numbers, named variables, pi and e, + - * / ** (or ^), brackets, and a few functions. The text is parsed, never
+executed; its length and size are bounded, and what has no finite real value is None, so that nothing waits or raises.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+
+LONGEST = 400  # characters
+NODES = 150
+POWER = 20.0
+FUNCTIONS: Mapping[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "sin": math.sin, "cos": math.cos, "tan": math.tan, "abs": abs,
+}  # fmt: skip
+CONSTANTS = {"pi": math.pi, "e": math.e}
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+Point = Mapping[str, float]
+
+
+class FormulaError(ValueError):
+    """Why a text is no formula, in words that can be shown to whoever wrote it."""
+
+
+class Formula:
+    """A formula over some variables; call it with a point.
+
+    >>> Formula("2*x^2 + sqrt(y)", ("x", "y"))({"x": 3.0, "y": 4.0})
+    20.0
+    """
+
+    def __init__(self, text: str, variables: Sequence[str]) -> None:
+        self.text = text.strip().replace("^", "**").replace("·", "*").replace("×", "*").replace("−", "-")
+        if not self.text or len(self.text) > LONGEST:
+            raise FormulaError("it is empty" if not self.text else f"it is longer than {LONGEST} characters")
+        try:
+            self._tree = ast.parse(self.text, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise FormulaError("it is no formula") from None
+        nodes = list(ast.walk(self._tree))
+        if len(nodes) > NODES:
+            raise FormulaError("it is too large")
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        for node in nodes:
+            if id(node) not in called:
+                _check(node, variables)
+
+    def __call__(self, point: Point) -> float | None:
+        """The value; None where there is no finite real one."""
+        try:
+            value = _value(self._tree, point)
+        except (ArithmeticError, ValueError):
+            return None
+        return value if math.isfinite(value) else None
+
+
+def _check(node: ast.AST, variables: Sequence[str]) -> None:
+    match node:
+        case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
+            if not math.isfinite(value) or abs(value) > 1e12:
+                raise FormulaError("a number in it is too large")
+        case ast.Name(id=name):
+            if name not in (*variables, *CONSTANTS):
+                raise FormulaError(f"'{name[:20]}' is not known; variables: {', '.join(variables)}")
+        case ast.Call(func=ast.Name(id=name), args=[_], keywords=[]) if name in FUNCTIONS:
+            pass
+        case ast.BinOp(op=op) if type(op) in _OPERATORS or isinstance(op, ast.Pow):
+            pass
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub()):
+            pass
+        case ast.operator() | ast.unaryop() | ast.expr_context():
+            pass
+        case _:
+            raise FormulaError("it may hold numbers, variables, + - * / ** and " + ", ".join(FUNCTIONS))
+
+
+def _value(node: ast.expr, point: Point) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name):
+            return point[name] if name in point else CONSTANTS[name]
+        case ast.UnaryOp(op=op, operand=inner):
+            return -_value(inner, point) if isinstance(op, ast.USub) else _value(inner, point)
+        case ast.Call(func=ast.Name(id=name), args=[inner]):
+            return FUNCTIONS[name](_value(inner, point))
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            base, exponent = _value(left, point), _value(right, point)
+            if abs(exponent) > POWER or (base < 0 and not exponent.is_integer()):
+                raise ArithmeticError("no such power")
+            return float(base**exponent)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, point), _value(right, point))
+    raise ValueError("no formula")
+
+
+def agrees(formula: Formula, truth: Formula, points: Sequence[Point], tolerance: float) -> bool:
+    """Whether two formulas have the same value at every point where the truth has one, relative to its size."""
+    for point in points:
+        wanted, given = truth(point), formula(point)
+        if wanted is not None and (given is None or abs(given - wanted) > tolerance * max(1.0, abs(wanted))):
+            return False
+    return True

@@ -1,0 +1,291 @@
+"""What a run will need in memory, said before it starts; and one clear sentence where there is too little after all.
+
+Models are built on torch's `meta` device, which has shapes and no numbers: parameters are counted exactly, and what a
+forward pass keeps for its backward pass is counted by running one. The key-value cache is as large as the engine makes
+it: a share of what is left on a GPU, and on a CPU only as much of it as is used; so it is named, and never refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from interplay.config import AdapterSection, Optimizer, Recipe
+from interplay.engines.local.adapters import layers, sizes
+from interplay.engines.local.attention import NAME as ATTENTION
+from interplay.engines.local.attention import using
+from interplay.engines.local.runner import cache_shape
+from interplay.errors import ConfigError, ResourceError
+from interplay.policies.model import read_config
+from interplay.rollout.resolve import Plan
+from interplay.rollout.team import device_of, dtype_of
+
+GiB = 1 << 30
+_FP32 = 4
+_SMALL = 4096  # tensors under this keep fp32 moments in an 8-bit optimiser
+_BLOCK = 256  # numbers that share a scale there
+_LOGITS_CPU = 5  # [predictions, vocabulary] in fp32: logits, scaled, log-probs, probabilities, their product
+_LOGITS_GPU = 1 << 29  # logits that exist at a time there, as training/packed.py makes them, with their gradients
+_CACHE_CPU = 131_072  # tokens, as engines/local makes it
+_CACHE_GPU = 0.25  # of what is free when an engine starts
+_TOKENS = 64  # of the pass that is counted
+REMEDY = (
+    "lower train.micro_batch_tokens, rollout.concurrency or sampling.max_tokens, set train.recompute = true or "
+    "train.optimizer = 'adamw_8bit', or train adapters (policies.NAME.adapter) instead of all weights"
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes by purpose, and what the device has."""
+
+    parts: dict[str, int]
+    cache: int
+    device: str
+    available: int
+
+    @property
+    def needed(self) -> int:
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        total = self.needed + self.cache
+        parts = {**self.parts, "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache}
+        listed = ", ".join(f"{name} {_size(n)}" for name, n in parts.items() if n)
+        return f"needs about {_size(total)} of {_size(self.available)} of {_place(self.device)} ({listed})"
+
+    def refuse(self) -> None:
+        """Where it cannot fit, say so instead of beginning."""
+        if self.needed > self.available:
+            listed = ", ".join(f"{name} {_size(n)}" for name, n in self.parts.items() if n)
+            raise ConfigError(
+                f"the run needs about {_size(self.needed)} without a key-value cache ({listed}), and "
+                f"{_place(self.device)} has {_size(self.available)}; {REMEDY}."
+            )
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A model in numbers."""
+
+    tensors: tuple[int, ...]  # parameters of each
+    activations: int  # bytes that a token keeps for the backward pass
+    layer_input: int  # bytes of it that stay where activations are computed again
+    layers: int
+    vocabulary: int
+    cache: int  # bytes of a token in the key-value cache
+    adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of what can take one
+
+    @property
+    def count(self) -> int:
+        return sum(self.tensors)
+
+    def adapter(self, section: AdapterSection) -> tuple[int, ...]:
+        taken = [(k, n) for name, k, n in self.adapters if not section.targets or name.endswith(tuple(section.targets))]
+        return tuple(size for k, n in taken for size in (section.rank * k, n * section.rank))
+
+
+def estimate(plan: Plan) -> Estimate:
+    recipe, train = plan.recipe, plan.recipe.train
+    device = device_of(recipe)
+    dtype = dtype_of(recipe, device)
+    width, rounded = dtype.itemsize, dtype is not torch.float32
+    shapes = {base: _shape(base, recipe.seed, dtype) for base in _bases(plan)}
+    parts = dict.fromkeys(("weights", "masters", "optimiser", "gradients", "activations", "logits"), 0)
+    engines: list[str] = []  # by base
+    bases = {p.base for p in recipe.policies.values() if p.adapter is not None}
+    gradients: dict[str, int] = {}
+    for base in bases:
+        parts["weights"] += width * shapes[base].count
+        engines.append(base)
+    for name, policy in recipe.policies.items():
+        shape = shapes[policy.base]
+        if policy.adapter is not None:
+            own = shape.adapter(policy.adapter)
+            parts["weights"] += (_FP32 + width) * sum(own)  # its own, and its place among the engine's
+            group = policy.base
+        elif policy.base in bases and not policy.trainable:
+            continue
+        else:
+            own, group = shape.tensors, name
+            parts["weights"] += width * shape.count
+            engines.append(policy.base)
+        if policy.trainable:
+            copies = rounded and policy.adapter is None
+            parts["masters"] += _FP32 * sum(own) if copies else 0
+            parts["optimiser"] += _moments(own, plan.settings(name).optimizer)
+            gradients[group] = gradients.get(group, 0) + (_FP32 + (width if copies else 0)) * sum(own)
+    for name in plan.snapshots:
+        policy = recipe.policies[name.partition("@")[0]]
+        if policy.adapter is None:
+            parts["weights"] += width * shapes[policy.base].count
+            engines.append(policy.base)
+        else:
+            parts["weights"] += (_FP32 + width) * sum(shapes[policy.base].adapter(policy.adapter))
+    _add_critics(plan, shapes, parts, gradients)
+    parts["gradients"] = max(gradients.values(), default=0)  # those of one model at a time
+    kept = (_kept(s, recipe) for s in shapes.values())
+    parts["activations"] = train.micro_batch_tokens * max(kept)
+    vocabulary = max(s.vocabulary for s in shapes.values())
+    logits = train.micro_batch_tokens * vocabulary
+    parts["logits"] = _LOGITS_CPU * _FP32 * logits if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
+    available = _available(device)
+    if device == "cpu":
+        cache = sum(_CACHE_CPU * shapes[base].cache for base in engines)
+    else:
+        cache = int((1 - (1 - _CACHE_GPU) ** len(engines)) * max(0, available - parts["weights"]))
+    return Estimate(parts, cache, device, available)
+
+
+def _bases(plan: Plan) -> set[str]:
+    critic = plan.algorithm.critic
+    own = {critic.base} if critic is not None and critic.base is not None else set()
+    return {p.base for p in plan.recipe.policies.values()} | own
+
+
+def _add_critics(plan: Plan, shapes: dict[str, _Shape], parts: dict[str, int], gradients: dict[str, int]) -> None:
+    critic = plan.algorithm.critic
+    if critic is None:
+        return
+    loaded = {p.base for p in plan.recipe.policies.values() if p.adapter is not None}
+    for name in plan.trainable:
+        base = critic.base or plan.recipe.policies[name].base
+        own = shapes[base].tensors if critic.adapter is None else shapes[base].adapter(critic.adapter)
+        parts["weights"] += _FP32 * sum(own)
+        if critic.adapter is not None and base not in loaded:
+            loaded.add(base)
+            parts["weights"] += _FP32 * shapes[base].count
+        parts["optimiser"] += _moments(own, plan.recipe.train.optimizer)
+        gradients[f"critic of {name}"] = _FP32 * sum(own)
+
+
+def _moments(tensors: tuple[int, ...], optimizer: Optimizer) -> int:
+    """Bytes of an optimiser's state on the device."""
+    if optimizer.startswith("paged"):
+        return 0  # the driver keeps it on the host when it must
+    if optimizer == "adamw":
+        return 2 * _FP32 * sum(tensors)
+    small = sum(n for n in tensors if n < _SMALL)
+    large = [n for n in tensors if n >= _SMALL]
+    return 2 * (_FP32 * small + sum(large) + sum(_FP32 * -(-n // _BLOCK) for n in large))
+
+
+def _kept(shape: _Shape, recipe: Recipe) -> int:
+    if not recipe.train.recompute:
+        return shape.activations
+    return shape.layers * shape.layer_input + shape.activations // shape.layers
+
+
+def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
+    config = read_config(base, seed)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    text = config.get_text_config()
+    depth, heads, size = cache_shape(model)
+    return _Shape(
+        tuple(p.numel() for p in model.parameters()),
+        saved_bytes(model, _TOKENS) // _TOKENS,
+        text.hidden_size * dtype.itemsize,
+        text.num_hidden_layers,
+        model.get_input_embeddings().weight.shape[0],
+        2 * depth * heads * size * dtype.itemsize,
+        tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
+    )
+
+
+class _Attend(torch.autograd.Function):
+    """What attention keeps: queries, keys, values, its result and a number per query and head."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = torch.empty_like(q)
+        ctx.save_for_backward(q, k, v, out, q.new_empty(q.shape[:3], dtype=torch.float32))
+        return out
+
+
+class _Kept:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        return _Attend.apply(q, k, v)
+
+
+def saved_bytes(model: PreTrainedModel, tokens: int) -> int:
+    """Bytes that a forward pass over `tokens` keeps for its backward pass, beside the parameters."""
+    with count_saved(model) as counted, using(_Kept()):
+        ids = torch.zeros((1, tokens), dtype=torch.int64, device=model.device)
+        mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)  # else it is made from numbers
+        model.base_model(input_ids=ids, position_ids=ids, attention_mask=mask, use_cache=False)
+    return sum(counted.values())
+
+
+@contextmanager
+def count_saved(model: torch.nn.Module) -> Iterator[dict[Any, int]]:
+    """The storages that autograd keeps inside, with their bytes; parameters are not counted."""
+    found: dict[Any, int] = {}
+    alive = []  # or an address would be used twice
+    known = {p.untyped_storage()._cdata for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            alive.append(storage)
+            found[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield found
+
+
+@contextmanager
+def explained(plan: Plan) -> Iterator[None]:
+    """Running out of memory, inside, is one sentence that says what to lower."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise short_of_memory(plan, error) from None
+    except RuntimeError as error:
+        if not is_shortage(str(error)):
+            raise
+        raise short_of_memory(plan, error) from None
+
+
+def is_shortage(message: str) -> bool:
+    """Whether an error's text says that memory ran out; a CPU's allocator raises a plain RuntimeError."""
+    return any(sign in message for sign in ("OutOfMemoryError", "out of memory", "not enough memory", "MemoryError"))
+
+
+def short_of_memory(plan: Plan, error: object) -> ResourceError:
+    first = (str(error).strip().splitlines() or ["no further details"])[0]
+    recipe = plan.recipe
+    return ResourceError(
+        f"the run is out of memory ({first}); {REMEDY}. Now train.micro_batch_tokens is "
+        f"{recipe.train.micro_batch_tokens} and rollout.concurrency {recipe.rollout.concurrency}; "
+        "interplay train RUN KEY=VALUE --resume goes on from the newest checkpoint."
+    )
+
+
+def _available(device: str) -> int:
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[1])
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # a container's
+    if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+        total = min(total, int(text))
+    return total
+
+
+def _size(count: int) -> str:
+    if count >= GiB:
+        return f"{count / GiB:.0f} GiB" if count >= 10 * GiB else f"{count / GiB:.1f} GiB"
+    return f"{count / (1 << 20):.0f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.0f} KiB"
+
+
+def _place(device: str) -> str:
+    return "this machine's memory" if device == "cpu" else "the GPU's memory"

@@ -1,0 +1,52 @@
+"""The optimisers a recipe can name. All of them step fp32 parameters or fp32 masters (`learner.Masters`).
+
+`adamw` is torch's. `adamw_8bit` keeps both moments in 8 bits, in blocks of 256 with a scale each (2110.02861): 2 bytes
+a parameter instead of 8; tensors of fewer than 4,096 numbers keep theirs in fp32. The `paged` ones let the driver move
+their state to the host when a GPU runs short. These come from bitsandbytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interplay.config import TrainSection
+from interplay.errors import ConfigError
+
+_THEIRS = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
+
+
+def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float) -> torch.optim.Optimizer:
+    own = list(parameters)
+    settings: dict[str, Any] = {
+        "lr": lr, "betas": (config.beta1, config.beta2), "eps": 1e-8, "weight_decay": config.weight_decay,
+    }  # fmt: skip
+    on_gpu = own[0].is_cuda
+    if config.optimizer == "adamw":  # on a CPU torch's default order of sums is kept
+        return torch.optim.AdamW(own, **settings, fused=on_gpu or None)
+    if config.optimizer.startswith("paged") and not on_gpu:
+        raise ConfigError(
+            f"train.optimizer is '{config.optimizer}', whose pages a GPU's driver moves, and this run is on a CPU; "
+            f"expected '{config.optimizer.removeprefix('paged_')}'."
+        )
+    return getattr(_bitsandbytes(config.optimizer).optim, _THEIRS[config.optimizer])(own, **settings)
+
+
+def _bitsandbytes(wanted: str) -> Any:
+    logger = logging.getLogger("bitsandbytes")
+    before = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of kernels for other things
+    try:
+        import bitsandbytes
+    except ImportError:
+        raise ConfigError(
+            f"train.optimizer is '{wanted}', which needs bitsandbytes: pip install 'interplay[optimizers]', or take "
+            "'adamw'."
+        ) from None
+    finally:
+        logger.setLevel(before)
+    return bitsandbytes

@@ -1,0 +1,329 @@
+"""Public data sets become folders that can be trusted: checked rows, no duplicates, no overlap, checksums."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interplay import envs
+from interplay.envs.tasks import prepare as preparing
+from interplay.envs.tasks.data import MANIFEST, DataEnv, Prepared, formats
+from interplay.envs.tasks.prepare import prepare
+from interplay.errors import ConfigError, DataError
+
+DATA = Path(os.environ["INTERPLAY_DATA"]) if os.environ.get("INTERPLAY_DATA") else None
+real = pytest.mark.skipif(DATA is None, reason="INTERPLAY_DATA names no folder of real samples")
+SOURCE = Path(__file__).parents[3] / "src"
+LONG = "one two three four five six seven eight nine ten eleven twelve thirteen"
+
+
+def lines(file: Path, rows: list[Any]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def gsm8k(question: str, answer: str = "so\n#### 7") -> dict[str, str]:
+    return {"question": question, "answer": answer}
+
+
+def test_a_folder_and_back(tmp_path: Path) -> None:
+    """Rows, counts and checksums; the same source gives the same bytes; a task holds its row."""
+    lines(tmp_path / "raw/train.jsonl", [gsm8k(f"What is {n}?", f"#### 1,00{n}") for n in range(9)])
+    lines(tmp_path / "raw/test.jsonl", [gsm8k("And what is this?")])
+    report = prepare("gsm8k", tmp_path / "raw", tmp_path / "a", holdout=0)
+    prepare("gsm8k", tmp_path / "raw", tmp_path / "b", holdout=0)
+    assert report.counts == {"train": 9, "test": 1}
+    assert {f.name: f.read_bytes() for f in (tmp_path / "a").iterdir()} == {
+        f.name: f.read_bytes() for f in (tmp_path / "b").iterdir()
+    }
+    manifest = json.loads((tmp_path / "a" / MANIFEST).read_text())
+    assert manifest["licence"] == "MIT" and manifest["splits"]["train"]["rows"] == 9
+    assert Prepared.open(tmp_path / "a").rows("train")[3] == {
+        "id": "train-4",
+        "question": "What is 3?",
+        "answer": "1003",
+    }
+    options = {"data": str(tmp_path / "a"), "team": "single"}
+    once = [envs.sample_task("math", options, index=n).data["row"]["id"] for n in range(9)]
+    again = [envs.sample_task("math", options, index=n).data["row"]["id"] for n in range(9, 18)]
+    assert sorted(once) == sorted(again) == [f"train-{n + 1}" for n in range(9)] and once != again
+    assert [envs.sample_task("math", options, "test", n).data["row"]["id"] for n in range(2)] == ["test-1"] * 2
+
+
+def test_every_kind_of_file(tmp_path: Path) -> None:
+    """jsonl, json, a list under a name, gzip, csv and parquet hold the same rows."""
+    row = {"premise": "A dog runs.", "hypothesis": "It moves.", "gold_label": "entailment"}
+    lines(tmp_path / "a/dev.jsonl", [row])
+    for name, content in (("b/dev.json", [row]), ("c/dev.json", {"data": [row]})):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/dev.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e/dev.csv").write_text("premise,hypothesis,gold_label\nA dog runs.,It moves.,entailment\n")
+    kinds = "abcde"
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        pass
+    else:
+        (tmp_path / "f").mkdir()
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "f/dev.parquet")
+        kinds += "f"
+    for kind in kinds:
+        assert prepare("snli", tmp_path / kind, tmp_path / "out" / kind).counts == {"validation": 1}, kind
+    assert len({(tmp_path / "out" / kind / "validation.jsonl").read_bytes() for kind in kinds}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "says"),
+    [
+        ("gsm8k", {"question": "x"}, "row 2 is no row of gsm8k: answer is missing; expected a string"),
+        ("gsm8k", {"question": 3, "answer": "#### 1"}, "row 2 is no row of gsm8k: question is 3; expected a string"),
+        ("gsm8k", gsm8k("x", "seven"), "row 2 is no row of gsm8k: answer has no final '#### N'"),
+        ("gsm8k", ["x"], "row 2 is list; expected an object"),
+        ("snli", {"premise": "a", "hypothesis": "b", "label": "maybe"}, "row 2 is no row of snli: label is 'maybe'"),
+        ("aime", {"problem": "x", "answer": "1000"}, "row 2 is no row of aime: answer is '1000'; expected a whole"),
+        ("hotpotqa", {"question": "q", "answer": "a"}, "row 2 is no row of hotpotqa: context and supporting_facts"),
+        ("musique", {"id": "1", "question": "q", "answer": "a", "paragraphs": [{"title": "t"}]}, "paragraph_text"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_named(tmp_path: Path, name: str, row: Any, says: str) -> None:
+    good: dict[str, Any] = {
+        "gsm8k": gsm8k("fine"),
+        "snli": {"premise": "a", "hypothesis": "b", "label": "neutral"},
+        "aime": {"problem": "p", "answer": 12},
+        "hotpotqa": {"id": "1", "question": "q", "answer": "a", "context_passages": []},
+        "musique": {"id": "0", "question": "p", "answer": "a", "paragraphs": []},
+    }[name]
+    file = lines(tmp_path / "train.jsonl", [good, row])
+    with pytest.raises(DataError) as error:
+        prepare(name, file, tmp_path / "out")
+    assert str(error.value).startswith("train.jsonl row 2") and says in str(error.value)
+    assert not (tmp_path / "out").exists() and sorted(p.name for p in tmp_path.iterdir()) == ["train.jsonl"]
+
+
+def test_broken_json_and_other_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"question": \n')
+    with pytest.raises(DataError, match=r"train.jsonl row 1 is not JSON"):
+        prepare("gsm8k", tmp_path / "train.jsonl", tmp_path / "out")
+    with pytest.raises(ConfigError, match="does not exist; expected a file of gsm8k"):
+        prepare("gsm8k", tmp_path / "nowhere", tmp_path / "out")
+    with pytest.raises(ConfigError, match="Did you mean 'gsm8k'"):
+        prepare("gsm8", tmp_path, tmp_path / "out")
+    with pytest.raises(ConfigError, match="tells no split"):
+        prepare("gsm8k", lines(tmp_path / "rows.jsonl", [gsm8k("q")]), tmp_path / "out")
+    with pytest.raises(ConfigError, match="exists already"):
+        prepare("gsm8k", lines(tmp_path / "test.jsonl", [gsm8k("q")]), tmp_path)
+
+
+def test_equal_rows_are_kept_once(tmp_path: Path) -> None:
+    rows = [gsm8k("Same   question?"), gsm8k("same question?"), gsm8k("Same question?", "#### 8"), gsm8k("other")]
+    report = prepare("gsm8k", lines(tmp_path / "train.jsonl", rows), tmp_path / "out", holdout=0)
+    assert report.counts == {"train": 2}
+    assert report.dropped["duplicates"] == 1 and report.dropped["duplicates_that_differ"] == 1
+
+
+def test_overlap_is_refused_with_the_rows_by_name(tmp_path: Path) -> None:
+    """Equal to a test row, or thirteen words in a row in common; twelve are none; --drop-overlap leaves them out."""
+    train = [gsm8k("Equal one"), gsm8k(f"Now {LONG}, then."), gsm8k(LONG.rpartition(" ")[0]), gsm8k("Fine")]
+    lines(tmp_path / "raw/train.jsonl", train)
+    lines(tmp_path / "raw/test.jsonl", [gsm8k("Quite another"), gsm8k("equal ONE"), gsm8k(f"{LONG}?")])
+    with pytest.raises(DataError) as error:
+        prepare("gsm8k", tmp_path / "raw", tmp_path / "out")
+    told = str(error.value)
+    assert "1 equal one and 1 share 13 words in a row" in told and "--drop-overlap" in told
+    assert "train.jsonl row 1 equals test.jsonl row 2" in told
+    assert "train.jsonl row 2 shares words with test.jsonl row 3" in told
+    report = prepare("gsm8k", tmp_path / "raw", tmp_path / "out", drop_overlap=True, holdout=0)
+    assert report.counts == {"train": 2, "test": 3}
+    assert report.dropped["overlap_equal"] == 1 and report.dropped["overlap_13_words"] == 1
+
+
+def test_another_data_set_can_be_held_out_too(tmp_path: Path) -> None:
+    """MATH is not trained on where MATH-500 is the test."""
+    problem = {"problem": "Find x", "answer": "1"}
+    prepare("math500", lines(tmp_path / "math500.jsonl", [problem]), tmp_path / "math500")
+    train = lines(tmp_path / "train.jsonl", [problem, {"problem": "Find y", "solution": "so \\boxed{\\frac{1}{2}}."}])
+    with pytest.raises(DataError, match=r"train.jsonl row 1 equals .*math500 test test-1"):
+        prepare("math", train, tmp_path / "math", [tmp_path / "math500"])
+    report = prepare("math", train, tmp_path / "math", [tmp_path / "math500"], drop_overlap=True, holdout=0)
+    assert (
+        report.counts == {"train": 1} and Prepared.open(tmp_path / "math").rows("train")[0]["answer"] == "\\frac{1}{2}"
+    )
+    both = {"data": {"train": str(tmp_path / "math"), "test": str(tmp_path / "math500")}, "team": "single"}
+    assert envs.sample_task("math", both, "test").data["row"]["question"] == "Find x"
+    with pytest.raises(ConfigError, match="names no folder for the validation split; it has: train, test"):
+        envs.sample_task("math", both, "validation")
+
+
+def test_validation_is_taken_from_train_by_text(tmp_path: Path) -> None:
+    rows = [gsm8k(f"Question number {n}") for n in range(2_000)]
+    one = prepare("gsm8k", lines(tmp_path / "a/train.jsonl", rows), tmp_path / "one", holdout=0.1)
+    prepare("gsm8k", lines(tmp_path / "b/train.jsonl", rows[::-1]), tmp_path / "two", holdout=0.1)
+    assert 150 < one.held_out < 250 and one.counts == {"train": 2_000 - one.held_out, "validation": one.held_out}
+    held = [{r["question"] for r in Prepared.open(tmp_path / n).rows("validation")} for n in ("one", "two")]
+    assert held[0] == held[1]
+
+
+def test_a_folder_that_is_missing_changed_or_of_another_kind(tmp_path: Path) -> None:
+    """Each a sentence with what to do."""
+    missing = str(tmp_path / "gsm8k")
+    with pytest.raises(ConfigError, match=rf"interplay prepare gsm8k --to {missing}"):
+        envs.sample_task("math", {"data": missing})
+    prepare("gsm8k", lines(tmp_path / "test.jsonl", [gsm8k("q")]), tmp_path / "gsm8k")
+    with pytest.raises(ConfigError, match="has no train split"):
+        envs.sample_task("math", {"data": missing})
+    with pytest.raises(ConfigError, match="kind 'math'; expected the kind 'inference'"):
+        envs.sample_task("nli", {"data": missing}, "test")
+    with (tmp_path / "gsm8k/test.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "x", "question": "slipped in", "answer": "1"}) + "\n")
+    with pytest.raises(DataError, match=r"not what manifest.json says it is; prepare it again"):
+        envs.sample_task("math", {"data": missing}, "test")
+
+
+def test_the_hub_is_read_through_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real loader, over a data set on disk; without the package, or the net, a sentence."""
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    lines(tmp_path / "set/train.jsonl", [gsm8k("From the hub")])
+    monkeypatch.setattr(formats()["gsm8k"], "hub", {"train": (str(tmp_path / "set"), None, "train")})
+    report = prepare("gsm8k", None, tmp_path / "out", holdout=0)
+    assert report.counts == {"train": 1} and report.source.startswith("hub:")
+    monkeypatch.setattr(formats()["gsm8k"], "hub", {"train": (str(tmp_path / "nothing"), None, "train")})
+    with pytest.raises(DataError, match=r"could not be read from the hub .* --from PATH"):
+        prepare("gsm8k", None, tmp_path / "other")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"interplay\[data\]"):
+        prepare("gsm8k", None, tmp_path / "other")
+
+
+def test_public_forms_of_hotpotqa_and_musique(tmp_path: Path) -> None:
+    """As published, as the hub keeps it, and with a corpus beside; passages are kept once."""
+    asked = {"question": "Who?", "answer": "Ann", "type": "bridge"}
+    published = {
+        **asked,
+        "_id": "1",
+        "supporting_facts": [["B", 0]],
+        "context": [["A", ["One. ", "Two."]], ["B", ["Ann."]]],
+    }
+    hub = {
+        **asked, "id": "2", "question": "Whom?", "supporting_facts": {"title": ["B"], "sent_id": [0]},
+        "context": {"title": ["B", "C"], "sentences": [["Ann."], ["Three."]]},
+    }  # fmt: skip
+    prepare("hotpotqa", lines(tmp_path / "dev.jsonl", [published, hub]), tmp_path / "out")
+    found = Prepared.open(tmp_path / "out")
+    assert [p["title"] for p in found.table("corpus")] == ["A", "B", "C"]
+    first, second = found.rows("validation")
+    assert (first["passages"], first["gold"], second["passages"], second["gold"]) == ([0, 1], [1], [1, 2], [1])
+    lines(
+        tmp_path / "raw/corpus.jsonl",
+        [{"title": "A", "text": "x"}, {"title": "A", "text": "x"}, {"title": "B", "text": "y"}],
+    )
+    row = {**asked, "id": "3", "gold_passages": [2], "context_passages": [0, 1, 2]}
+    lines(tmp_path / "raw/test.jsonl", [row])
+    prepare("hotpotqa", tmp_path / "raw", tmp_path / "places")
+    (row,) = Prepared.open(tmp_path / "places").rows("test")
+    assert row["passages"] == [0, 1] and row["gold"] == [1]
+    lines(tmp_path / "raw/test.jsonl", [{**asked, "id": "4", "context_passages": [7]}])
+    with pytest.raises(DataError, match="names a passage that the corpus of 3 does not have"):
+        prepare("hotpotqa", tmp_path / "raw", tmp_path / "bad")
+    hops = {
+        "id": "m", "question": "Where?", "answer": "Rome", "answer_aliases": ["Roma"],
+        "paragraphs": [{"idx": 0, "title": "A", "paragraph_text": "In Rome.", "is_supporting": True}],
+    }  # fmt: skip
+    report = prepare(
+        "musique", lines(tmp_path / "musique_dev.jsonl", [hops, hops | {"answerable": False}]), tmp_path / "m"
+    )
+    assert report.dropped["unusable"] == 1
+    assert Prepared.open(tmp_path / "m").rows("validation")[0]["answers"] == ["Rome", "Roma"]
+
+
+def test_every_format_says_what_it_is() -> None:
+    assert {
+        "gsm8k",
+        "math",
+        "math500",
+        "aime",
+        "amc",
+        "olympiadbench",
+        "anli",
+        "snli",
+        "fever",
+        "hotpotqa",
+        "musique",
+    } <= {*formats()}
+    for name, cls in formats().items():
+        assert cls.__doc__ and cls.licence and cls.kind, name
+        assert cls.row.__qualname__ != "Public.row", name
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """It lists, prepares, and says what it left out; a mistake is one sentence."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        code = "from interplay.cli.main import main; main()"
+        return subprocess.run(
+            [sys.executable, "-c", code, *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    lines(tmp_path / "raw/train.jsonl", [gsm8k("Equal one"), gsm8k("Fine"), gsm8k("Also fine")])
+    lines(tmp_path / "raw/test.jsonl", [gsm8k("Equal one")])
+    refused = run("prepare", "gsm8k", "--from", "raw")
+    assert refused.returncode == 1 and refused.stderr.startswith("error: the training rows of gsm8k overlap")
+    done = run("prepare", "gsm8k", "--from", "raw", "--drop-overlap", "--holdout", "0")
+    assert done.returncode == 0 and "data/gsm8k: 2 train, 1 test rows" in done.stdout
+    assert "left out: 1 overlap equal" in done.stdout
+    assert "olympiadbench" in run("prepare").stdout
+
+
+# -- the real samples -------------------------------------------------------------------------------------------------
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "folder", "counts", "env"),
+    [
+        ("gsm8k", "gsm8k", {"train": 7469, "test": 1319}, "math"),
+        ("math", "math_train", {"train": 7469}, "math"),
+        ("olympiadbench", "olympiadbench", {"test": 675}, "math"),
+        ("anli", "anli_NC", {"train": 440, "validation": 3200}, "nli"),
+        ("snli", "snli", {"validation": 5998}, "nli"),
+        ("hotpotqa", "hotpotqa", {"test": 497}, "search"),
+    ],
+)
+def test_real_samples(tmp_path: Path, name: str, folder: str, counts: dict[str, int], env: str) -> None:
+    """All rows are read, and the scripted team scores everything on the first of them."""
+    assert DATA is not None
+    report = prepare(name, DATA / folder, tmp_path / name, drop_overlap=True, holdout=0)
+    assert report.counts == counts
+    split = list(counts)[-1]
+    options = {"data": str(tmp_path / name), **({"team": "single"} if env == "math" else {})}
+    options |= {"searches": 4, "results": 5} if env == "search" else {}
+    for n in range(25):
+        played = envs.make(envs.sample_task(env, options, split, n))
+        assert isinstance(played, DataEnv)
+        while seen := played.observe():
+            played.step({role: played.script(role) for role in seen})
+        (reward,) = [r for r in played.outcome() if r.name == "correct"]
+        assert reward.value == 1.0, played.state()
+
+
+@real
+def test_the_overlap_of_the_real_samples_is_found() -> None:
+    assert DATA is not None
+    with pytest.raises(
+        DataError, match=r"0 equal one and 4 share 13 words .*train.jsonl row 21 shares words with test.jsonl"
+    ):
+        preparing.prepare("gsm8k", DATA / "gsm8k", Path("never-written"))
+    assert not Path("never-written").exists()

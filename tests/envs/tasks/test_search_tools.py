@@ -1,0 +1,101 @@
+"""The two search tools: BM25 by hand, and a web service over HTTP with its limits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from interplay.envs import make, sample_task
+from interplay.envs.tasks import web
+from interplay.envs.tasks.bm25 import K1, B, Index
+from interplay.envs.tasks.data import DataEnv
+from interplay.errors import ConfigError, EnvError
+
+
+def test_bm25_by_hand() -> None:
+    """Three passages of 2, 3 and 4 words, mean 3; the weights of one word from the formula."""
+    index = Index(["red fox", "red red apple", "blue sea blue sky"])
+    idf = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
+    once = idf * 1 * (K1 + 1) / (1 + K1 * (1 - B + B * 2 / 3))
+    twice = idf * 2 * (K1 + 1) / (2 + K1 * (1 - B + B * 3 / 3))
+    at, weights = index._weighted("red")
+    assert list(at) == [0, 1] and list(weights) == pytest.approx([once, twice]) and twice > once
+    assert index.search("red", 5) == [1, 0] and index.search("Sky, the FOX!", 5) == [0, 2]
+    assert index.search("nothing known", 5) == [] and index.search("the of", 5) == [] and Index([]).search("x", 3) == []
+    assert Index(["same", "same", "same"]).search("same", 2) == [0, 1]
+
+
+class _Service(BaseHTTPRequestHandler):
+    asked: list[dict[str, list[str]]] = []  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        self.asked.append(parse_qs(parts.query))
+        body: Any = [{"title": f"T{n}", "text": f"text {n}"} for n in range(9)]
+        if parts.path == "/results":
+            body = {"results": [{"title": "R", "snippet": "x" * 9_000}]}
+        elif parts.path == "/other":
+            body = {"hits": []}
+        elif parts.path == "/slow":
+            time.sleep(1.5)
+        elif parts.path == "/large":
+            body = ["x" * (web.LARGEST + 10)]
+        elif parts.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", "/")
+            self.end_headers()
+            return
+        self.send_response(500 if parts.path == "/broken" else 200)
+        self.end_headers()
+        with contextlib.suppress(BrokenPipeError):  # who asked has gone
+            self.wfile.write(b"not json" if parts.path == "/text" else json.dumps(body).encode())
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_web_search(service: str) -> None:
+    """What was asked is what was sent; a repeated query is not sent again; texts are cut."""
+    _Service.asked.clear()
+    assert web.search(service, "cats & dogs?", 2) == (("T0", "text 0"), ("T1", "text 1"))
+    web.search(service, "cats & dogs?", 2)
+    assert _Service.asked == [{"q": ["cats & dogs?"], "count": ["2"]}]
+    assert web.search(f"{service}/results?key=1", "x", 3) == (("R", "x" * web.LONGEST),)
+    assert _Service.asked[-1] == {"key": ["1"], "q": ["x"], "count": ["3"]}
+
+
+@pytest.mark.parametrize("path", ["/broken", "/text", "/other", "/large", "/moved", "/slow"])
+def test_a_service_that_fails_is_an_error_and_no_empty_result(service: str, path: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(EnvError, match=r"the search service at .* gave no result"):
+        web.search(service + path, "x", 3, seconds=0.5)
+    assert time.monotonic() - began < 5
+
+
+def test_the_task_over_the_web(service: str) -> None:
+    """Results reach the prompts; what nobody knows to be right is never scored, which is not zero."""
+    env = make(sample_task("search", {"web": service, "searches": 1, "results": 2}))
+    assert isinstance(env, DataEnv)
+    assert [(r.name, r.value) for r in env.step({"searcher": "anything"})] == [("found", None)]
+    assert "[2] T1: text 1" in env.observe()["reader"].messages[-1].content
+    for bad in ("ftp://example.org", "file:///etc/passwd", "example.org"):
+        with pytest.raises(ConfigError, match=r"env.web is .* expected the http or https address"):
+            sample_task("search", {"web": bad})

@@ -1,0 +1,221 @@
+"""Answers are judged by what they mean; whatever is hostile is simply wrong, and soon."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from interplay.errors import InterplayError
+from interplay.rewards import algebra
+from interplay.rewards.verify import boxed, equal, exact_match, f1, final, label, number, unmarked
+
+DATA = Path(os.environ.get("INTERPLAY_DATA", "")) if os.environ.get("INTERPLAY_DATA") else None
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("48 + 24 = 72\n#### 72", "72"),
+        ("so \\boxed{\\frac{1}{2}} it is", "\\frac{1}{2}"),
+        ("\\boxed{\\text{(E)}}", "\\text{(E)}"),
+        ("\\fbox{3}", "3"),
+        ("The answer is 42.", "42"),
+        ("The final answer is: $1,250.50.", "$1,250.50"),
+        ("**Answer:** 3/4", "3/4"),
+        ("Answer: **3/4**", "3/4"),
+        ("the answer is 5. And again: the answer is 5.0", "5"),  # they agree
+        ("First I thought \\boxed{4}.\nThe answer is 5.", "4"),  # a box speaks first
+        ("", None),
+        ("\\boxed{}", None),
+        ("####", None),
+        ("The answer is", None),
+        ("72", None),  # in no form
+        ("\\boxed{1}\\boxed{2}\\boxed{72}", None),
+        ("#### 70\n#### 71\n#### 72", None),
+        ("The answer is 71. The answer is 72.", None),
+        ("\\boxed{" + "7" * 500 + "}", None),
+        ("x" * 30_000 + "\\boxed{72}", None),
+        ("\\boxed{" * 5_000, None),
+    ],
+)
+def test_one_answer_is_read_or_none(reply: str, answer: str | None) -> None:
+    assert final(reply) == answer
+
+
+def test_the_last_box_of_a_solution() -> None:
+    assert boxed("\\boxed{1} … \\boxed{x^{2}}") == "x^{2}" and boxed("none") is None
+
+
+def test_quoted_words_answer_nothing() -> None:
+    """What another role said can be repeated without being an answer."""
+    said = "Hence \\boxed{\\frac{8}{2}}; the answer is 4.\n#### 4\nAnswer: 4"
+    assert final(said) is not None and final(unmarked(said)) is None
+    assert "\\frac{8}{2}" in unmarked(said) and label(unmarked("Answer: neutral")) == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,234,567", Fraction(1234567)), ("-3.50", Fraction(-7, 2)), ("$18", Fraction(18)),
+        ("\\$3.50", Fraction(7, 2)),
+        ("-$5", Fraction(-5)), (".5", Fraction(1, 2)), ("3/4", Fraction(3, 4)), ("-\\frac{5}{3}", Fraction(-5, 3)),
+        ("\\dfrac12", Fraction(1, 2)), ("72 clips", Fraction(72)), ("$90$", Fraction(90)), ("90^\\circ", Fraction(90)),
+        ("20,\\!000", Fraction(20000)), ("50%", Fraction(50)), ("\\text{5 apples}", Fraction(5)),
+        ("3 or 4", None), ("2x", None), ("5 thousand", None), ("1/0", None), ("\\frac{1}{0}", None), ("12,34", None),
+        ("1.2.3", None), ("", None), ("-", None), ("9" * 300, None), ("1e5", None), ("٣", None), ("3 x", None),
+    ],
+)  # fmt: skip
+def test_plain_numbers(text: str, value: Fraction | None) -> None:
+    assert number(text) == value
+
+
+# Worked out by hand: what is equal, and what only looks so.
+SAME = [
+    ("72", "72.0"), ("1/2", "0.5"), ("\\frac{1}{2}", "50%"), ("10", "$10"), ("2n-2", "2(n-1)"), ("\\sqrt{8}",
+    "2\\sqrt{2}"),
+    ("x^2-1", "(x-1)(x+1)"), ("\\frac{\\pi}{4}", "\\arctan 1"), ("(1,8,19), (2,7,13)", "(2,7,13),(1,8,19)"),
+    ("$69$,$84$", "84, 69"), ("x=2", "2"), ("\\text{(E)}", "E"), ("[0,1)", "[0, 1)"), ("f(x)=2x", "f(x) = x+x"),
+    ("2^{10}", "1024"), ("\\binom{5}{2}", "10"), ("\\frac{100!}{2^{50}}", "\\dfrac{100!}{2^{50}}"), ("6p", "6 p"),
+]  # fmt: skip
+OTHER = [
+    ("72", "73"), ("72", ""), ("72", "   "), ("72", "x"), ("72", "70, 71, 72"), ("72", "71 or 72"), ("72",
+    "{70,71,72}"),
+    ("72", "$70$ and $72$"), ("1,2", "2"), ("2", "1,2"), ("(2,4)", "(4,2)"), ("[0,1)", "(0,1)"), ("[0,1)", "[0,1]"),
+    ("2n-2", "2n-1"), ("\\frac{1}{3}", "0.33"), ("72", "the question"), ("72", "1=72"), ("72", "71=72"), ("72", "7272"),
+    ("72", "\\boxed{72"), ("x", "y"), ("72", "72 73"), ("\\pi", "3.14"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gold", "answer"), SAME)
+def test_equal_in_meaning(gold: str, answer: str) -> None:
+    assert equal(gold, answer) and equal(gold, gold)
+
+
+@pytest.mark.parametrize(("gold", "answer"), OTHER)
+def test_not_equal(gold: str, answer: str) -> None:
+    assert not equal(gold, answer)
+
+
+HOSTILE = [
+    "9**9**9", "9^{9^{9}}", "10^{10^{10}}", "2^{99999999999}", "999999!", "((9!)!)!", "(" * 300, "\\frac{" * 100,
+    "\\int_0^1 " * 30, "x^" * 150, "\\sum_{k=1}^{10^{9}} \\frac{1}{k}", "\\prod_{n=1}^{1000000} n", "\x00" * 50,
+    "{" * 399,
+    "__import__('os').system('true')", "\\begin{pmatrix}" + "1&" * 100, "\\sin(" * 60 + "x", "1" * 399, "🂡" * 100,
+    "\\sqrt[" * 50, "5000^{5000}", "\\lim_{x \\to 0} \\frac{\\sin x}{x^{4999}}", "(x+1)^{4000} - (x-1)^{4000}",
+]  # fmt: skip
+
+
+def test_hostile_answers_are_wrong_and_soon() -> None:
+    """Each within the limits, the worker alive afterwards or replaced."""
+    assert equal("2n", "n+n")  # the worker is up
+    for text in HOSTILE:
+        assert not equal("12", text) and not equal("n+1", text), text
+    assert equal("3n", "n+n+n")
+
+
+def test_a_worker_that_hangs_or_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the alarm it is killed; killed by somebody else, another one decides; nobody waits for ever."""
+    monkeypatch.setattr(algebra, "SECONDS", 0.5)  # here; the worker's own alarm rings later
+    monkeypatch.setattr(algebra, "GRACE", 0.5)
+    pool = algebra._Pool()
+    try:
+        assert pool.ask("2n", "n+n") is True
+        (first,) = pool.live
+        assert pool.ask("12", "(x+1)^{4000} - (x-1)^{4000}") is False  # endless algebra
+        assert first not in pool.live and first.process.poll() is not None
+        assert pool.ask("2n", "n+n") is True
+        for worker in [*pool.live]:
+            worker.process.kill()
+            worker.process.wait()
+        assert pool.ask("2n", "n+n") is True
+    finally:
+        pool.close()
+    assert not pool.live
+
+
+def test_a_worker_that_does_not_start_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algebra, "READY", b"something else\n")
+    with pytest.raises(InterplayError, match="does not start"):
+        algebra._Pool().ask("2n", "n+n")
+    monkeypatch.setattr(algebra, "find_spec", lambda name: None)
+    with pytest.raises(InterplayError, match=r"interplay\[math\]"):
+        algebra._Pool().ask("2n", "n+n")
+
+
+def test_it_works_in_threads() -> None:
+    found: list[bool] = []
+    threads = [threading.Thread(target=lambda n=n: found.append(equal(f"{n}n+n", f"{n + 1}n"))) for n in range(2, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 6
+
+
+def test_labels() -> None:
+    assert label("It cannot be.\nAnswer: contradiction") == "contradiction"
+    assert label("Entailment.") == "entailment" and label("The evidence REFUTES the claim") == "contradiction"
+    assert label("not enough info") == "neutral" and label("\\boxed{neutral}") == "neutral"
+    assert label("It may seem neutral, or a contradiction. Answer: entailment") == "entailment"
+    for cheat in (
+        "",
+        "Answer:",
+        "entailment neutral contradiction",
+        "Answer: entailment or neutral",
+        "x" * 30_000 + "neutral",
+    ):
+        assert label(cheat) is None
+
+
+def test_exact_match_and_f1_by_hand() -> None:
+    """SQuAD's normalisation; F1 over words; yes and no are all or nothing."""
+    assert exact_match("The Beatles!", ["beatles"]) and not exact_match("", [""]) and not exact_match("the", ["a"])
+    assert f1("Barack Hussein Obama", ["Barack Obama"]) == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
+    assert f1("cat cat", ["cat"]) == pytest.approx(2 * 0.5 / 1.5)
+    assert f1("yes it is", ["yes"]) == 0 and f1("no", ["yes"]) == 0 and f1("Yes.", ["yes"]) == 1
+    assert f1("", ["x"]) == 0 and f1("x", []) == 0 and f1("paris " * 5_000, ["Paris"]) == 0
+    assert f1("river Rhine", ["Rhine", "the river Rhine"]) == 1
+
+
+def _golds() -> dict[str, list[str]]:
+    def rows(name: str) -> list[dict]:
+        assert DATA is not None
+        return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+
+    return {
+        "gsm8k": [r["answer"].rpartition("####")[2].strip() for r in rows("gsm8k/test.jsonl")],
+        "math": [r["answer"] for r in rows("math_train/train.jsonl") if r["answer"]],
+        "olympiadbench": [", ".join(r["final_answer"]) for r in rows("olympiadbench/OE_TO_maths_en_COMP.jsonl")],
+    }
+
+
+@pytest.mark.skipif(DATA is None, reason="INTERPLAY_DATA names no folder of real samples")
+def test_gold_answers_of_the_real_samples_are_right_and_changed_ones_wrong() -> None:
+    """Each gold in a box is right; each number with one more is wrong: all of GSM8K, MATH and OlympiadBench."""
+    for name, golds in _golds().items():
+        assert len(golds) > 600
+        lost = [gold for gold in golds if not equal(gold, final(f"So it is \\boxed{{{gold}}}.") or "")]
+        assert not lost, f"{name}: {lost[:5]}"
+        numbers = [(gold, value) for gold in golds if (value := number(gold)) is not None]
+        assert len(numbers) > len(golds) / 2
+        assert not [gold for gold, value in numbers if equal(gold, str(value + 1))]
+        assert not [gold for gold, value in numbers[::100] if equal(gold, f"{value}, {value + 1}")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DATA is None, reason="INTERPLAY_DATA names no folder of real samples")
+def test_formulas_of_the_real_samples_by_algebra_alone() -> None:
+    """Nothing but meaning decides: a formula equals itself for the algebra, and not itself plus one."""
+    for name, golds in _golds().items():
+        formulas = sorted({g for g in golds if number(g) is None})[:150]
+        if not formulas:
+            continue
+        same = sum(algebra.same(gold, gold) for gold in formulas)
+        assert same >= 0.97 * len(formulas), f"{name}: {same} of {len(formulas)}"
+        changed = [f for f in formulas if "," not in f and equal(f, f"{f.strip('$')}+1")]
+        assert len(changed) <= 0.01 * len(formulas), f"{name}: {changed}"

@@ -1,0 +1,142 @@
+"""Seats by role and turn, policies per role, and agents that take a role's turns one after another."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from interplay.algorithms import Independent, Tree
+from interplay.config import RewardSection, RolloutSection, parse
+from interplay.errors import ConfigError
+from interplay.policies.policy import seat_map, sitting, takers
+from interplay.rollout.resolve import resolve
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Team
+
+TINY = {"base": "tiny-16x1"}
+RECIPE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "tictactoe", "size": 2, "line": 2},
+    "policies": {"opener": {**TINY, "adapter": {"rank": 2}}, "closer": {**TINY, "adapter": {"rank": 2}}},
+    "seats": {"X@1": "opener", "X": "closer", "O": "bot:random"},
+    "algorithm": {"name": "grpo", "group": 2},
+    "sampling": {"max_tokens": 2},
+}
+
+ROUNDS: dict[str, Any] = {  # where a prompt goes on from what was said before
+    **RECIPE,
+    "env": {"name": "matrix", "game": "stag_hunt", "rounds": 3},
+    "seats": {"p0@1": "opener", "p0": "closer", "p1": "bot:random"},
+    "sampling": {"max_tokens": 4},
+}
+
+
+def test_a_seat_is_a_role_or_a_turn_of_it() -> None:
+    found = seat_map({"a@1": "one", "a@3": "three", "a": "rest", "b": "bot:random"}, ("a", "b"))
+    assert found == {"a": "one, rest, three, then rest", "b": "bot:random"}
+    assert takers(found["a"]) == (["one", "rest", "three", "rest"], True)
+    assert sitting(found["a"]) == ["one", "rest", "three"]
+    closed = seat_map({"a@1": "one", "a@2": "two"}, ("a",))["a"]
+    assert closed == "one, two, then no one" and takers(closed) == (["one", "two"], False)
+    assert takers(seat_map({"a@1": "one"}, ("a",))["a"]) == (["one"], False)
+    assert seat_map({"a@1": "one", "a": "rest"}, ("a",)) == {"a": "one, then rest"}
+
+
+@pytest.mark.parametrize(
+    ("seats", "says"),
+    [
+        ({"X@0": "opener", "X": "closer", "O": "bot:random"}, "has the turn '0'; expected role@turn"),
+        ({"X@first": "opener", "X": "closer", "O": "bot:random"}, "has the turn 'first'"),
+        ({"Y@1": "opener", "X": "closer", "O": "bot:random"}, "seats.Y@1 is no role of this environment; known: O, X"),
+        ({"X@2": "opener", "O": "closer"}, "seats.X@2 is given, but not X@1"),
+        ({"X@1": "opener", "O": "closer"}, "seats names 1 turn of X, which can have 2; expected seats.X, or every"),
+        ({"X@1": "opner", "X": "closer", "O": "bot:random"}, "names policy 'opner'.*Did you mean 'opener'"),
+        ({"X@1": "bot:nobody", "X": "closer", "O": "opener"}, "seats.X is 'bot:nobody'"),
+    ],
+)
+def test_a_wrong_seat_is_one_sentence(seats: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        resolve(parse({**RECIPE, "seats": seats}))
+
+
+def test_a_policy_per_role_is_as_many_policies() -> None:
+    shared = {
+        **RECIPE,
+        "policies": {"player": {**TINY, "per": "role", "lr": 0.1}},
+        "seats": "player",
+        "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
+    }
+    plan = resolve(parse(shared))
+    assert plan.seats == {"X": "player-X", "O": "player-O"} and plan.trainable == ["player-X", "player-O"]
+    assert plan.recipe.matchups[0].seats == {"O": "player-O@start"} and plan.snapshots == ["player-O@start"]
+    assert {plan.settings(n).lr for n in plan.trainable} == {0.1}
+    assert resolve(parse(plan.recipe.model_dump())).recipe == plan.recipe, "what a run folder keeps is the same plan"
+    with pytest.raises(ConfigError, match=r"eval\.opponents names 'player', which is one policy per role"):
+        resolve(parse(shared, ['eval.opponents=["player"]']))
+
+
+def play(data: dict[str, Any], tree: bool = False) -> tuple[Team, list[Any]]:
+    plan = resolve(parse(data))
+    team = Team.load(plan.recipe)
+    runner = Runner(0, RolloutSection(), Tree(2, "playout") if tree else Independent(), RewardSection())
+    seating = team.seating(plan.seats_for, 1.0, 4, legal=True)
+    return team, asyncio.run(runner.run([plan.task(i) for i in range(2)], seating))
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_each_turn_is_taken_by_whoever_sits_there(private_cache: None, tree: bool) -> None:
+    """With one memory: each turn extends the one before token for token, though another policy took it."""
+    team, episodes = play(ROUNDS, tree)
+    assert all(e.error is None and e.seats == {"p0": "opener, then closer", "p1": "bot:random"} for e in episodes)
+    for episode in episodes:
+        line = episode.line("p0")
+        assert [t.policy for t in line] == ["opener", "closer", "closer"]
+        for before, turn in itertools.pairwise(line):
+            assert turn.parent == before.id and turn.merged
+            assert turn.prompt[: len(before.prompt) + len(before.action)] == before.prompt + before.action
+        if tree:
+            assert {t.policy for t in episode.turns if t.role == "p0" and t.decision == 0} == {"opener"}
+            assert {t.policy for t in episode.turns if t.role == "p0" and t.decision > 0} == {"closer"}
+    team.close()
+
+
+@pytest.mark.parametrize("opener", ["bot:first", "stranger"])
+def test_what_another_said_for_the_role_is_remembered(private_cache: None, opener: str) -> None:
+    """Also where it was a bot, or a model with a tokenizer of its own: then the prompt is rendered anew."""
+    policies = {"closer": TINY} | ({} if opener.startswith("bot:") else {opener: TINY})
+    data = {**ROUNDS, "policies": policies, "seats": {"p0@1": opener, "p0": "closer", "p1": "bot:random"}}
+    team, episodes = play(data)
+    tokenizer = team.members["closer"].loaded.tokenizer
+    for episode in episodes:
+        first, second, third = episode.line("p0")
+        assert first.policy == opener and not second.merged and third.merged
+        assert f"<|assistant|>{first.text}<|end|>" in tokenizer.decode(second.prompt)
+    team.close()
+
+
+def test_a_turn_that_nobody_takes_stops_the_run(private_cache: None) -> None:
+    """Not an episode's failure, which would only be dropped: it would bias what is trained on."""
+    plan = resolve(parse(RECIPE))
+    team = Team.load(plan.recipe)
+    short = team.seating(lambda task: {"X": "opener, then no one", "O": "bot:random"}, 1.0, 2, legal=True)
+    runner = Runner(0, RolloutSection(), Independent(), RewardSection())
+    with pytest.raises(ConfigError, match="role X has a turn 2, and nobody sits there"):
+        asyncio.run(runner.run([plan.task(0)], short))
+    team.close()
+
+
+def test_a_recipe_may_stop_replies_at_a_string(private_cache: None) -> None:
+    plan = resolve(parse({**RECIPE, "sampling": {"max_tokens": 8, "stop": ["a", "e"]}}))
+    team = Team.load(plan.recipe)
+    runner = Runner(0, RolloutSection(), Independent(), RewardSection())
+    episodes = asyncio.run(runner.run([plan.task(i) for i in range(8)], team.seating(plan.seats_for, 1.0, 8)))
+    tokenizer = team.members["opener"].loaded.tokenizer
+    said = [t.action for e in episodes for t in e.turns if t.role == "X"]
+    assert all(e.error is None for e in episodes)
+    assert any(len(action) < 8 and set("ae") & set(tokenizer.decode(action[-1:])) for action in said)
+    assert not any(set("ae") & set(tokenizer.decode(action[:-1])) for action in said)
+    team.close()

@@ -1,0 +1,192 @@
+"""The estimate before a run against bytes that were counted, and running out of memory as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from interplay.algorithms.algorithm import CriticSettings
+from interplay.config import TrainSection, parse
+from interplay.engines.local import LocalEngine
+from interplay.engines.local.attention import Causal, using
+from interplay.errors import ConfigError, ResourceError
+from interplay.policies.lora import new_adapter
+from interplay.policies.model import Loaded
+from interplay.rollout.resolve import Plan, resolve
+from interplay.training import memory
+from interplay.training.critic import Critic
+from interplay.training.learner import Learner
+from interplay.training.trainer import Trainer
+from interplay.types import Keys, Turn
+
+RECIPE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "tictactoe", "size": 2, "line": 2},
+    "policies": {"player": {"base": "tiny"}, "other": {"base": "tiny-16x1", "adapter": {"rank": 4}}},
+    "seats": {"X": "player", "O": "other"},
+    "algorithm": {"name": "grpo", "group": 2},
+    "sampling": {"max_tokens": 2},
+    "rollout": {"tasks": 2},
+    "train": {"steps": 1, "micro_batch_tokens": 512},
+    "records": {"tensorboard": "off"},
+}
+
+
+def plan(*overrides: str, **sections: Any) -> Plan:
+    return resolve(parse({**RECIPE, **sections}, overrides))
+
+
+def bytes_of(tensors: Any) -> int:
+    return sum(t.nbytes for t in tensors)
+
+
+def turn(i: int, action: tuple[int, ...] = (10,)) -> Turn:
+    name = f"{i}{action}"
+    keys = Keys(name, 0, name, 0, "X", "", "", name)
+    return Turn(name, None, "X", 0, keys, "player", 0, (7 + i, 8, 9), action, (0.0,) * len(action), "")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
+def test_weights_optimiser_and_gradients_are_what_is_counted(tmp_path: Path, optimizer: str) -> None:
+    made = plan(f"train.optimizer={optimizer}")
+    found = memory.estimate(made).parts
+    trainer = Trainer(made, tmp_path)
+    members = [trainer.team.members[n] for n in ("player", "other")]
+    adapter = members[1].adapter
+    assert adapter is not None
+    weights = bytes_of(p for m in members for p in m.loaded.model.parameters())
+    lora = bytes_of(t for pair in adapter.weights.values() for t in pair)
+    assert found["weights"] == weights + 2 * lora, "an adapter's own, and its place in the engine"
+    assert found["masters"] == 0, "fp32 is its own master"
+    moments = 0
+    for learner in trainer.learners.values():
+        for tensor in learner.masters.own:
+            tensor.grad = torch.ones_like(tensor)
+        learner.optimizer.step()
+        for kept in learner.optimizer.state.values():
+            moments += sum(
+                t.nbytes for k, t in kept.items() if torch.is_tensor(t) and t.numel() > 1 and "qmap" not in k
+            )
+    assert found["optimiser"] == pytest.approx(moments, rel=0.01)
+    assert found["gradients"] == bytes_of(t.grad for t in trainer.learners["player"].masters.own)
+    trainer.close()
+
+
+@pytest.mark.parametrize("base", ["tiny", "tiny-128x3"])
+def test_activations_are_what_autograd_keeps(make_tiny: Callable[..., Loaded], base: str) -> None:
+    """Counted on a real pass over padded rows, with torch's own attention."""
+    model = make_tiny(0, base).model
+    ids = torch.randint(6, 600, (8, 64))
+    with memory.count_saved(model) as counted, using(Causal()):
+        model.base_model(input_ids=ids, position_ids=torch.arange(64).expand(8, 64), use_cache=False)
+    one = {"policies": {"player": {"base": base}}, "seats": "player"}
+    found = memory.estimate(plan(**one)).parts["activations"]
+    assert found == pytest.approx(sum(counted.values()), rel=0.15)
+    less = memory.estimate(plan("train.recompute=true", **one)).parts["activations"]
+    assert less < found
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_activations_computed_again_give_the_same_gradients_from_less(
+    make_tiny: Callable[..., Loaded], adapted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through prompts shared by several replies, and through an adapter: the second pass attends as the first did."""
+    loaded = make_tiny(0, "tiny-32x3")
+    turns = [turn(i % 2, (11 + i, 12)) for i in range(6)]
+    found = []
+    for recompute in (False, True):
+        adapter = new_adapter(loaded.model, 2, 4.0, [], 0) if adapted else None
+        loaded.model.requires_grad_(True)
+        config = TrainSection(recompute=recompute, gap_stop=1e9, lr=1e-9)
+        learner = Learner("player", loaded.model, config, 1e-9, 0, adapter)
+        monkeypatch.setattr(learner, "apply", lambda loss: 0.0)
+        with memory.count_saved(loaded.model) as counted:
+            learner.imitate(turns)
+        grads = [t.grad.clone() for t in learner.masters.own if t.grad is not None]
+        learner.optimizer.zero_grad()
+        found.append((grads, sum(counted.values())))
+    (plain, much), (again, less) = found
+    assert plain and all(torch.allclose(a, b, atol=1e-7) for a, b in zip(plain, again, strict=True))
+    assert less < 0.7 * much
+
+
+def test_the_cache_is_as_large_as_the_engine_makes_it(make_tiny: Callable[..., Loaded]) -> None:
+    one = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
+    engine: Any = LocalEngine(make_tiny(0).model)
+    assert memory.estimate(plan(**one)).cache == pytest.approx(
+        bytes_of([*engine.runner.keys, *engine.runner.values]), rel=0.001
+    )
+    engine.close()
+
+
+def test_copies_are_counted() -> None:
+    """A snapshot for the pull to the start, a critic's trunk, masters in bf16: each is another set of weights."""
+    one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
+    plain = memory.estimate(plan(**one)).parts
+    pulled = memory.estimate(plan("algorithm.kl=0.1", **one)).parts
+    assert pulled["weights"] == 2 * plain["weights"]
+    critic = memory.estimate(plan(algorithm={"name": "ppo"}, **one)).parts
+    assert critic["weights"] == 2 * plain["weights"] and critic["optimiser"] == 2 * plain["optimiser"]
+    slim = memory.estimate(plan(algorithm={"name": "ppo", "critic": {"adapter": {"rank": 2}}}, **one)).parts
+    assert critic["optimiser"] > slim["optimiser"] > plain["optimiser"]
+    half = memory.estimate(plan("dtype=bfloat16", **one)).parts
+    assert half["weights"] == plain["weights"] / 2 and half["masters"] == plain["weights"]
+    assert half["gradients"] == 1.5 * plain["gradients"]
+
+
+def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
+    found = memory.estimate(plan("train.micro_batch_tokens=100000000000"))
+    assert "needs about" in str(found) and "GiB" in str(found) and "activations" in str(found)
+    with pytest.raises(ConfigError, match=r"the run needs about .* GiB.*lower train\.micro_batch_tokens"):
+        found.refuse()
+    memory.estimate(plan()).refuse()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] data. DefaultCPUAllocator: not enough memory"),
+    ],
+    ids=["cuda", "python", "cpu"],
+)
+def test_out_of_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    trainer = Trainer(plan(), tmp_path)
+
+    def fails(*args: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(trainer, "_batch", fails)
+    with pytest.raises(ResourceError, match=r"out of memory \(.*lower train\.micro_batch_tokens.*is 512") as caught:
+        trainer.train()
+    assert "\n" not in str(caught.value)
+    trainer.close()
+
+
+def test_another_error_is_not_mistaken_for_it() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), memory.explained(plan()):
+        raise RuntimeError("shapes do not match")
+
+
+def test_a_critic_on_an_adapter_leaves_its_base_and_learns(make_tiny: Callable[..., Loaded]) -> None:
+    """Head and adapter move, nothing else; its state comes back."""
+    loaded = make_tiny(0, "tiny-16x1")
+    base = [p.detach().clone() for p in loaded.model.parameters()]
+    adapter = new_adapter(loaded.model, 2, 4.0, [], 0)
+    train = parse(RECIPE).train
+    critic = Critic("player", loaded.model, train, CriticSettings(lr=3e-2), adapter)
+    turns = [turn(i) for i in range(8)]
+    for i, made in enumerate(turns):
+        made.value, made.target = 0.0, float(i % 2)
+    losses = [critic.step(turns)["value_loss"] for _ in range(30)]
+    assert losses[-1] < 0.2 * losses[0]
+    assert all(torch.equal(a, b) for a, b in zip(base, loaded.model.parameters(), strict=True))
+    twin = Critic("player", loaded.model, train, CriticSettings(lr=3e-2), new_adapter(loaded.model, 2, 4.0, [], 1))
+    twin.load_state_dict(critic.state_dict())
+    assert twin.values(turns) == critic.values(turns)

@@ -1,0 +1,148 @@
+"""Imitation of a bot and of recorded play, into a policy or into the base under its adapters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from interplay.config import parse
+from interplay.errors import ConfigError
+from interplay.policies.model import locate
+from interplay.rollout import records
+from interplay.rollout.resolve import resolve
+from interplay.rollout.team import Team
+from interplay.training import checkpoint
+from interplay.training.sft import demonstrations
+from interplay.training.trainer import Observer, Trainer
+
+TINY = {"base": "tiny-16x1"}
+RECIPE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "tictactoe"},
+    "policies": {"player": TINY},
+    "seats": "player",
+    "algorithm": {"name": "grpo", "group": 4},
+    "warmstart": {"bot": "bot:random", "episodes": 12, "lr": 1e-2, "batch": 8},
+    "sampling": {"max_tokens": 2, "legal": True},
+    "rollout": {"tasks": 2},
+    "train": {"steps": 1, "lr": 1e-2},
+    "records": {"tensorboard": "off"},
+}
+
+
+def train(folder: Path, data: dict[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
+    trainer = Trainer(resolve(parse(data, overrides)), folder, observer or Observer())
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    return trainer
+
+
+def shown(data: dict[str, Any], *overrides: str) -> dict[str, list[tuple[Any, ...]]]:
+    plan = resolve(parse(data, overrides))
+    assert plan.recipe.warmstart is not None
+    team = Team.load(plan.recipe)
+    found = demonstrations(plan, team, plan.recipe.warmstart)
+    team.close()
+    return {name: [(t.role, t.prompt, t.action, t.merged) for t in turns] for name, turns in found.items()}
+
+
+def test_recorded_play_is_imitated_token_for_token(tmp_path: Path) -> None:
+    """What was played, as the policy would have seen and said it: the very tokens, where it was this policy."""
+    train(tmp_path, RECIPE)
+    played = list(records.read(tmp_path / "episodes.jsonl"))
+    again = {**RECIPE, "warmstart": {"records": str(tmp_path)}}
+    lines = [t for e in played for t in e.line()]
+    assert shown(again)["player"] == [(t.role, t.prompt, t.action, t.merged) for t in lines] and lines
+    few = {**RECIPE, "warmstart": {"records": str(tmp_path / "episodes.jsonl"), "episodes": 2}}
+    assert len(shown(few)["player"]) == sum(len(e.line()) for e in played[:2])
+    won = {**RECIPE, "warmstart": {"records": str(tmp_path), "min_reward": 0.5}}
+    winners = [t.role for e in played for t in e.line() if sum(r.value or 0 for r in e.rewards.of(t.role)) >= 0.5]
+    assert [role for role, *_ in shown(won)["player"]] == winners and 0 < len(winners) < len(lines)
+
+
+def test_recorded_play_warms_a_policy_up(tmp_path: Path) -> None:
+    """Another policy, with another template of seats, learns from it: its loss falls."""
+    train(tmp_path / "old", RECIPE, "train.steps=2")
+    losses: list[float] = []
+    watch = Observer(warmstarted=lambda name, done, of, loss: losses.append(loss))
+    source = {"records": str(tmp_path / "old"), "epochs": 8, "lr": 1e-2, "batch": 8}
+    data = {**RECIPE, "policies": {"fresh": {"base": "tiny-32x1"}}, "seats": "fresh", "warmstart": source}
+    train(tmp_path / "new", data, observer=watch)
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({}, "neither or both of bot and records"),
+        ({"bot": "bot:random", "records": "x"}, "neither or both of bot and records"),
+        ({"records": "nowhere"}, r"warmstart\.records is 'nowhere', where no episodes are"),
+        ({"bot": "bot:random", "min_reward": 1.0}, r"min_reward is set with warmstart\.bot"),
+    ],
+)
+def test_a_wrong_source_is_one_sentence(section: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        resolve(parse({**RECIPE, "warmstart": section}))
+
+
+def test_nothing_to_imitate_is_said(tmp_path: Path) -> None:
+    (tmp_path / "episodes.jsonl").write_text("")
+    with pytest.raises(ConfigError, match="holds no episode to imitate"):
+        shown({**RECIPE, "warmstart": {"records": str(tmp_path)}})
+
+
+def test_roles_by_turn_are_shown_to_whoever_takes_them() -> None:
+    data = {
+        **RECIPE,
+        "policies": {n: {**TINY, "adapter": {"rank": 2}} for n in ("one", "two")},
+        "seats": {"X@1": "one", "X": "two", "O": "bot:random"},
+    }
+    found = shown(data)
+    assert len(found["one"]) == 12 and {role for role, *_ in found["two"]} == {"X"}
+    whole = shown({**RECIPE, "seats": {"X": "player", "O": "bot:random"}})["player"]
+    assert sorted(found["one"] + found["two"]) == sorted(whole), "the same prompts, whoever speaks"
+
+
+ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": {"rank": 2}}}}
+
+
+def test_the_base_under_adapters_learns_once_and_stays_with_the_run(tmp_path: Path) -> None:
+    """Adapters start from nothing on it, in training, after a kill, on disk and in PEFT."""
+
+    class Killed(Exception):
+        pass
+
+    def kill(done: int, metrics: Any) -> None:
+        raise Killed
+
+    whole = train(tmp_path / "whole", ADAPTERS, "warmstart.base=true", "train.steps=2")
+    with pytest.raises(Killed):
+        train(tmp_path / "cut", ADAPTERS, "warmstart.base=true", "train.steps=2", observer=Observer(stepped=kill))
+    train(tmp_path / "cut", ADAPTERS, "warmstart.base=true", "train.steps=2")
+    original = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).state_dict()
+    (base,) = (tmp_path / "whole" / "bases").iterdir()
+    imitated = load_file(base / "model.safetensors")
+    assert any(not torch.equal(original[k], v) for k, v in imitated.items())
+    for name in ("player-X", "player-O"):
+        start = checkpoint.read(tmp_path / "whole" / "checkpoints" / "step-000001").policy(name)
+        ends = [checkpoint.read(tmp_path / n / "checkpoints" / "step-000002").policy(name) for n in ("whole", "cut")]
+        a, b, c = (load_file(e / "adapter_model.safetensors") for e in (*ends, start))
+        assert all(torch.equal(a[k], b[k]) for k in a) and not all(torch.equal(a[k], c[k]) for k in a)
+        assert json.loads((start / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
+    recipe = json.loads((tmp_path / "whole" / "run.json").read_text())["recipe"]
+    assert {p["base"] for p in recipe["policies"].values()} == {str(base)}
+    model = AutoModelForCausalLM.from_pretrained(base).eval()
+    for tensor, ours in zip(model.parameters(), whole.team.members["player-X"].loaded.model.parameters(), strict=True):
+        assert torch.equal(tensor, ours), "reinforcement learning leaves the base alone"
+    peft = PeftModel.from_pretrained(model, checkpoint.latest(tmp_path / "whole" / "checkpoints").policy("player-X"))  # type: ignore[union-attr]
+    assert peft.peft_config["default"].r == 2

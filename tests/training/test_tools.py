@@ -1,0 +1,168 @@
+"""Tool calls in training: the ids sampled are the ids trained, tool output is never trained, credit is shared."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from transformers.utils import logging as transformers_logging
+
+from interplay.agents import render
+from interplay.agents.syntax import Call, Plain, Wanted
+from interplay.config import parse
+from interplay.envs import Env
+from interplay.envs import env as registry
+from interplay.policies.model import Loaded
+from interplay.rollout import records
+from interplay.rollout.resolve import resolve
+from interplay.training.batch import lay, micro_batches
+from interplay.training.forward import predict
+from interplay.training.trainer import Trainer
+from interplay.types import Episode, Message, Observation, Parameter, Rewards, Role, Task, Tool, Turn
+
+ANSWER = "Z7Z7"  # what the tool says, in tokens that the model is never otherwise shown
+
+
+class Asking(Env):
+    """Two turns; a reply is worth the share of its characters that are letters."""
+
+    reward_names: ClassVar[tuple[str, ...]] = ("letters",)
+    roles = ("asker",)
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.said: tuple[str, ...] = ()
+
+    def observe(self) -> dict[Role, Observation]:
+        if len(self.said) == 2:
+            return {}
+        tool = Tool("ask", "Answers.", (Parameter("what", "anything"),), lambda what: ANSWER)
+        return {"asker": Observation((Message("user", f"turn {len(self.said)}"),), tools=(tool,))}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.said += (actions["asker"],)
+        return Rewards.process("letters", {"asker": self._worth()})
+
+    def _worth(self) -> float:
+        return sum(c.isalpha() for c in self.said[-1]) / (1 + len(self.said[-1]))
+
+    def outcome(self) -> Rewards:
+        return Rewards.agent("letters", {"asker": self._worth()})
+
+    def state(self) -> str:
+        return repr(self.said)
+
+
+class Eager(Plain):
+    """Takes most of what a random model says for a call."""
+
+    def calls(self, text: str, tools: Any) -> Wanted:
+        return [Call(tools[0], {"what": text})] if len(text) % 3 else []
+
+
+@pytest.fixture
+def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    transformers_logging.disable_progress_bar()
+    monkeypatch.setitem(registry._REGISTRY, "asking", Asking)
+    monkeypatch.setattr(render, "syntax_of", lambda tokenizer: Eager())
+    yield
+
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "grpo": {"name": "grpo", "group": 4},
+    "at_grpo": {"name": "at_grpo", "candidates": 3},
+    "online_dpo": {"name": "online_dpo", "candidates": 3},
+    "ppo": {"name": "ppo", "replicas": 2},
+    "ppo by token": {"name": "ppo", "replicas": 2, "level": "token"},
+    "by tool": {
+        "name": "custom",
+        "plan": {"kind": "independent", "replicas": 8},
+        "grouping": ["task", "role", "tool"],
+        "credit": "mean",
+    },
+}
+
+
+def run(folder: Path, algorithm: dict[str, Any]) -> tuple[list[Episode], dict[str, float]]:
+    recipe = {
+        "name": "asking", "device": "cpu", "env": {"name": "asking"}, "algorithm": algorithm,
+        "policies": {"player": {"base": "tiny-16x1"}}, "seats": "player",
+        "sampling": {"max_tokens": 4}, "tools": {"calls": 3}, "rollout": {"tasks": 3},
+        "train": {"steps": 1, "lr": 1e-3}, "records": {"tensorboard": "off", "episodes_per_step": 99},
+        "eval": {"opponents": ["team"], "success": "letters"},
+    }  # fmt: skip
+    trainer = Trainer(resolve(parse(recipe)), folder)
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    metrics = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    return list(records.read(folder / "episodes.jsonl")), metrics
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_promises_1_and_2_calls_are_trained_as_they_were_sampled(asking: None, tmp_path: Path, name: str) -> None:
+    """Engine and learner agree on every token of every call, under groups, trees and critics; credit is shared."""
+    episodes, metrics = run(tmp_path, ALGORITHMS[name])
+    assert metrics["player/gap"] < 1e-4
+    assert metrics["tool_calls"] > 0.5 and metrics["tool_calls_malformed"] == 0
+    assert metrics["player/grad_norm"] > 0
+    turns = [t for e in episodes for t in e.turns]
+    whole = [c for t in turns for c in t.whole]
+    assert metrics["tokens_sampled"] == sum(len(c.action) for c in whole)
+    assert len({c.id for c in whole}) == len(whole)
+    assert metrics["player/turns"] == len(whole), "every call is trained"
+    for turn in turns:
+        for call, after in itertools.pairwise(turn.whole):
+            assert after.merged and after.parent == call.id
+            assert after.prompt[: len(call.prompt) + len(call.action)] == call.prompt + call.action
+        if name == "ppo by token":
+            assert all(len(c.token_advantages or ()) == len(c.action) for c in turn.whole)
+        else:
+            assert {c.advantage for c in turn.calls} <= {turn.advantage}
+    if name == "by tool":
+        assert {t.keys.tool for t in turns} == {"", "ask"}
+    log = next((tmp_path / "logs").glob("llm_conversation_*.log")).read_text()
+    assert f"[tool] {ANSWER}" in log and "decision 0.1, asker" in log
+
+
+def test_a_run_with_tools_is_repeated_exactly(asking: None, tmp_path: Path) -> None:
+    (first, one), (second, two) = (run(tmp_path / n, ALGORITHMS["at_grpo"]) for n in ("a", "b"))
+    said = lambda episodes: [[(c.id, c.action, c.logprobs) for t in e.turns for c in t.whole] for e in episodes]  # noqa: E731
+    assert said(first) == said(second)
+    assert one["player/grad_norm"] == two["player/grad_norm"]
+
+
+def test_promise_5_tool_output_has_exactly_no_gradient(asking: None, tmp_path: Path, tiny: Loaded) -> None:
+    """The output layer's gradient at every position: only those that predict sampled tokens have any."""
+    episodes, _ = run(tmp_path, ALGORITHMS["grpo"])
+    turn: Turn = next(t for e in episodes for t in e.turns if t.calls)
+    calls = list(turn.whole)
+    (batch,) = micro_batches(lay(calls), calls, 10**6, torch.device("cpu"))
+    assert len(batch.ids_BL) == 1, "a decision and its calls are one sequence, computed once"
+    ids = batch.ids_BL[0].tolist()
+    sampled = {len(c.prompt) + n for c in calls for n in range(len(c.action))}
+    assert [ids[i] for i in sorted(sampled)] == [token for c in calls for token in c.action]
+    assert {int(c) + 1 for c in batch.column_M} == sampled
+    seen: list[torch.Tensor] = []
+
+    def keep(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        output.retain_grad()
+        seen.append(output)
+
+    hook = tiny.model.get_output_embeddings().register_forward_hook(keep)
+    try:
+        logp_M, _ = predict(tiny.model, batch, 1.0)
+        logp_M[batch.prediction_N].sum().backward()
+    finally:
+        hook.remove()
+        tiny.model.zero_grad(set_to_none=True)
+    assert sum(len(logits) for logits in seen) == len(sampled), "logits of tool output are never even made"
+    assert all(logits.grad is not None and logits.grad.abs().sum() > 0 for logits in seen)
+    told = set(range(len(ids))) - sampled - set(range(len(turn.asked)))
+    assert ANSWER in render.Renderer(tiny.tokenizer, tiny.stop_ids).tokenizer.decode([ids[i] for i in sorted(told)])
