@@ -128,6 +128,7 @@ class Trainer:
             if self.step_index == 0:
                 for name in self.plan.snapshots:
                     self.snapshots.keep(name)
+            self._seat_snapshots()
             self.seconds += time.monotonic() - began
             self.observer.ready()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping:
