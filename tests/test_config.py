@@ -65,7 +65,11 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "unknown key in a list of tables",
         changed(matchups=[{"share": 0.5, "seat": {"O": "bot:random"}}]),
         (),
-        ("unknown key 'seat' in [matchups.0]", "known: seats, share.", "Did you mean 'seats'?"),
+        (
+            "unknown key 'seat' in [matchups.0]",
+            "known: change, draw, one, others, period, seats, share.",
+            "Did you mean 'seats'?",
+        ),
     ),
     ("unknown option of the environment", BASE, ("env.siz=4",), ("'siz' in [env]", "Did you mean 'size'?")),
     ("unknown option of the algorithm", BASE, ("algorithm.grup=4",), ("'grup' in [algorithm]", "mean 'group'?")),
@@ -120,6 +124,79 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         changed(matchups=[{"share": 0.5, "seats": {"O": "playr@start"}}]),
         (),
         ("matchups.0.seats.O names policy 'playr@start'", "Did you mean 'player'?"),
+    ),
+    (
+        "a league that is not there",
+        changed(matchups=[{"share": 0.5, "seats": {"O": "player@league"}}]),
+        (),
+        ("matchups.0.seats.O is 'player@league'", "no [league]"),
+    ),
+    (
+        "a snapshot by a name that means nothing",
+        changed(matchups=[{"share": 0.5, "one": "player", "others": "player@leage"}]),
+        (),
+        ("matchups.0.others is 'player@leage'", "known: league, now, start.", "Did you mean 'league'?"),
+    ),
+    (
+        "a league that nobody plays",
+        changed(league={"every": 5}),
+        (),
+        ("no matchup plays against it", '"@league"'),
+    ),
+    (
+        "an exploiter that is no policy",
+        changed(matchups=[{"share": 0.5, "one": "player", "others": "@league"}], league={"exploiters": {"playr": {}}}),
+        (),
+        ("league.exploiters.playr is no policy", "Did you mean 'player'?"),
+    ),
+    (
+        "a panel of policies that change",
+        changed(
+            matchups=[{"share": 0.5, "one": "player", "others": "@league"}], league={"alarm": {"panel": ["player"]}}
+        ),
+        (),
+        ("league.alarm.panel has 'player'", "bot:NAME or policy@start"),
+    ),
+    (
+        "a matchup of half a pair",
+        changed(matchups=[{"share": 0.5, "one": "player"}]),
+        (),
+        ("either seats", "both one and others"),
+    ),
+    (
+        "a schedule out of order",
+        changed(matchups=[{"share": [[5, 0.1], [0, 0.9]], "one": "player", "others": "bot:random"}]),
+        (),
+        ("a matchup's share is [[5.0, 0.1], [0.0, 0.9]]", "expected [[0, share]"),
+    ),
+    (
+        "shares that are too much only later",
+        changed(
+            matchups=[
+                {"share": [[0, 0.1], [50, 0.8]], "change": "drift", "one": "player", "others": "bot:random"},
+                {"share": 0.5, "one": "player", "others": "player@start"},
+            ]
+        ),
+        (),
+        ("[[matchups]]", "more than 1"),
+    ),
+    (
+        "a draw that is none",
+        changed(matchups=[{"share": 0.5, "one": "player", "others": "@league"}], league={"draw": "pfps"}),
+        (),
+        ("league.draw is 'pfps'", "'pfsp'"),
+    ),
+    (
+        "a league bot that cannot play",
+        changed(matchups=[{"share": 0.5, "one": "player", "others": "@league"}], league={"bots": ["bot:equilibrium"]}),
+        (),
+        ("league.bots.0 is 'bot:equilibrium'", "Kuhn"),
+    ),
+    (
+        "exploitability of a bot",
+        changed(seats={"X": "player", "O": "bot:random"}),
+        ("eval.exploitability=true",),
+        ("eval.exploitability is true", "seats.O is 'bot:random'", "expected a policy"),
     ),
     (
         "snapshot outside the matchups",

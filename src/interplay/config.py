@@ -13,6 +13,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +24,9 @@ from interplay.errors import ConfigError, did_you_mean
 TEAM = "team"  # among eval.opponents: nobody, the recipe's own seats play together
 REMOTE = "openai:"  # before a policy's base: the name of a model behind an OpenAI-compatible server
 START = "@start"  # after a policy's name: as it was when reinforcement learning began
+NOW = "@now"  # as it is at this step; it plays and does not learn
+LEAGUE = "@league"  # one of its snapshots, drawn by [league]; without a name before it, of anybody's
+Draw = Literal["pfsp", "variance", "uniform", "latest"]
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -112,11 +116,89 @@ class PolicySection(Section):
 
 
 class MatchupSection(Section):
-    """Other seats for a share of the training episodes: a bot, a frozen policy, or `policy@start`, a policy as it was
-    when reinforcement learning began. Roles left out keep what [seats] says."""
+    """Other seats for a share of the training episodes: a bot, a frozen policy, or a policy as it was or is:
+    `policy@start` (when reinforcement learning began), `policy@now` (it plays and does not learn), `policy@league` (a
+    snapshot that [league] draws) or `@league` (anybody's). Roles left out of `seats` keep what [seats] says; or `one`
+    sits in a role drawn for each task, and `others` in all the rest.
+    """
 
-    share: float = Field(gt=0, le=1)
-    seats: dict[str, str]
+    share: float | list[list[float]] = Field(description="of the episodes; or [[step, share], ...], the first at 0")
+    change: Literal["switch", "drift"] = Field("switch", description="a share by steps: at once, or in a straight line")
+    period: int = Field(0, ge=0, description="a share by steps begins again after so many; 0: never")
+    seats: dict[str, str] = {}
+    one: str | None = None
+    others: str | None = None
+    draw: Draw | None = Field(None, description="how @league is drawn here; default league.draw")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> MatchupSection:
+        if (self.one is None) != (self.others is None) or (self.one is None) == (not self.seats):
+            raise ConfigError("a matchup has either seats, a table of role = player, or both one and others.")
+        if isinstance(self.share, list):
+            steps = [point[0] for point in self.share if len(point) == 2]
+            if len(steps) < len(self.share) or steps[:1] != [0] or any(b <= a for a, b in pairwise(steps)):
+                raise ConfigError(
+                    f"a matchup's share is {self.share}; expected [[0, share], [step, share], ...], in order."
+                )
+        shares = [self.share] if isinstance(self.share, float | int) else [point[1] for point in self.share]
+        if not all(0 <= share <= 1 for share in shares) or not any(shares):
+            raise ConfigError(f"a matchup's share is {self.share}; expected more than 0 and at most 1.")
+        return self
+
+    def share_at(self, step: int) -> float:
+        """The share of the episodes of one training step."""
+        if not isinstance(self.share, list):
+            return self.share
+        at = step % self.period if self.period else step
+        (begin, low), after = [p for p in self.share if p[0] <= at][-1], [p for p in self.share if p[0] > at]
+        if self.change == "switch" or not after:
+            return low
+        end, high = after[0]
+        return low + (high - low) * (at - begin) / (end - begin)
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Who sits somewhere, by the key that says so."""
+        if self.one is None or self.others is None:
+            return _keyed("seats", self.seats)
+        return {"one": self.one, "others": self.others}
+
+
+class ExploiterSection(Section):
+    """A policy that lives to beat whom its matchups name: when it does, or its patience ends, it is kept as a snapshot
+    and begins a new life."""
+
+    beats: float = Field(0.7, gt=0.5, le=1, description="score against every opponent met that ends a life")
+    games: int = Field(32, ge=1, description="games of a life before its scores count")
+    patience: int = Field(50, ge=1, description="steps after which a life ends anyway")
+    reset: float = Field(1.0, ge=0, le=1, description="chance that the next life begins from the start")
+
+
+class AlarmSection(Section):
+    """Whether a policy has collapsed. Its rating is its score (win 1, draw ½) against a fixed panel."""
+
+    panel: list[str] = Field(description="bots or policy@start")
+    games: int = Field(16, ge=1, description="per seat and member of the panel")
+    rating: Literal["mean", "worst"] = Field("mean", description="over the panel")
+    drop: float = Field(0.15, gt=0, le=1, description="how far the rating may fall under its best")
+    illegal: float = Field(1.0, gt=0, le=1, description="share of illegal turns in training that is a collapse; 1: off")
+    entropy: float = Field(0.0, ge=0, description="nats a token in training under which it is one; 0: off")
+    rollback: bool = Field(True, description="go back to the last good snapshot; or only warn")
+    limit: int = Field(3, ge=1, description="rollbacks to one snapshot before the run stops")
+
+
+class LeagueSection(Section):
+    """Past selves to play against: `@league` in [[matchups]]."""
+
+    every: int = Field(10, ge=1, description="steps between snapshots of each policy that is no exploiter")
+    capacity: int = Field(16, ge=2, description="snapshots kept of each policy")
+    draw: Draw = Field("pfsp", description="(1 - p)^power, p(1 - p), all alike, or the newest; p: score against it")
+    power: float = Field(2.0, gt=0, description="pfsp: higher prefers the strongest more")
+    memory: float = Field(0.9, ge=0, lt=1, description="of the scores, from one step to the next")
+    lineup: int = Field(4, ge=1, description="opponents drawn for one matchup and step: full models in memory")
+    bots: list[str] = Field([], description="bots that are in the league from the beginning")
+    exploiters: dict[str, ExploiterSection] = {}
+    alarm: AlarmSection | None = None
 
 
 class RewardSection(Section):
@@ -267,6 +349,7 @@ class EvalSection(Section):
     chunk: int = Field(512, ge=1, description="tasks that are played, and kept on disk, together")
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
+    exploitability: bool = Field(False, description="also what best responses would win: small games for two")
     temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")
     before: bool = True
     after: bool = True
@@ -315,6 +398,7 @@ class Recipe(Section):
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
     curriculum: CurriculumSection | None = None
+    league: LeagueSection | None = None
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
@@ -335,15 +419,21 @@ class Recipe(Section):
                 split_seat(key)
         named = {"seats": self.seats} if isinstance(self.seats, str) else _keyed("seats", self.seats)
         for i, matchup in enumerate(self.matchups):
-            named |= _keyed(f"matchups.{i}.seats", matchup.seats)
+            named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
         for key, name in named.items():
-            policy = name.removesuffix(START) if key.startswith("matchups") else name
-            if not name.startswith("bot:") and policy not in self.policies:
+            policy, mark, which = name.partition("@") if key.startswith("matchups") else (name, "", "")
+            if mark and mark + which not in (START, NOW, LEAGUE):
+                raise ConfigError(f"{key} is '{name}'; {did_you_mean(which, ('start', 'now', 'league'))}")
+            if mark + which == LEAGUE and self.league is None:
+                raise ConfigError(f"{key} is '{name}', but there is no [league]; add one, or name another player.")
+            if not name.startswith("bot:") and name != LEAGUE and policy not in self.policies:
                 raise ConfigError(
                     f"{key} names policy '{name}', which is not in [policies]; {did_you_mean(policy, self.policies)}"
                 )
-        if sum(m.share for m in self.matchups) > 1 + 1e-9:
+        if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
             raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
+        if self.league is not None:
+            _check_league(self.league, self.policies, set(named.values()))
         for name in self.policies:
             if name not in named.values() and name not in self.eval.opponents:
                 raise ConfigError(
@@ -351,6 +441,37 @@ class Recipe(Section):
                     f"seats hold: {', '.join(sorted(set(named.values())))}."
                 )
         return self
+
+    def _turning_points(self) -> set[int]:
+        """Steps at which the sum of the shares can be largest: where one of them turns, and right before."""
+        points = {0}
+        for matchup in self.matchups:
+            if isinstance(matchup.share, list):
+                again = range(0, self.train.steps if matchup.period else 1, matchup.period or 1)
+                turns = [int(first + at) for first in again for at, _ in matchup.share]
+                points |= {step for turn in turns for step in (turn, max(0, turn - 1))}
+                points |= {max(0, first - 1) for first in again}
+        return points
+
+
+def _check_league(league: LeagueSection, policies: Mapping[str, PolicySection], named: set[str]) -> None:
+    if not any(name.endswith(LEAGUE) for name in named) and league.alarm is None:
+        raise ConfigError(
+            'league is set, but no matchup plays against it; expected [[matchups]] with a player such as "@league".'
+        )
+    for name in league.exploiters:
+        if name not in policies:
+            raise ConfigError(f"league.exploiters.{name} is no policy; {did_you_mean(name, policies)}")
+        if name not in named or not policies[name].trainable:
+            raise ConfigError(f"league.exploiters.{name} must be trainable and sit in a matchup, in which it learns.")
+    panel = [] if league.alarm is None else league.alarm.panel
+    if league.alarm is not None and not panel:
+        raise ConfigError("league.alarm.panel is empty; expected bots, or policies as they began: policy@start.")
+    for key, name in [*(("bots", n) for n in league.bots), *(("alarm.panel", n) for n in panel)]:
+        start = key == "alarm.panel" and name.endswith(START) and name.removesuffix(START) in policies
+        if not name.startswith("bot:") and not start:
+            more = " or policy@start" if key == "alarm.panel" else ""
+            raise ConfigError(f"league.{key} has '{name}'; expected bot:NAME{more}.")
 
 
 _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # the name of a folder in every checkpoint

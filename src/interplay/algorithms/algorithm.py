@@ -85,6 +85,7 @@ class LossSettings(Section):
     entropy: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     kl: float = Field(0.0, ge=0, description="pull towards the policy as it was when reinforcement learning began")
     kl_kind: Literal["k2", "k3"] = Field("k2", description="its estimate; k2 has the gradient of the KL itself")
+    kl_refresh: int = Field(0, ge=0, description="steps after which the pull is towards the policy of then; 0: never")
     kl_reward: float = Field(0.0, ge=0, description="the same pull as a reward (k1 of each turn), not as a loss")
     correction: Literal["none", "tis", "icepop"] = Field(
         "none", description="for engines whose numerics differ from the learner's"
@@ -146,7 +147,8 @@ class Algorithm(ABC):
 
     @property
     def reference(self) -> bool:
-        """Whether turns must carry the log-probs of the policy as it was when reinforcement learning began."""
+        """Whether turns must carry the log-probs of the policy as it was when reinforcement learning began, or at the
+        last refresh. With a refresh the pull can be strong and the end is still an equilibrium (R-NaD, 2206.15378)."""
         return bool(self.settings.kl or self.settings.kl_reward)
 
     def shape(self, episodes: Sequence[Episode]) -> Mapping[str, float]:

@@ -47,7 +47,7 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
-    from interplay.evaluation import report
+    from interplay.evaluation import report, strategies
     from interplay.evaluation.benchmark import SeatResult, evaluate
     from interplay.evaluation.field import Field
     from interplay.rollout.team import Team
@@ -61,9 +61,11 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     with explained(plan):
         trainer = Trainer(plan, folder)
     stages: dict[str, list[SeatResult]] = {}
+    exploits: dict[str, dict[str, float]] = {}
     if not trainer.fresh and report_path.is_file():  # measured earlier; an "after" was that of fewer steps
-        rows = json.loads(report_path.read_text()).get("results", {})
-        stages = {k: [SeatResult.from_json(r) for r in v] for k, v in rows.items() if k != "after"}
+        earlier = json.loads(report_path.read_text())
+        stages = {k: [SeatResult.from_json(r) for r in v] for k, v in earlier["results"].items() if k != "after"}
+        exploits = {k: v for k, v in earlier.get("exploitability", {}).items() if k != "after"}
 
     async def measure(team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
         field = Field(plan, team, games, split, recipe.eval.temperature)
@@ -75,6 +77,8 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
             found = await measure(team, recipe.eval.short_games, "validation", [opponent])
             out[f"eval/win_rate/{opponent}"] = sum(r.wins for r in found) / sum(r.games for r in found)
             out[f"eval/illegal/{opponent}"] = sum(r.illegal for r in found) / max(1, sum(r.turns for r in found))
+        if recipe.eval.exploitability:
+            out |= (await strategies.measure(plan, team)).metrics()
         return out
 
     console.print(_headline(recipe, plan, trainer.parameters(), folder), highlight=False)
@@ -98,12 +102,15 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
             info = f"{recipe.eval.games} games a seat"
             bar.update(job, description=f"measure {stage}", completed=0, total=None, info=info)
             stages[stage] = asyncio.run(measure(trainer.team, recipe.eval.games, "test", recipe.eval.opponents))
+            if recipe.eval.exploitability:
+                exploits[stage] = asyncio.run(strategies.measure(plan, trainer.team)).metrics()
             bar.update(job, completed=1, total=1)
 
         def warm_done() -> None:
             if recipe.eval.before and trainer.step_index == 0 and "before" not in stages:
                 whole("before")
-                report.write(report_path, stages, {"name": recipe.name, "seed": recipe.seed})  # outlives a kill
+                extra = {"name": recipe.name, "seed": recipe.seed, "exploitability": exploits}
+                report.write(report_path, stages, extra)  # outlives a kill
             bar.reset(job, total=recipe.train.steps, completed=trainer.step_index, description="train", info="")
 
         trainer.observer = Observer(warmed, warm_done, stepped, short if recipe.eval.every else None)
@@ -117,11 +124,14 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
             trainer.close()
     extra = {
         "name": recipe.name, "seed": recipe.seed, "steps": trainer.step_index, "training_seconds": trainer.seconds,
-        "total_seconds": time.monotonic() - began,
+        "total_seconds": time.monotonic() - began, "exploitability": exploits,
     }  # fmt: skip
     report.write(report_path, stages, extra)
     if stages:
         console.print(report.table(stages, f"{recipe.name}, seed {recipe.seed}"))
+    for stage, found in exploits.items():
+        value, stray = found["eval/exploitability"], found["eval/stray"]
+        console.print(f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})", highlight=False)
     _closing(console, trainer, plan, folder)
 
 

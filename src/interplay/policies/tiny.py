@@ -25,6 +25,7 @@ your Your move All players at once one word or and not no yes Payoffs Last round
 tails rock paper scissors p0 p1 p2 p3 is it to for you I can see card cards hand hint play discard turn player
 last first
 """
+_POKER = "pass bet"  # behind everything else: what was tokenised before keeps its ids
 VOCABULARY = 640
 
 
@@ -35,7 +36,8 @@ def _pieces() -> list[str]:
     singles = [f"{space}{c}" for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ?:|.#@$-+*="]
     marks = [f"{mark}{n}" for mark in "#@XO" for n in range(1, 10)]  # a taken cell of a board
     words = list(itertools.chain.from_iterable((w, space + w) for w in [*_WORDS.split(), *marks]))
-    return list(dict.fromkeys([*alphabet, *singles, *words, f".{'Ċ'}", f":{'Ċ'}"]))
+    poker = itertools.chain.from_iterable((w, space + w) for w in _POKER.split())
+    return list(dict.fromkeys([*alphabet, *singles, *words, f".{'Ċ'}", f":{'Ċ'}", *poker]))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

@@ -16,7 +16,7 @@ from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
 from interplay.algorithms import Algorithm, Tree
 from interplay.algorithms.credit import SHAPED
-from interplay.config import START, TEAM, CurriculumSection, Recipe, TrainSection, WarmstartSection
+from interplay.config import START, TEAM, CurriculumSection, MatchupSection, Recipe, TrainSection, WarmstartSection
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.policies.policy import BOT, occupants_of, per_role, seat_map, sitting, takers
 from interplay.rollout.curriculum import between
@@ -37,21 +37,35 @@ class Plan:
     seats: dict[Role, str]
     algorithm: Algorithm
 
-    def seats_for(self, task: Task) -> dict[Role, str]:
+    def seats_for(self, task: Task, step: int = 0) -> dict[Role, str]:
         """Who sits where in the training episodes of a task: [seats], or one of the [[matchups]] by its share."""
+        return self.matched(task, step)[1]
+
+    def matched(self, task: Task, step: int) -> tuple[MatchupSection | None, dict[Role, str]]:
+        """The matchup of a task, None where it is played with [seats], and the seats as they are written there."""
         draw = seed_of("matchup", self.recipe.seed, task.id) / 2**63
         for matchup in self.recipe.matchups:
-            if draw < matchup.share:
-                return self.seats | occupants_of(matchup.seats, self.roles, "matchups")
-            draw -= matchup.share
-        return self.seats
+            share = matchup.share_at(step)
+            if draw < share:
+                return matchup, self._seated(matchup, task)
+            draw -= share
+        return None, self.seats
+
+    def _seated(self, matchup: MatchupSection, task: Task) -> dict[Role, str]:
+        if matchup.one is None or matchup.others is None:
+            return self.seats | occupants_of(matchup.seats, self.roles, "matchups")
+        mine = self.roles[seed_of("one", self.recipe.seed, task.id) % len(self.roles)]
+        return {role: matchup.one if role == mine else matchup.others for role in self.roles}
 
     @property
     def snapshots(self) -> list[str]:
         """The policies that must be kept as they were when reinforcement learning began, as `name@start`."""
-        named = {name for matchup in self.recipe.matchups for name in matchup.seats.values()}
-        if self.algorithm.reference:
+        named = {name for matchup in self.recipe.matchups for name in matchup.named.values()}
+        league = self.recipe.league
+        if self.algorithm.reference or league is not None:
             named |= {name + START for name in self.trainable}
+        if league is not None and league.alarm is not None:
+            named |= set(league.alarm.panel)
         return sorted(name for name in named if name.endswith(START))
 
     @property
@@ -103,6 +117,14 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             for name in sitting(occupant):
                 if name.startswith(BOT):
                     _check_bot(f"{key}.{role}", name, sample)
+    players = {f"matchups.{i}.{k}": n for i, m in enumerate(recipe.matchups) if m.one for k, n in m.named.items()}
+    if recipe.league is not None:
+        alarm = recipe.league.alarm
+        players |= {f"league.bots.{i}": name for i, name in enumerate(recipe.league.bots)}
+        players |= {f"league.alarm.panel.{i}": name for i, name in enumerate(alarm.panel if alarm else ())}
+    for key, name in players.items():
+        if name.startswith(BOT):
+            _check_bot(key, name, sample)
     for name in recipe.eval.opponents:
         if name == TEAM:
             if recipe.eval.success not in sample.reward_names:
@@ -116,6 +138,8 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             raise ConfigError(
                 f"eval.opponents names '{name}'; expected bot:NAME or a policy, {did_you_mean(name, recipe.policies)}"
             )
+    if recipe.eval.exploitability:
+        _check_exploitable(recipe, seats, sample)
     if recipe.warmstart is not None and recipe.warmstart.bot is not None:
         _check_bot("warmstart.bot", recipe.warmstart.bot, sample)
     elif recipe.warmstart is not None and not records_of(recipe.warmstart).is_file():
@@ -219,6 +243,17 @@ def _check_weights(recipe: Recipe, env: envs.Env) -> None:
             raise ConfigError(
                 f"reward.weights.{name} is no reward of {env.task.env} or of an algorithm; {did_you_mean(name, given)}"
             )
+
+
+def _check_exploitable(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> None:
+    if len(sample.roles) != 2 or not all(o.legal for o in sample.observe().values()):
+        raise ConfigError(
+            f"eval.exploitability is true, but {recipe.env.name} is no game for two that lists its legal actions; "
+            "expected false."
+        )
+    for role, name in seats.items():
+        if name not in recipe.policies:
+            raise ConfigError(f"eval.exploitability is true, but seats.{role} is '{name}'; expected a policy.")
 
 
 def _check_bot(key: str, name: str, env: envs.Env) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from interplay.agents.agent import Agent, BotAgent, ModelAgent, Relay
 from interplay.agents.bots import make_bot
 from interplay.agents.remote import RemoteAgent
 from interplay.agents.render import Renderer
-from interplay.config import REMOTE, START, AdapterSection, Recipe, RemoteSection, ToolSection
+from interplay.config import NOW, REMOTE, AdapterSection, Recipe, RemoteSection, ToolSection
 from interplay.engines.engine import Adapter, Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.openai import RemoteEngine
@@ -84,6 +85,7 @@ class Team:
         self.tools = tools or ToolSection()
         self.remotes = dict(remotes or {})
         self.sources: dict[str, str] = {}  # where each one's weights were read from, or where it answers
+        self._idle: dict[str, Member] = {}  # full models of snapshots that sit nowhere now; their memory is used again
 
     @staticmethod
     def load(recipe: Recipe, sources: Mapping[str, str] | None = None) -> Team:
@@ -136,15 +138,14 @@ class Team:
             return BotAgent(role, occupant, make_bot(occupant.removeprefix(BOT), self.env_name))
         if occupant in self.remotes:
             return RemoteAgent(role, occupant, self.remotes[occupant], Sampling(temperature, max_tokens))
-        member = self.members.get(occupant)
+        member = self.members.get(occupant.removesuffix(NOW))
         if member is None:
             known = {**self.members, **self.remotes}
             raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, known)}")
         sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids, stop_strings=self.stop_strings)
         adapter = None if member.adapter is None else member.name
-        return ModelAgent(
-            role, occupant, member.trainable, member.engine, member.renderer, sampling, adapter, legal, self.tools
-        )
+        learns = member.trainable and not occupant.endswith(NOW)
+        return ModelAgent(role, occupant, learns, member.engine, member.renderer, sampling, adapter, legal, self.tools)
 
     def seating(
         self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int, legal: bool = False
@@ -153,18 +154,44 @@ class Team:
         return lambda task: {r: self.agent(r, who, temperature, max_tokens, legal) for r, who in seats(task).items()}
 
     def snapshot(self, name: str, source: Path) -> None:
-        """Seat a frozen copy of a policy, read from `source`, under the name `name`."""
-        origin = self.members[name.removesuffix(START)]
+        """Seat a frozen copy of a policy, read from `source`, under the name `name`: `policy@…`."""
+        origin = self.members[name.partition("@")[0]]
         model = origin.loaded.model
         if origin.adapter is not None:
             member = Member(name, origin.loaded, origin.engine, origin.renderer, trainable=False)
             member.adapter = on_device(load_adapter(source), model.device)
-            member.publish(0)
+        elif name in self._idle:
+            member = self._idle.pop(name)
         else:
             loaded = load(str(source), str(model.device), model.dtype, 0)
-            member = Member(name, loaded, _engine(loaded), origin.renderer, trainable=False)
+            idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
+            if idle is None:
+                member = Member(name, loaded, _engine(loaded), origin.renderer, trainable=False)
+            else:
+                member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
+                _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
+        member.publish(0)
         self.sources[name] = str(source)
         self.members[name] = member
+
+    def release(self, name: str) -> None:
+        """A snapshot leaves its seats. A full model's memory is kept, for the next snapshot of its shape."""
+        member = self.members.pop(name)
+        if member.adapter is not None:
+            member.engine.unload(name)
+        else:
+            self._idle[name] = member
+
+    def restore(self, name: str, source: Path) -> None:
+        """Give a policy the weights in `source`, in place."""
+        member = self.members[name]
+        if member.adapter is not None:
+            found = load_adapter(source).weights
+            for layer, pair in member.adapter.weights.items():
+                _overwrite(dict(enumerate(pair)), dict(enumerate(found[layer])))
+        else:
+            model = member.loaded.model
+            _overwrite(model.state_dict(), load(str(source), str(model.device), model.dtype, 0).model.state_dict())
 
     def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> None:
         """Seat another model, frozen, under `name`: anything a policy's base can be, or PEFT's folder. An adapter's
@@ -209,7 +236,8 @@ class Team:
     @property
     def engines(self) -> list[Engine]:
         """Each once, however many members share it."""
-        return [*{id(m.engine): m.engine for m in self.members.values()}.values(), *self.remotes.values()]
+        local = {id(m.engine): m.engine for m in (*self.members.values(), *self._idle.values())}
+        return [*local.values(), *self.remotes.values()]
 
     def close(self) -> None:
         for engine in self.engines:
@@ -230,3 +258,13 @@ def fresh_adapter(loaded: Loaded, section: AdapterSection, seed: int) -> Adapter
     """An adapter as a recipe describes it, which changes nothing yet."""
     alpha = 2.0 * section.rank if section.alpha is None else section.alpha
     return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)
+
+
+def _shape(loaded: Loaded) -> list[tuple[str, torch.Size]]:
+    return [(name, tensor.shape) for name, tensor in loaded.model.state_dict().items()]
+
+
+@torch.no_grad()
+def _overwrite(mine: Mapping[Any, torch.Tensor], theirs: Mapping[Any, torch.Tensor]) -> None:
+    for key, tensor in mine.items():
+        tensor.copy_(theirs[key])

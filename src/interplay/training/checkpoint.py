@@ -59,13 +59,13 @@ def save(
     torch.save(dict(state), work / "state.pt")
     (work / "trainer.json").write_text(json.dumps({**trainer, "step": step, "format": FORMAT}))
     files = sorted(p for p in work.rglob("*") if p.is_file())
-    manifest = {str(p.relative_to(work)): _digest(p) for p in files}
+    manifest = {str(p.relative_to(work)): file_digest(p) for p in files}
     (work / "MANIFEST.json").write_text(json.dumps(manifest, indent=1))
     for path in [*files, work / "MANIFEST.json"]:
-        _sync(path)
+        sync(path)
     shutil.rmtree(final, ignore_errors=True)  # left by a run that was resumed from before this step
     work.rename(final)
-    _sync(root)
+    sync(root)
     steps = _steps(root)
     now = steps.index(final) + 1
     stay = {*steps[max(0, now - keep) : now], *([] if best is None else [_folder(root, best)])}
@@ -99,6 +99,12 @@ class Damaged(CheckpointError):
     """Not what was written; another checkpoint may be."""
 
 
+def snapshots(root: Path) -> set[str]:
+    """The snapshots that the checkpoints speak of."""
+    papers = [json.loads((step / "trainer.json").read_text()) for step in _steps(root)]
+    return {name for paper in papers for name in paper.get("snapshots", ())}
+
+
 def read(folder: Path) -> Checkpoint:
     try:
         manifest = json.loads((folder / "MANIFEST.json").read_text())
@@ -112,7 +118,7 @@ def read(folder: Path) -> Checkpoint:
         )
     for name, digest in manifest.items():
         path = folder / name
-        if not path.is_file() or _digest(path) != digest:
+        if not path.is_file() or file_digest(path) != digest:
             raise Damaged(f"checkpoint '{folder}' is damaged at {name}: it is not what was written.")
     return Checkpoint(folder, int(trainer["step"]), trainer)
 
@@ -132,12 +138,12 @@ def _steps(root: Path) -> list[Path]:
     return sorted((p for p in root.glob("step-*") if p.is_dir()), key=lambda p: int(p.name.removeprefix("step-")))
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -108,6 +108,11 @@ class Learner:
         self.optimizer = make_optimizer(self.masters.own, self.config, lr)
         self.lr = lr
 
+    def begin_again(self) -> None:
+        """The weights were replaced: forget what the optimiser knows of the ones before."""
+        self.masters.reread()
+        self.reset_optimizer(self.lr)
+
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "masters": self.masters.state(), "steps": self.steps}
 
@@ -297,6 +302,11 @@ class Masters:
     def publish(self) -> None:
         if self._copies:
             torch._foreach_copy_([p for _, p in self._copies], [m for m, _ in self._copies])
+
+    @torch.no_grad()
+    def reread(self) -> None:
+        for master, parameter in self._copies:
+            master.copy_(parameter)
 
     def state(self) -> list[Tensor]:
         return [m for m, _ in self._copies]

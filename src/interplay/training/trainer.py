@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +36,9 @@ from interplay.training.guards import Guards
 from interplay.training.learner import Learner, step
 from interplay.training.memory import explained, is_shortage, short_of_memory
 from interplay.training.records import RunRecords
+from interplay.training.season import Season
 from interplay.training.sft import warmstart
+from interplay.training.snapshots import Snapshots
 from interplay.types import Episode, Task, Turn
 
 log = logging.getLogger("interplay")
@@ -83,6 +84,9 @@ class Trainer:
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
         self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
+        self.snapshots = Snapshots(self.folder / "snapshots", self.team)
+        self.references = {name: name + START for name in self.plan.trainable if self.algorithm.reference}
+        self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
         critic = self.algorithm.critic
         self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
         self.state_critic = self._make_state_critic()
@@ -121,6 +125,9 @@ class Trainer:
                     engine.publish(engine.version)
             if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
                 self._save()
+            if self.step_index == 0:
+                for name in self.plan.snapshots:
+                    self.snapshots.keep(name)
             self._seat_snapshots()
             self.seconds += time.monotonic() - began
             self.observer.ready()
@@ -148,11 +155,19 @@ class Trainer:
         metrics |= self._credit(episodes)
         if self.curriculum is not None:  # after credit, which the critics' targets come from
             metrics |= self.curriculum.record(self.step_index, episodes, self.learners)
+        if self.season is not None:
+            metrics |= self.season.league.record(episodes)
         batches = self._batch(episodes)
         metrics |= self._step(batches, episodes)
         self._publish(self.plan.updated(self.step_index))
         clock.lap("learn")
         self.step_index += 1
+        if self.season is not None:
+            found, changed = await self.season.end_step(self.step_index, episodes, metrics)
+            metrics |= found
+            self._publish(changed)
+            clock.lap("league")
+        self._refresh_references()
         every = self.plan.recipe.eval.every
         if self.observer.evaluate is not None and every and self.step_index % every == 0:
             metrics |= await self.observer.evaluate(self.team, self.step_index)
@@ -166,6 +181,10 @@ class Trainer:
             return self.curriculum.choose(self.step_index, count, lambda i, options: self.plan.task(i, options=options))
         return [self.plan.task(self.step_index * count + i) for i in range(count)]
 
+    def _seats_for(self, task: Task) -> Mapping[str, str]:
+        whose = self.plan if self.season is None else self.season.league
+        return whose.seats_for(task, self.step_index)
+
     def _prompt_tokens(self) -> tuple[int, int]:
         """How many the engines were asked for so far, and how many of them they found in their caches."""
         counters = [e.scheduler for e in self.team.engines if isinstance(e, LocalEngine)]
@@ -173,9 +192,10 @@ class Trainer:
 
     async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
         sampling = self.plan.recipe.sampling
+        self._seat_snapshots()
         for engine in self.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
             engine.publish(engine.version)
-        seating = self.team.seating(self.plan.seats_for, sampling.temperature, sampling.max_tokens, sampling.legal)
+        seating = self.team.seating(self._seats_for, sampling.temperature, sampling.max_tokens, sampling.legal)
         rolling = self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating))
         asked, saved = self._prompt_tokens()
         try:
@@ -234,9 +254,9 @@ class Trainer:
         if self.algorithm.reference:
             limit = self.plan.recipe.train.micro_batch_tokens
             for name, turns in self._turns_by_policy(episodes).items():
-                start = self.team.members[name + START]
-                adapters = {} if start.adapter is None else {name: start.adapter}
-                for turn, found in zip(turns, logprobs(start.loaded.model, turns, limit, adapters), strict=True):
+                then = self.team.members[self.references[name]]
+                adapters = {} if then.adapter is None else {name: then.adapter}
+                for turn, found in zip(turns, logprobs(then.loaded.model, turns, limit, adapters), strict=True):
                     turn.ref_logprobs = tuple(found)
         if "legal" in self.algorithm.needs:
             for name, turns in self._turns_by_policy(episodes).items():
@@ -333,7 +353,7 @@ class Trainer:
         for sentence in found:
             log.warning("step %d: %s", self.step_index, sentence)
 
-    def _publish(self, names: Sequence[str]) -> None:
+    def _publish(self, names: Iterable[str]) -> None:
         for name in names:
             self.team.members[name].publish(self.team.members[name].version + 1)
 
@@ -380,6 +400,9 @@ class Trainer:
             "versions": {n: self.team.members[n].version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
+            "league": None if self.season is None else self.season.state_dict(),
+            "references": self.references,
+            "snapshots": {name: self.snapshots.digest(name) for name in sorted(self._kept_snapshots())},
             "guards": self.guards.state_dict(),
             "records": self.records.offsets(),
         }
@@ -388,15 +411,27 @@ class Trainer:
         best = None if self.best is None else self.best[0]
         checkpoint.save(root, self.step_index, policies, state, trainer, keep, best)
         self._saved = self.step_index
+        self.snapshots.prune(checkpoint.snapshots(self.folder / "checkpoints"))
+
+    def _kept_snapshots(self) -> set[str]:
+        """What a run that goes on from here may need."""
+        if self.fresh and self.step_index == 0:
+            return set()  # they are what this checkpoint holds, and are made from it
+        league = [] if self.season is None else self.season.league.snapshots.values()
+        return {*self.plan.snapshots, *self.references.values(), *(name for mine in league for name in mine)}
 
     def _seat_snapshots(self) -> None:
-        """Policies as they were when reinforcement learning began, kept in the run folder for the run's whole life."""
-        for name in self.plan.snapshots:
-            source = self.folder / "snapshots" / name
-            if self.step_index == 0:
-                shutil.rmtree(source, ignore_errors=True)
-                self.team.members[name.removesuffix(START)].save(source)
-            self.team.snapshot(name, source)
+        """Whom this step needs as they were: the start where a matchup names it, references, the league's opponents."""
+        named = {name for m in self.plan.recipe.matchups for name in m.named.values() if name.endswith(START)}
+        drawn = set() if self.season is None else self.season.opponents(self.step_index)
+        self.snapshots.seat(named | set(self.references.values()) | drawn)
+
+    def _refresh_references(self) -> None:
+        every = self.algorithm.settings.kl_refresh
+        if every and self.step_index % every == 0:
+            for name in self.references:
+                self.references[name] = f"{name}@{self.step_index}"
+                self.snapshots.keep(self.references[name])
 
     def _restore(self, found: Checkpoint) -> None:
         state = found.state()
@@ -413,6 +448,12 @@ class Trainer:
         self.guards.load_state_dict(found.trainer["guards"])
         if self.curriculum is not None and found.trainer.get("curriculum") is not None:  # else it begins now
             self.curriculum.load_state_dict(found.trainer["curriculum"])
+        if self.season is not None:
+            if found.trainer.get("league") is None:
+                raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
+            self.season.load_state_dict(found.trainer["league"])
+        self.references |= {n: s for n, s in found.trainer.get("references", {}).items() if n in self.references}
+        self.snapshots.digests = dict(found.trainer.get("snapshots", {}))
         for name, version in found.trainer["versions"].items():
             self.team.members[name].publish(version)
         self.records.rewind(found.trainer["records"])

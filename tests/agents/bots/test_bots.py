@@ -298,7 +298,18 @@ def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytes
             return env.observe()[role].legal[-1]
 
     assert known_bots()["last"] == "Always the last legal action."
-    shipped = {"random", "first", "greedy", "minimax", "alpha_beta", "equilibrium", "hanabi", "solver", "expert"}
+    shipped = {
+        "random",
+        "first",
+        "always",
+        "greedy",
+        "minimax",
+        "alpha_beta",
+        "equilibrium",
+        "hanabi",
+        "solver",
+        "expert",
+    }
     assert set(known_bots()) == {*shipped, "last"} and all(known_bots().values())
     assert make_bot("last", "tictactoe").act(tictactoe(), "X", random.Random(0)) == "9"
 
@@ -346,3 +357,12 @@ def test_players_of_one_game_refuse_another(name: str) -> None:
         made.suits(tictactoe())
     with pytest.raises(ConfigError, match="which is another game"):
         made.act(tictactoe(), "X", random.Random(0))
+
+
+def test_always_says_the_same_where_it_can() -> None:
+    env = make(sample_task("matrix", {"game": "rock_paper_scissors"}))
+    assert make_bot("always:paper", "matrix").act(env, "p0", random.Random(0)) == "paper"
+    with pytest.raises(ConfigError, match="Did you mean 'paper'"):
+        make_bot("always:papr", "matrix").suits(env)
+    with pytest.raises(ConfigError, match="always:paper"):
+        make_bot("always", "matrix")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
 from interplay.envs.env import Env
+from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Role
 
 
@@ -31,6 +32,29 @@ class FirstBot(Bot):
 
     def odds(self, env: Env, role: Role) -> Mapping[str, float]:
         return {legal_actions(env, role)[0]: 1.0}
+
+
+@register_bot("always")
+class AlwaysBot(Bot):
+    """The same action every time, where it is legal; `always:paper`."""
+
+    takes = "an action"
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        if not setting:
+            raise ConfigError("bot 'always' needs an action after a colon; expected for example always:paper.")
+        self.action = setting
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        legal = legal_actions(env, role)
+        return self.action if self.action in legal else legal[0]
+
+    def suits(self, env: Env) -> None:
+        for role in env.observe():
+            legal = legal_actions(env, role)
+            if self.action not in legal:
+                self.refuse(f"has no action '{self.action}' at first; {did_you_mean(self.action, legal)}".rstrip("."))
 
 
 @register_bot("greedy")

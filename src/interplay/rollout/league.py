@@ -1,0 +1,284 @@
+"""The league: past selves to play against, and who of them is drawn. No torch.
+
+Snapshots are players called `policy@start`, `policy@120`, …; a matchup that seats `policy@league` or `@league` gets one
+of them. Who is drawn follows from how often the learner beats each: by PFSP (prioritised fictitious self-play,
+AlphaStar, Vinyals et al. 2019) with weight (1 − p)^power, or p(1 − p), or all alike, or the newest. p is the score
+against it (a win 1, a draw ½) over the games of late: old ones fade, so that one who was not met for long counts as
+even again.
+
+An exploiter is a policy that lives to beat whom its matchups name; then it is kept and begins anew. The alarm knows
+each policy's best rating, and calls a fall a collapse. What is decided here is carried out by `training/season.py`.
+
+The draw is a function of (seed, step, task, state), and only `record`, `add`, `rate` and `rebirth` change the state: a
+step that was cut off leaves no trace, and a resumed run plays whom the one that was never stopped would have played.
+
+There are never more than `capacity` snapshots of a policy. The start and the newest stay (the newest is where a
+rollback goes); of the others goes the one that its policy beats most surely, of equals the oldest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from interplay.algorithms import credit
+from interplay.config import LEAGUE, START, Draw, MatchupSection, RewardSection
+from interplay.errors import CheckpointError, ConfigError, GuardError
+from interplay.policies.policy import BOT
+from interplay.rollout.resolve import Plan
+from interplay.types import Episode, Role, Status, Task, seed_of
+
+
+@dataclass
+class Tally:
+    """How a learner did against one opponent: faded counts, and one even game for those it has hardly met."""
+
+    won: float = 0.0
+    games: float = 0.0
+
+    @property
+    def score(self) -> float:
+        return (self.won + 0.5) / (self.games + 1.0)
+
+    def fade(self, memory: float) -> None:
+        self.won, self.games = self.won * memory, self.games * memory
+
+    def add(self, score: float) -> None:
+        self.won, self.games = self.won + score, self.games + 1.0
+
+
+@dataclass
+class Life:
+    """Of an exploiter: the step it began at, its number, its games."""
+
+    born: int = 0
+    number: int = 1
+    games: int = 0
+
+
+@dataclass
+class Health:
+    """Of a policy under the alarm: its best rating so far, and rollbacks since its newest snapshot."""
+
+    best: float | None = None
+    rollbacks: int = 0
+
+
+def score(episode: Episode, role: Role, reward: RewardSection) -> float:
+    """1 for a higher total reward than every other player's, ½ for as high, 0 for less; those of one name are one."""
+    totals = {r: credit.mix(episode.rewards, r, reward) for r in episode.seats}
+    rival = max((v for r, v in totals.items() if episode.seats[r] != episode.seats[role]), default=0.0)
+    return 0.5 + 0.5 * ((totals[role] > rival) - (totals[role] < rival))
+
+
+def chances(scores: Sequence[float], draw: Draw, power: float) -> list[float]:
+    """Of opponents that are beaten with `scores`, the newest last."""
+    weights = {
+        "pfsp": [(1.0 - p) ** power for p in scores],
+        "variance": [p * (1.0 - p) for p in scores],
+        "uniform": [1.0 for _ in scores],
+        "latest": [float(i == len(scores) - 1) for i in range(len(scores))],
+    }[draw]
+    total = sum(weights)
+    return [w / total for w in weights] if total > 0 else [1.0 / len(scores)] * len(scores)
+
+
+def step_of(snapshot: str) -> int:
+    which = snapshot.partition("@")[2]
+    return 0 if "@" + which == START else int(which)
+
+
+@dataclass
+class League:
+    plan: Plan
+    snapshots: dict[str, list[str]] = field(default_factory=dict)  # by policy, oldest first
+    tallies: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(dict))  # learner, opponent
+    lives: dict[str, Life] = field(default_factory=dict)
+    health: dict[str, Health] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        section = self.plan.recipe.league
+        if section is None:
+            raise ConfigError("a league needs a [league] in the recipe.")
+        self.section = section
+        self.snapshots = {name: [name + START] for name in self.plan.trainable}
+        self.lives = {name: Life() for name in section.exploiters}
+        self.mains = [name for name in self.plan.trainable if name not in section.exploiters]
+        self.health = {name: Health() for name in self.mains}
+        self._lineups: tuple[int, dict[tuple[int, str], list[str]]] = (-1, {})
+
+    # -- who plays whom -------------------------------------------------------------------------------------------
+
+    def seats_for(self, task: Task, step: int) -> dict[Role, str]:
+        """As the plan seats a task, with a snapshot by name wherever it says `@league`."""
+        matchup, seats = self.plan.matched(task, step)
+        if matchup is None:
+            return seats
+        index, lineups = self.plan.recipe.matchups.index(matchup), self.lineups(step)
+        out = {}
+        for role, name in seats.items():
+            if name.endswith(LEAGUE):
+                drawn = lineups[index, name]
+                name = drawn[seed_of("league", self.plan.recipe.seed, step, task.id, role) % len(drawn)]
+            out[role] = name
+        return out
+
+    def lineups(self, step: int) -> dict[tuple[int, str], list[str]]:
+        """By matchup and name: the opponents drawn for a step, of which each task takes any. So a step needs at most
+        `lineup` of them in memory, and in the long run each plays as often as its chance says."""
+        if self._lineups[0] != step:
+            found = {}
+            for index, name in self._asked():
+                odds = self.odds(self.plan.recipe.matchups[index], name)
+                rng = random.Random(seed_of("lineup", self.plan.recipe.seed, step, index, name))
+                found[index, name] = rng.choices(list(odds), list(odds.values()), k=self.section.lineup)
+            self._lineups = (step, found)
+        return self._lineups[1]
+
+    def _asked(self) -> list[tuple[int, str]]:
+        matchups = enumerate(self.plan.recipe.matchups)
+        return [(i, n) for i, m in matchups for n in dict.fromkeys(m.named.values()) if n.endswith(LEAGUE)]
+
+    def odds(self, matchup: MatchupSection, name: str) -> dict[str, float]:
+        """The chance of everyone whom `name` (`policy@league` or `@league`) may stand for in a matchup."""
+        policy = name.removesuffix(LEAGUE)
+        pool = [n for names in self.snapshots.values() for n in names] if not policy else list(self.snapshots[policy])
+        pool.sort(key=step_of)
+        if not policy:
+            pool = [*self.section.bots, *pool]
+        met = self.tallies[self.learner(matchup)]
+        scores = [met[n].score if n in met else Tally().score for n in pool]
+        return dict(zip(pool, chances(scores, matchup.draw or self.section.draw, self.section.power), strict=True))
+
+    def learner(self, matchup: MatchupSection) -> str:
+        """Whose scores a matchup's draw goes by: the first learner in it."""
+        seated = [*matchup.named.values(), *self.plan.seats.values()]
+        return next((name for name in seated if name in self.snapshots), "")
+
+    # -- what became of it ----------------------------------------------------------------------------------------
+
+    def record(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Take note of a step's episodes; chances as they were drawn by, and scores as they are now."""
+        metrics = {}
+        for index, name in self._asked():
+            matchup = self.plan.recipe.matchups[index]
+            for opponent, chance in self.odds(matchup, name).items():
+                metrics[f"league/chance/{self.learner(matchup)}/{opponent}"] = chance
+        for met in self.tallies.values():
+            for tally in met.values():
+                tally.fade(self.section.memory)
+        for episode in episodes:
+            for role, name in episode.seats.items():
+                if name in self.snapshots:
+                    self._note(episode, role, name)
+        for name, met in self.tallies.items():
+            metrics |= {f"league/score/{name}/{opponent}": tally.score for opponent, tally in met.items()}
+        for name, life in self.lives.items():
+            metrics[f"league/life/{name}"] = float(life.number)
+        metrics["league/size"] = float(sum(map(len, self.snapshots.values())))
+        return metrics
+
+    def _note(self, episode: Episode, role: Role, name: str) -> None:
+        opponents = {n for r, n in episode.seats.items() if n != name and ("@" in n or n.startswith(BOT))}
+        for opponent in sorted(opponents):
+            self.tallies[name].setdefault(opponent, Tally()).add(score(episode, role, self.plan.recipe.reward))
+        if name in self.lives and opponents:
+            self.lives[name].games += 1
+
+    def add(self, policy: str, step: int) -> str:
+        """A new snapshot's name; past the capacity another one goes."""
+        name, mine = f"{policy}@{step}", self.snapshots[policy]
+        mine.append(name)
+        if policy in self.health:
+            self.health[policy].rollbacks = 0
+        if len(mine) > self.section.capacity:
+            met = self.tallies[policy]
+            weakest = max(mine[1:-1], key=lambda n: (met[n].score if n in met else Tally().score, -step_of(n)))
+            mine.remove(weakest)
+            for others in self.tallies.values():
+                others.pop(weakest, None)
+        return name
+
+    # -- exploiters -----------------------------------------------------------------------------------------------
+
+    def over(self, name: str, step: int) -> bool:
+        """Whether an exploiter has beaten everyone it met, or its patience ends."""
+        section, life = self.section.exploiters[name], self.lives[name]
+        beaten = all(tally.score >= section.beats for tally in self.tallies[name].values())
+        return step - life.born >= section.patience or (life.games >= section.games and beaten)
+
+    def rebirth(self, name: str, step: int) -> bool:
+        """A new life; whether it begins from the start."""
+        self.tallies[name].clear()
+        self.lives[name] = Life(step, self.lives[name].number + 1)
+        return seed_of("rebirth", self.plan.recipe.seed, name, step) / 2**63 < self.section.exploiters[name].reset
+
+    # -- the alarm ------------------------------------------------------------------------------------------------
+
+    def symptom(self, name: str, episodes: Sequence[Episode], entropy: float | None) -> str | None:
+        """What a step's own figures say is a collapse, as a sentence."""
+        alarm = self.section.alarm
+        if alarm is None:
+            return None
+        turns = [t for e in episodes for t in e.line() if t.policy == name]
+        illegal = sum(t.status is Status.ILLEGAL for t in turns) / max(1, len(turns))
+        if illegal > alarm.illegal:
+            return f"{illegal:.0%} of its turns are illegal, over league.alarm.illegal ({alarm.illegal:.0%})"
+        if entropy is not None and entropy < alarm.entropy:
+            return f"its entropy is {entropy:.3g} nats a token, under league.alarm.entropy ({alarm.entropy:g})"
+        return None
+
+    def rating(self, scores: Mapping[str, float]) -> float:
+        """Over the panel, as the recipe rates."""
+        assert self.section.alarm is not None
+        return min(scores.values()) if self.section.alarm.rating == "worst" else sum(scores.values()) / len(scores)
+
+    def rate(self, name: str, rating: float) -> str | None:
+        """A policy was measured; a sentence where that is a collapse."""
+        alarm, health = self.section.alarm, self.health[name]
+        assert alarm is not None
+        if health.best is not None and rating < health.best - alarm.drop:
+            fell = f"its rating fell from {health.best:.2f} to {rating:.2f}"
+            return f"{fell}, by more than league.alarm.drop ({alarm.drop:g})"
+        health.best = rating if health.best is None else max(health.best, rating)
+        return None
+
+    def roll_back(self, name: str, why: str) -> str:
+        """The snapshot to go back to."""
+        alarm, health = self.section.alarm, self.health[name]
+        assert alarm is not None
+        good = self.snapshots[name][-1]
+        if health.rollbacks >= alarm.limit:
+            raise GuardError(
+                f"policy '{name}' collapsed again after {health.rollbacks} rollbacks to {good} (league.alarm.limit): "
+                f"{why}; lower train.lr, or raise what holds it (algorithm.kl, the share of @league)."
+            )
+        health.rollbacks += 1
+        return good
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "snapshots": {name: list(mine) for name, mine in self.snapshots.items()},
+            "tallies": {n: {o: [t.won, t.games] for o, t in met.items()} for n, met in self.tallies.items() if met},
+            "lives": {name: asdict(life) for name, life in self.lives.items()},
+            "health": {name: asdict(health) for name, health in self.health.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for key, mine in (("snapshots", self.snapshots), ("lives", self.lives)):
+            if set(state[key]) != set(mine):
+                raise CheckpointError(
+                    f"the checkpoint's league has {key} of {sorted(state[key])}, this recipe's of {sorted(mine)}."
+                )
+        self.snapshots = {name: list(mine) for name, mine in state["snapshots"].items()}
+        self.tallies.clear()
+        for name, met in state["tallies"].items():
+            self.tallies[name] = {opponent: Tally(won, games) for opponent, (won, games) in met.items()}
+        self.lives = {name: Life(**life) for name, life in state["lives"].items()}
+        self.health = {name: Health(**health) for name, health in state["health"].items()}
+        self._lineups = (-1, {})

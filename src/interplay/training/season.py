@@ -1,0 +1,114 @@
+"""A league in a run: what `rollout/league.py` decides, carried out on weights and files.
+
+After every step: a policy that has collapsed goes back to its newest snapshot, with a clean optimiser; one that is due
+is kept, unless it has collapsed, so that the newest snapshot is always a good one; an exploiter whose life is over is
+kept and begins anew. The rating is measured only where a snapshot is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from interplay.algorithms import Independent
+from interplay.config import START
+from interplay.rollout.league import League, score
+from interplay.rollout.resolve import Plan
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Team
+from interplay.training.learner import Learner
+from interplay.training.snapshots import Snapshots
+from interplay.types import Episode, Role
+
+log = logging.getLogger("interplay")
+
+
+class Season:
+    def __init__(self, plan: Plan, team: Team, learners: Mapping[str, Learner], snapshots: Snapshots) -> None:
+        self.plan, self.team, self.learners, self.snapshots = plan, team, learners, snapshots
+        self.league = League(plan)
+
+    def opponents(self, step: int) -> set[str]:
+        """The snapshots that a step plays against."""
+        return {name for drawn in self.league.lineups(step).values() for name in drawn if "@" in name}
+
+    async def end_step(
+        self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]
+    ) -> tuple[dict[str, float], set[str]]:
+        """What there is to log, and whose weights changed."""
+        found: dict[str, float] = {}
+        changed = set()
+        for name in self.league.mains:
+            due = step % self.league.section.every == 0
+            wrong = self.league.symptom(name, episodes, metrics.get(f"{name}/entropy"))
+            if due and self.league.section.alarm is not None:
+                measured, fallen = await self._rate(name)
+                found |= measured
+                wrong = wrong or fallen
+            if self.league.section.alarm is not None:
+                found[f"league/alarm/{name}"] = float(wrong is not None)
+            if wrong is not None and self._answer(name, step, wrong):
+                changed.add(name)
+            elif due:
+                self.snapshots.keep(self.league.add(name, step))
+        for name in self.league.lives:
+            if self.league.over(name, step):
+                self.snapshots.keep(self.league.add(name, step))
+                if self.league.rebirth(name, step):
+                    self._go_back(name, name + START)
+                    changed.add(name)
+        return found, changed
+
+    def _answer(self, name: str, step: int, wrong: str) -> bool:
+        """To a collapse: go back, or only say so."""
+        alarm = self.league.section.alarm
+        assert alarm is not None
+        if not alarm.rollback:
+            log.warning("step %d: policy '%s' has collapsed: %s", step, name, wrong)
+            return False
+        good = self.league.roll_back(name, wrong)
+        log.warning("step %d: policy '%s' has collapsed: %s; it goes back to %s", step, name, wrong, good)
+        self._go_back(name, good)
+        return True
+
+    def _go_back(self, name: str, snapshot: str) -> None:
+        self.team.restore(name, self.snapshots.source(snapshot))
+        self.learners[name].begin_again()
+
+    async def _rate(self, name: str) -> tuple[dict[str, float], str | None]:
+        if self.league.health[name].best is None:  # the first time: what it began as is the first to compare with
+            self.snapshots.seat({*self.snapshots.seated, name + START})
+            self.league.rate(name, self.league.rating(await self._panel(name + START)))
+        scores = await self._panel(name)
+        rating = self.league.rating(scores)
+        metrics = {f"league/panel/{name}/{opponent}": value for opponent, value in scores.items()}
+        return metrics | {f"league/rating/{name}": rating}, self.league.rate(name, rating)
+
+    async def _panel(self, name: str) -> dict[str, float]:
+        """A player's score against each of the panel, over all seats, on the same held-out tasks every time; sampled as
+        in training, whose collapse this is about."""
+        recipe, sampling, alarm = self.plan.recipe, self.plan.recipe.sampling, self.league.section.alarm
+        assert alarm is not None
+        self.snapshots.seat({*self.snapshots.seated, *(n for n in alarm.panel if n.endswith(START))})
+        runner = Runner(recipe.seed + 3, recipe.rollout, Independent(), recipe.reward)
+        tasks = [self.plan.task(i, "validation") for i in range(alarm.games)]
+
+        async def one(opponent: str, role: Role) -> list[float]:
+            seats = {r: name if r == role else opponent for r in self.plan.roles}
+            seating = self.team.seating(lambda _: seats, sampling.temperature, sampling.max_tokens, sampling.legal)
+            episodes = await runner.run(tasks, seating)
+            return [score(e, role, recipe.reward) for e in episodes if e.error is None]
+
+        pairs = [(opponent, role) for opponent in alarm.panel for role in self.plan.roles]
+        scores: dict[str, list[float]] = {opponent: [] for opponent in alarm.panel}
+        for (opponent, _), found in zip(pairs, await asyncio.gather(*(one(*p) for p in pairs)), strict=True):
+            scores[opponent] += found
+        return {opponent: sum(s) / max(1, len(s)) for opponent, s in scores.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.league.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.league.load_state_dict(state)

@@ -1,0 +1,69 @@
+"""Policies as they were, in the run folder: `snapshots/player@start`, `snapshots/player@120`, …
+
+Each is a plain Hugging Face folder, or PEFT's, written whole or not at all and never changed; its digest is in the
+checkpoints and is checked when it is read. A snapshot is removed when no checkpoint that is kept speaks of it any more,
+so that a run can always be resumed from any of them. In memory are those that the present step needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from interplay.errors import CheckpointError
+from interplay.rollout.team import Team
+from interplay.training.checkpoint import file_digest, sync
+
+
+class Snapshots:
+    def __init__(self, folder: Path, team: Team) -> None:
+        self.folder, self.team = folder, team
+        self.digests: dict[str, str] = {}
+        self.seated: set[str] = set()
+
+    def keep(self, name: str) -> None:
+        """Write down the policy of a snapshot's name as it is now."""
+        final, work = self.folder / name, self.folder / f".writing-{name}"
+        shutil.rmtree(work, ignore_errors=True)
+        self.team.members[name.partition("@")[0]].save(work)
+        for path in sorted(p for p in work.rglob("*") if p.is_file()):
+            sync(path)
+        shutil.rmtree(final, ignore_errors=True)  # left by a run that was resumed from before this step
+        work.rename(final)
+        sync(self.folder)
+        self.digests[name] = _digest(final)
+
+    def digest(self, name: str) -> str:
+        if name not in self.digests:  # a run that an earlier version began
+            self.digests[name] = _digest(self.folder / name)
+        return self.digests[name]
+
+    def source(self, name: str) -> Path:
+        """Where a snapshot is, after a look at whether it is what was written."""
+        folder = self.folder / name
+        if not folder.is_dir() or _digest(folder) != self.digest(name):
+            raise CheckpointError(f"snapshot '{folder}' is missing or damaged; the run cannot go on without it.")
+        return folder
+
+    def seat(self, names: Collection[str]) -> None:
+        """These can sit in seats, and no others."""
+        for name in sorted(self.seated - set(names)):
+            self.team.release(name)
+        for name in sorted(set(names) - self.seated):
+            self.team.snapshot(name, self.source(name))
+        self.seated = set(names)
+
+    def prune(self, wanted: Collection[str]) -> None:
+        """Remove what neither this run nor any checkpoint speaks of."""
+        for name in set(self.digests) - set(wanted):
+            del self.digests[name]
+        for folder in self.folder.glob("*@*"):
+            if folder.name not in wanted:
+                shutil.rmtree(folder)
+
+
+def _digest(folder: Path) -> str:
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return hashlib.sha256("".join(f"{p.name} {file_digest(p)}\n" for p in files).encode()).hexdigest()
