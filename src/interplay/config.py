@@ -218,7 +218,7 @@ class SamplingSection(Section):
     max_tokens: int = Field(64, ge=1, description="limit of one reply")
     stop: list[str] = Field([], description="strings that end a reply, and are part of it")
     legal: bool = Field(
-        False, description="where legal actions are listed, only they can be sampled (evaluation never)"
+        False, description="where legal actions are listed, only they can be sampled (evaluation: eval.legal)"
     )
 
 
@@ -336,7 +336,7 @@ class SingleSection(Section):
 
 
 class EvalSection(Section):
-    """Measured before and after training, and in short form while it runs; always without masking.
+    """Measured before and after training, and in short form while it runs; without masking unless `legal` asks for it.
 
     Every policy plays the roles that [seats] gives it. An opponent is a bot or a policy in all other seats; "team"
     seats the recipe's own policies together, and `success` names the reward that says whether they made it. What
@@ -351,6 +351,7 @@ class EvalSection(Section):
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
     exploitability: bool = Field(False, description="also what best responses would win: small games for two")
     temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")
+    legal: bool = Field(False, description="policies can give only replies that are listed as legal: tables say so")
     before: bool = True
     after: bool = True
     samples: int = Field(1, ge=1, description="games of each task; pass@k for k up to this")

@@ -128,7 +128,11 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
     }  # fmt: skip
     report.write(report_path, stages, extra)
     if stages:
-        console.print(report.table(stages, f"{recipe.name}, seed {recipe.seed}"))
+        console.print(
+            report.table(
+                stages, f"{recipe.name}, seed {recipe.seed}" + (", only legal replies" if recipe.eval.legal else "")
+            )
+        )
     for stage, found in exploits.items():
         value, stray = found["eval/exploitability"], found["eval/stray"]
         console.print(f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})", highlight=False)

@@ -195,7 +195,7 @@ async def _spend(
     async def one(task: Task, budget: int) -> list[Episode]:
         purse, games = Purse(budget), list[Episode]()
         while purse.left and not (free and games):
-            agent = field.team.agent(role, policy, field.temperature, recipe.sampling.max_tokens)
+            agent = field.team.agent(role, policy, field.temperature, recipe.sampling.max_tokens, recipe.eval.legal)
             assert isinstance(agent, ModelAgent | RemoteAgent)
             seated: dict[Role, Agent] = {role: Thrifty(agent, purse, free, policy)}
             limits = recipe.rollout.model_copy(update={"max_episode_tokens": purse.left})

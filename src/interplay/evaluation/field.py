@@ -57,7 +57,7 @@ class Field:
     async def play(self, seats: Mapping[Role, str], samples: int | None = None) -> list[Episode]:
         """`samples` games of every task with these seats; all of them failing is an error."""
         recipe, count = self.plan.recipe, samples or self.samples
-        seating = self.team.seating(lambda _: seats, self.temperature, recipe.sampling.max_tokens)
+        seating = self.team.seating(lambda _: seats, self.temperature, recipe.sampling.max_tokens, recipe.eval.legal)
         out: list[Episode] = []
         for part in self.parts():
             runner = Runner(part.seed + 1, recipe.rollout, Independent(count), recipe.reward)
@@ -94,6 +94,11 @@ class Field:
         recipe = self.plan.recipe
         who = sorted((r, w if w.startswith(BOT) else fingerprint(self.team.origin(w))) for r, w in seats.items())
         tasks = [(t.id, t.env, t.seed, sorted(t.data.items())) for t in part.tasks]
-        limits = (self.temperature, recipe.sampling.max_tokens, recipe.rollout.max_episode_tokens)
+        limits = (
+            self.temperature,
+            recipe.sampling.max_tokens,
+            recipe.rollout.max_episode_tokens,
+            recipe.eval.legal,
+        )
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)
         return key_of(how, part.seed, who, tasks, limits, where)
