@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "envs.py"
 
 
 def test_every_environment_makes_its_steps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """At least 2,000 observe and step a second of processor time; the slowest here makes five times that."""
+    """Games at least 2,000 observe and step a second of processor time, work 500."""
     spec = importlib.util.spec_from_file_location("benchmark_envs", SCRIPT)
     assert spec and spec.loader
     script = importlib.util.module_from_spec(spec)

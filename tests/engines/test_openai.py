@@ -233,7 +233,7 @@ def test_a_remote_model_plays_a_seat(chat: Chat) -> None:
         episode = play()
         assert episode.error is None
         mine = episode.line("X")
-        assert [t.text for t in mine[:2]] == ["5", "7"] and mine[0].size == 2 and not mine[0].is_model
+        assert [t.text for t in mine[:2]] == ["5", "7"] and mine[0].sampled == 2 and not mine[0].is_model
         assert records.from_json(records.to_json(episode)) == episode
         chat.reply = {"finish_reason": "length"}
         assert play().line("X")[0].status is Status.LENGTH

@@ -52,7 +52,7 @@ def small(path: Path) -> config.Recipe:
     changes += ["env.line=2"] if recipe.env.name == "tictactoe" else []
     changes += ["algorithm.entropy=0.01", "sampling.max_tokens=16", "rollout.tasks=2"] if work else []
     changes += ["algorithm.group=2"] if work and "group" in recipe.algorithm.options else []
-    changes += ["env.max_steps=6"] if recipe.env.name.startswith("gymnasium:") else []
+    changes += ["env.max_steps=6", "algorithm.entropy=0.01"] if recipe.env.name.startswith("gymnasium:") else []
     changes += ["env.rounds=2"] if "rounds" in recipe.env.options else []
     changes += ["algorithm.warmup=0"] if "warmup" in recipe.algorithm.options else []
     return config.load(path, changes)
