@@ -67,7 +67,8 @@ def headline(report: Report) -> str:
     seats = ", ".join(f"{role} = {who}" for role, who in report.seats.items())
     seeds = f"seed{'s' if len(report.seeds) > 1 else ''} {', '.join(map(str, report.seeds))}"
     games = f"{report.games} {report.split} tasks" + (f" × {report.samples} games" if report.samples > 1 else "")
-    return f"{report.env}, {seats}; {games}, {seeds}, temperature {report.temperature:g}"
+    masked = ", only legal replies" if report.legal else ""
+    return f"{report.env}, {seats}; {games}, {seeds}, temperature {report.temperature:g}{masked}"
 
 
 def sheets(report: Report) -> Iterator[Sheet]:

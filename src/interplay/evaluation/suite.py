@@ -38,6 +38,7 @@ class Report:
     games: int  # tasks a seed
     samples: int
     temperature: float
+    legal: bool  # only replies that are listed could be given
     entries: list[Entry]
     swaps: list[Change]
     without: list[Change]
@@ -53,7 +54,7 @@ class Report:
             }
             for e in self.entries
         ]
-        rest = ("name", "env", "seats", "split", "seeds", "games", "samples", "temperature")
+        rest = ("name", "env", "seats", "split", "seeds", "games", "samples", "temperature", "legal")
         return {
             **{name: getattr(self, name) for name in rest},
             "results": entries,
@@ -91,7 +92,7 @@ async def measure(field: Field, substitutes: Mapping[Role, str]) -> Report:
     seeds = list(field.seeds or [recipe.seed])
     return Report(
         recipe.name, recipe.env.name, dict(plan.seats), field.split, seeds, field.games, field.samples,
-        field.temperature, entries, exchanged, removed, budget,
+        field.temperature, section.legal, entries, exchanged, removed, budget,
     )  # fmt: skip
 
 
