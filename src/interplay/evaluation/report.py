@@ -23,8 +23,10 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 
 
 def table(stages: Stages, title: str) -> Table:
-    """One row per policy, opponent, seat and stage, then all seats together; narrow enough for 80 columns."""
-    several = len({r.policy for results in stages.values() for r in results}) > 1
+    """One row per opponent, seat and stage, then all seats together; narrow enough for 80 columns. Policies have a
+    column where a seat does not say whose it is."""
+    seated = {(r.role, r.policy) for results in stages.values() for r in results}
+    several = len(seated) > len({role for role, _ in seated})
     rows: list[list[str]] = []
     for opponent in dict.fromkeys(r.opponent for results in stages.values() for r in results):
         found = {(r.role, r.policy) for rs in stages.values() for r in rs if r.opponent == opponent}
