@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from interplay.config import AdapterSection, Optimizer, Recipe
+from interplay.config import LEAGUE, START, AdapterSection, Optimizer, Recipe
 from interplay.engines.local.adapters import layers, sizes
 from interplay.engines.local.attention import NAME as ATTENTION
 from interplay.engines.local.attention import using
@@ -97,18 +97,19 @@ class _Shape:
 
 def estimate(plan: Plan) -> Estimate:
     recipe, train = plan.recipe, plan.recipe.train
+    ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
     device = device_of(recipe)
     dtype = dtype_of(recipe, device)
     width, rounded = dtype.itemsize, dtype is not torch.float32
     shapes = {base: _shape(base, recipe.seed, dtype) for base in _bases(plan)}
     parts = dict.fromkeys(("weights", "masters", "optimiser", "gradients", "activations", "logits"), 0)
     engines: list[str] = []  # by base
-    bases = {p.base for p in recipe.policies.values() if p.adapter is not None}
+    bases = {p.base for p in ours.values() if p.adapter is not None}
     gradients: dict[str, int] = {}
     for base in bases:
         parts["weights"] += width * shapes[base].count
         engines.append(base)
-    for name, policy in recipe.policies.items():
+    for name, policy in ours.items():
         shape = shapes[policy.base]
         if policy.adapter is not None:
             own = shape.adapter(policy.adapter)
@@ -125,8 +126,8 @@ def estimate(plan: Plan) -> Estimate:
             parts["masters"] += _FP32 * sum(own) if copies else 0
             parts["optimiser"] += _moments(own, plan.settings(name).optimizer)
             gradients[group] = gradients.get(group, 0) + (_FP32 + (width if copies else 0)) * sum(own)
-    for name in plan.snapshots:
-        policy = recipe.policies[name.partition("@")[0]]
+    for name in _frozen_copies(plan, shapes):
+        policy = recipe.policies[name]
         if policy.adapter is None:
             parts["weights"] += width * shapes[policy.base].count
             engines.append(policy.base)
@@ -152,7 +153,26 @@ def estimate(plan: Plan) -> Estimate:
 def _bases(plan: Plan) -> set[str]:
     critic = plan.algorithm.critic
     own = {critic.base} if critic is not None and critic.base is not None else set()
-    return {p.base for p in plan.recipe.policies.values()} | own
+    return {p.base for p in plan.recipe.policies.values() if not p.is_remote} | own
+
+
+def _frozen_copies(plan: Plan, shapes: dict[str, _Shape]) -> list[str]:
+    """Whose snapshots are in memory at once: references, starts that sit somewhere, and what a league draws."""
+    recipe, league = plan.recipe, plan.recipe.league
+    if league is None:
+        return [name.partition("@")[0] for name in plan.snapshots]
+    named = {name for m in recipe.matchups for name in m.named.values()}
+    named |= set(league.alarm.panel if league.alarm else ())
+    starts = {name.removesuffix(START) for name in named if name.endswith(START)}
+    out = sorted(starts | set(plan.trainable if plan.algorithm.reference else ()))
+    for matchup in recipe.matchups:
+        for name in {n for n in matchup.named.values() if n.endswith(LEAGUE)}:
+            pool = [name.removesuffix(LEAGUE)] if name != LEAGUE else plan.trainable
+            largest = max(
+                pool, key=lambda n: (recipe.policies[n].adapter is None, shapes[recipe.policies[n].base].count)
+            )
+            out += [largest] * min(league.lineup, league.capacity * len(pool))
+    return out
 
 
 def _add_critics(plan: Plan, shapes: dict[str, _Shape], parts: dict[str, int], gradients: dict[str, int]) -> None:
