@@ -172,8 +172,8 @@ def read_config(base: str, seed: int) -> Any:
 def _unloadable(base: str, error: Exception, what: str = "") -> ModelError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ModelError(
-        f"model '{base}' cannot be loaded{': ' if what else ''}{what} ({reason}); expected tiny, smollm2, a Hugging Face folder, "
-        "a .gguf file or a hub name that can be reached."
+        f"model '{base}' cannot be loaded{': ' if what else ''}{what} ({reason}); expected tiny, smollm2, a Hugging "
+        "Face folder, a .gguf file or a hub name that can be reached."
     )
 
 

@@ -163,8 +163,8 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
     steps = recipe.train.steps
     if training and steps and not any(plan.updated(step) for step in range(steps)):
         raise ConfigError(
-            f"every trainable policy is frozen in all of the {steps} steps of train.steps, so nothing would be learned; "
-            "expected policies.NAME.frozen to leave some out, or interplay eval."
+            f"every trainable policy is frozen in all of the {steps} steps of train.steps, so nothing would be "
+            "learned; expected policies.NAME.frozen to leave some out, or interplay eval."
         )
     sampling = algorithm.plan
     if isinstance(sampling, Tree) and sampling.joint == "crossed":

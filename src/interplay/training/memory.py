@@ -159,6 +159,10 @@ def _bases(plan: Plan) -> set[str]:
 def _frozen_copies(plan: Plan, shapes: dict[str, _Shape]) -> list[str]:
     """Whose snapshots are in memory at once: references, starts that sit somewhere, and what a league draws."""
     recipe, league = plan.recipe, plan.recipe.league
+
+    def size(name: str) -> tuple[bool, int]:
+        return recipe.policies[name].adapter is None, shapes[recipe.policies[name].base].count
+
     if league is None:
         return [name.partition("@")[0] for name in plan.snapshots]
     named = {name for m in recipe.matchups for name in m.named.values()}
@@ -168,10 +172,7 @@ def _frozen_copies(plan: Plan, shapes: dict[str, _Shape]) -> list[str]:
     for matchup in recipe.matchups:
         for name in {n for n in matchup.named.values() if n.endswith(LEAGUE)}:
             pool = [name.removesuffix(LEAGUE)] if name != LEAGUE else plan.trainable
-            largest = max(
-                pool, key=lambda n: (recipe.policies[n].adapter is None, shapes[recipe.policies[n].base].count)
-            )
-            out += [largest] * min(league.lineup, league.capacity * len(pool))
+            out += [max(pool, key=size)] * min(league.lineup, league.capacity * len(pool))
     return out
 
 
