@@ -1,8 +1,8 @@
 """Watches every step of every policy, and says so when something goes wrong: never silently on.
 
 The gate between engine and learner (promise 2) and non-finite losses stop a step in `learner.py`, before the weights
-move. Here are the slower illnesses: gradients that leap, entropy that collapses, credit that says nothing. Each warns;
-with `train.stop_on_guard` the run stops instead, its newest checkpoint whole.
+move. Here are the slower illnesses: gradients that leap, entropy that collapses, credit that says nothing. Each
+warns when it begins; with `train.stop_on_guard` the run stops instead, its newest checkpoint whole.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from interplay.config import TrainSection
 
 _MEMORY = 0.9  # of the running mean of gradient norms
 _YOUNG = 5  # steps before a mean means anything
+_LASTING = ""  # no policy is called so
+_MUTE = 5  # steps in a row in which all of a role's advantages may be zero
 
 
 class Guards:
     def __init__(self, config: TrainSection) -> None:
         self.config = config
         self._norms: dict[str, tuple[int, float]] = {}  # per policy: steps seen, running mean
+        self._lasting: dict[str, int] = {}  # what is wrong, and for how many steps now
 
     def look(self, name: str, metrics: Mapping[str, float], zero_shares: Mapping[str, float]) -> list[str]:
         """What is wrong with this step of policy `name`, a sentence each. `zero_shares` are by role."""
@@ -35,21 +38,32 @@ class Guards:
                 )
             self._norms[name] = (seen + 1, norm if seen == 0 else _MEMORY * mean + (1 - _MEMORY) * norm)
         entropy = metrics.get("entropy")
-        if entropy is not None and entropy < self.config.guard_entropy:
+        if entropy is not None and self._lasts(f"entropy {name}", entropy < self.config.guard_entropy) == 1:
             found.append(
                 f"policy '{name}': the entropy is {entropy:.3g} nats a token, under train.guard_entropy "
                 f"({self.config.guard_entropy:g}): it says nearly the same whatever it sees"
             )
-        found += [
-            f"role {role}: {share:.0%} of its advantages are exactly zero, over train.guard_zero_share "
-            f"({self.config.guard_zero_share:.0%}): there is little to learn from"
-            for role, share in zero_shares.items()
-            if share > self.config.guard_zero_share
-        ]
+        for role, share in zero_shares.items():
+            if self._lasts(f"zeros {role}", share > self.config.guard_zero_share) == 1:
+                found.append(
+                    f"role {role}: {share:.0%} of its advantages are exactly zero, over train.guard_zero_share "
+                    f"({self.config.guard_zero_share:.0%}): there is little to learn from"
+                )
+            if self._lasts(f"mute {role}", share == 1.0) == _MUTE:
+                found.append(
+                    f"role {role}: all of its advantages have been exactly zero for {_MUTE} steps, so nothing is "
+                    "learned: what is compared always earns the same; look at its rewards, or sample more of each task"
+                )
         return found
 
+    def _lasts(self, what: str, wrong: bool) -> int:
+        """For how many steps something has been wrong, this one included."""
+        self._lasting[what] = self._lasting.get(what, 0) + 1 if wrong else 0
+        return self._lasting[what]
+
     def state_dict(self) -> dict[str, Any]:
-        return {name: list(pair) for name, pair in self._norms.items()}
+        return {**{name: list(pair) for name, pair in self._norms.items()}, _LASTING: dict(self._lasting)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._norms = {name: (int(seen), float(mean)) for name, (seen, mean) in state.items()}
+        self._lasting = dict(state.get(_LASTING, {}))
+        self._norms = {name: (int(pair[0]), float(pair[1])) for name, pair in state.items() if name != _LASTING}

@@ -27,12 +27,13 @@ from interplay.errors import ConfigError, ResourceError
 from interplay.policies.model import read_config
 from interplay.rollout.resolve import Plan
 from interplay.rollout.team import device_of, dtype_of
+from interplay.training.forward import LOGITS
 
 GiB = 1 << 30
 _FP32 = 4
 _SMALL = 4096  # tensors under this keep fp32 moments in an 8-bit optimiser
 _BLOCK = 256  # numbers that share a scale there
-_LOGITS_CPU = 5  # [predictions, vocabulary] in fp32: logits, scaled, log-probs, probabilities, their product
+_LOGITS_CPU = 5  # copies of a piece in fp32: logits, scaled, log-probs, probabilities, their product
 _LOGITS_GPU = 1 << 29  # logits that exist at a time there, as training/packed.py makes them, with their gradients
 _CACHE_CPU = 131_072  # tokens, as engines/local makes it
 _CACHE_GPU = 0.25  # of what is free when an engine starts, and
@@ -139,7 +140,8 @@ def estimate(plan: Plan) -> Estimate:
     parts["activations"] = train.micro_batch_tokens * max(kept)
     vocabulary = max(s.vocabulary for s in shapes.values())
     logits = train.micro_batch_tokens * vocabulary
-    parts["logits"] = _LOGITS_CPU * _FP32 * logits if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
+    at_once = min(logits, max(LOGITS, vocabulary))
+    parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
     available = _available(device)
     cache = 0
     for base in engines:

@@ -38,7 +38,8 @@ class RunRecords:
         self.folder, self.section = folder, recipe.records
         self.metrics, self.episodes = folder / "metrics.jsonl", folder / "episodes.jsonl"
         self.tokens_seen = 0
-        self.recipe(recipe)
+        if not (folder / "run.json").is_file():
+            self.recipe(recipe)
         bases = sorted({p.base for p in recipe.policies.values()})
         self.logs = GameLogs(folder / "logs", "+".join(bases))
         self._board = _tensorboard(folder, recipe.records.tensorboard)

@@ -39,8 +39,8 @@ class Snapshots:
         folder = self.folder / name
         if not folder.is_dir() and name not in self.digests:
             raise CheckpointError(
-                f"this run has no '{name}': a policy is kept as it was only from where a matchup, a league or a pull "
-                "to the reference first asks for it; begin a new run with it, or leave it out."
+                f"this run has no '{name}': it is kept where a matchup, a league or a pull to the reference (such as "
+                "algorithm.kl) asks for it from the beginning; begin a new run, or leave that out."
             )
         if not folder.is_dir() or _digest(folder) != self.digest(name):
             raise CheckpointError(f"snapshot '{folder}' is missing or damaged; the run cannot go on without it.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import time
 from collections import defaultdict
@@ -33,6 +34,7 @@ from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import StateCritic, make_critics, view_of
 from interplay.training.forward import logprobs
 from interplay.training.guards import Guards
+from interplay.training.identity import made_of, refuse_another
 from interplay.training.learner import Learner, step
 from interplay.training.memory import explained, is_shortage, short_of_memory
 from interplay.training.records import RunRecords
@@ -70,11 +72,8 @@ class Trainer:
         found = checkpoint.latest(self.folder / "checkpoints")
         self.fresh = found is None
         self._saved = found.step if found else -1
-        if found and set(found.trainer["versions"]) != set(self.plan.trainable):
-            raise CheckpointError(
-                f"checkpoint '{found.folder}' trains {sorted(found.trainer['versions'])}, "
-                f"this recipe {sorted(self.plan.trainable)}."
-            )
+        if found:
+            refuse_another(self.plan, found)
         self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # imitated, where adapters stand on them
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
@@ -119,7 +118,6 @@ class Trainer:
                 section, told = self.plan.recipe.warmstart, self.observer.warmstarted
                 where = self.folder / "bases"
                 self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
-                self.records.recipe(self.plan.on(self.bases).recipe)
                 self._publish(self.plan.trainable)
                 for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
                     engine.publish(engine.version)
@@ -129,6 +127,7 @@ class Trainer:
                 for name in self.plan.snapshots:
                     self.snapshots.keep(name)
             self._seat_snapshots()
+            self.records.recipe(self.plan.on(self.bases).recipe)  # nothing more can refuse it
             self.seconds += time.monotonic() - began
             self.observer.ready()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping:
@@ -333,11 +332,14 @@ class Trainer:
         """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
 
         Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
-        train = self.plan.recipe.train
-        key, limit = ("gap_mean", train.gap_mean_warn) if self.learners[name].rounded else ("gap", train.gap_warn)
-        gap = found.get(key, 0.0)
+        train, rounded = self.plan.recipe.train, self.learners[name].rounded
+        key, limit = ("gap_mean", train.gap_mean_warn) if rounded else ("gap", train.gap_warn)
+        gap, ratio = found.get(key, 0.0), found.get("ratio_mean" if rounded else "ratio", 1.0)
         if gap > limit:
             log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
+        if math.log(ratio) > limit:
+            sentence = "policy '%s': the ratio at the first minibatch is %.4f, expected 1 (train.%s_warn)"
+            log.warning(sentence, name, ratio, key)
 
     def _watch(self, metrics: Mapping[str, float]) -> None:
         """The guards' warnings; where the recipe says so, they end the run."""
@@ -396,6 +398,7 @@ class Trainer:
         }
         trainer = {
             "bases": self.bases,
+            "made_of": made_of(self.plan, self.bases),
             "best": self.best,
             "versions": {n: self.team.members[n].version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
