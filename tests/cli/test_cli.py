@@ -275,13 +275,17 @@ def test_algorithms_lists_needs_and_recipes(monkeypatch: pytest.MonkeyPatch) -> 
     names, recipes = columns[0], columns[3]
     assert names == known()
     assert [load(str(recipe)).algorithm.name for recipe in recipes] == names
+    assert {str(recipe).split("/")[1] for recipe in recipes} <= {"matrix", "tictactoe", "kuhn"}, "these need no extra"
     needs = {name: algorithm_needs(name) for name in names}
     assert needs["mappo"] == ["central critic"] and needs["coma"] == ["tree", "central critic"]
     assert needs["grpo"] == ["groups"] and needs["online_dpo"] == ["tree", "reference"]
     assert "legal actions" in needs["qmix"][-1] and needs["rae"] == ["nothing"]
     page = call("algorithms", "dapo").output
     assert "Clip-higher" in page and "clip_high = 0.28" in page
-    assert "plan = (required)" in call("algorithms", "custom").output
+    assert "Needs: groups." in page and "Recipe: recipes/matrix/dapo.toml" in page
+    assert "overlong.margin = (required)" in page
+    custom = call("algorithms", "custom").output
+    assert "plan = (required)" in custom and "plan.keep = 'greedy'" in custom and "critic.lr = 1e-05" in custom
 
 
 def test_models_lists_what_a_base_can_be() -> None:
