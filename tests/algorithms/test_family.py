@@ -691,6 +691,9 @@ def test_a_grouping_by_phase_compares_what_follows(make_turn: MakeTurn, make_epi
     ("settings_", "words"),
     [
         ({"plan": FLAT, "grouping": ["task", "rolle"]}, ["'rolle'", "Did you mean 'role'?"]),
+        ({"plan": FLAT, "grouping": ["task", "role", "turn"]}, ["'turn'", "called 'decision'"]),
+        ({"plan": TREE | {"continuation": "none", "playouts": 2}, "grouping": ONE_PROMPT}, ["plan.playouts", "'none'"]),
+        ({"plan": FLAT, "grouping": ["task", "role"], "critic": {"lr": 1e-3}}, ["algorithm.critic", "'independent'"]),
         ({"plan": FLAT, "grouping": ["task"]}, ["mix tasks or roles", "'role'"]),
         ({"plan": FLAT, "grouping": ["task", "role", "decision"]}, ["different prompts", "'prompt'"]),
         ({"plan": FLAT, "grouping": ["episode", "role"]}, ["one member", "'task' in place of 'episode'"]),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import Chat, serving
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -450,6 +451,20 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     older = run / "checkpoints" / "step-000002"
     assert call("eval", str(run), "eval.games=2", "--checkpoint", str(older)).exit_code == 0
     assert "You are X" in call("play", str(run), stdin="q\n").output
+
+
+def test_training_against_a_remote_model(recipe: str, tmp_path: Path) -> None:
+    """Somebody's server sits in one seat: it is asked for moves, it is not trained, and it takes no memory here."""
+    run = tmp_path / "run"
+    with serving(Chat(answer=lambda body: "4")) as chat:
+        far = f'policies.far={{base = "openai:m", remote = {{url = "{chat.url}"}}, trainable = false}}'
+        seats = 'seats={X = "player", O = "far"}'
+        result = call("train", recipe, far, seats, "eval.every=0", "eval.games=1", "--run", str(run))
+    assert result.exit_code == 0 and "needs about" in result.output
+    assert chat.bodies and {body["model"] for body in chat.bodies} == {"m"}
+    turns = [t for e in records.read(run / "episodes.jsonl") for t in e.turns]
+    assert {(t.role, t.policy, bool(t.action)) for t in turns} == {("X", "player", True), ("O", "far", False)}
+    assert [p.name for p in (run / "checkpoints" / "step-000002" / "policies").iterdir()] == ["player"]
 
 
 def test_what_was_measured_before_a_kill_is_not_lost(

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets, policy_loss
+from interplay.engines.local import fused
 from interplay.policies.model import Loaded, locate
 from interplay.training import forward
 from interplay.training.batch import MicroBatch, lay, micro_batches
@@ -376,6 +377,31 @@ def test_promise_6_loss_and_gradients_do_not_depend_on_sharing_merging_or_cuttin
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     assert found.keys() == expected.keys()
     assert max(g.abs().max().item() for g in expected.values()) > 1e-2
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(("share", "limit"), [(True, HUGE), (True, 120), (False, HUGE), (False, 1)])
+def test_promise_6_loss_and_gradients_do_not_depend_on_packing(
+    tiny: Loaded,
+    reference: tuple[str, float, dict[str, Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
+    share: bool,
+    limit: int,
+) -> None:
+    """Laid end to end in one row without padding, as on a GPU, and attended to span by span."""
+    monkeypatch.setattr(fused, "of", lambda model: None)  # a GPU's kernels have tests of their own
+    average, expected_loss, expected = reference
+    losses, padding = [], 0
+    for batch in micro_batches(lay(ALL, share, limit, branch=False), ALL, limit, CPU, pack=True):
+        assert batch.spans is not None and len(batch.ids_BL) == 1
+        padding += batch.ids_BL.numel() - sum(batch.spans.lengths)
+        logp_M, entropy_M = predict(tiny.model, batch, 0.7)
+        members = [ALL[i] for i in batch.turns]
+        losses.append(objective(members, logp_M[batch.prediction_N], entropy_M[batch.prediction_N], average))
+    assert padding == 0 and (len(losses) == 1) == (limit == HUGE)
+    loss, found = gradients(tiny.model, losses)
+    assert loss == pytest.approx(expected_loss, abs=1e-5)
     for name, gradient in found.items():
         torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=name)
 

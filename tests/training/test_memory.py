@@ -166,6 +166,17 @@ def test_a_leagues_lineup_is_counted() -> None:
     assert memory.estimate(plan(**one, **drawn)).cache == memory.estimate(plan(**one)).cache
 
 
+def test_a_base_that_is_imitated_is_counted_as_trained() -> None:
+    """Under adapters, which need little: its moments and gradients are the most that the run ever holds."""
+    one: dict[str, Any] = {"policies": {"player": {"base": "tiny", "adapter": {"rank": 2}}}, "seats": "player"}
+    warm = {"bot": "bot:random", "base": True}
+    whole = memory.estimate(plan(policies={"player": {"base": "tiny"}}, seats="player")).parts
+    found = memory.estimate(plan(**one, warmstart=warm)).parts
+    most = found["imitation of the base"] + found["optimiser"] + found["gradients"]
+    assert most == whole["optimiser"] + whole["gradients"]
+    assert "imitation of the base" not in memory.estimate(plan(**one)).parts
+
+
 def test_a_remote_model_needs_nothing_here() -> None:
     own: dict[str, Any] = {"player": {"base": "tiny"}}
     far = {"base": "openai:some-model", "remote": {"url": "http://localhost:1/v1"}, "trainable": False}

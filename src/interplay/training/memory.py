@@ -136,6 +136,11 @@ def estimate(plan: Plan) -> Estimate:
             parts["weights"] += (_FP32 + width) * sum(shapes[policy.base].adapter(policy.adapter))
     _add_critics(plan, shapes, parts, gradients)
     parts["gradients"] = max(gradients.values(), default=0)  # those of one model at a time
+    if recipe.warmstart is not None and recipe.warmstart.base:  # before there is anything of what follows it
+        moving = [shapes[p.base].tensors for p in ours.values() if p.adapter is not None and p.trainable]
+        whole = (_moments(t, train.optimizer) + (_FP32 + (_FP32 + width) * rounded) * sum(t) for t in moving)
+        later = parts["masters"] + parts["optimiser"] + parts["gradients"]
+        parts["imitation of the base"] = max(0, max(whole, default=0) - later)
     kept = (_kept(s, recipe) for s in shapes.values())
     parts["activations"] = train.micro_batch_tokens * max(kept)
     vocabulary = max(s.vocabulary for s in shapes.values())

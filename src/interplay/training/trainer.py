@@ -382,7 +382,8 @@ class Trainer:
         if section.best is None:
             return False
         if section.best not in metrics:
-            if not section.best.startswith("eval/"):  # those come every few steps
+            # Some come every few steps, others only where a policy had something to learn.
+            if not section.best.startswith("eval/") and section.best.partition("/")[0] not in self.learners:
                 raise ConfigError(f"checkpoint.best names '{section.best}'; {did_you_mean(section.best, metrics)}")
             return False
         value, sign = metrics[section.best], 1 if section.best_is == "highest" else -1
