@@ -592,7 +592,7 @@ def test_stopping_saves_what_is_not_saved_yet(
     trainer = make(tmp_path, BASE, "train.steps=9", f"checkpoint.every={every}")
 
     def stepped(step: int, metrics: Mapping[str, float]) -> None:
-        trainer.stopping = step == 2  # what the first Ctrl-C does
+        trainer.interrupt.asked = step == 2  # what the first Ctrl-C does
 
     trainer.observer = Observer(stepped=stepped)
     trainer.train()
