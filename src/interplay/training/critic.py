@@ -10,13 +10,10 @@ episodes are answered in one forward pass.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +26,7 @@ from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import value_loss
 from interplay.config import Recipe, RewardSection, TrainSection
 from interplay.engines.engine import Adapter
-from interplay.engines.rounds import rounds
+from interplay.engines.rounds import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError, GuardError
 from interplay.policies.model import load
@@ -163,52 +160,35 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
     return out
 
 
-class StateCritic:
-    thread: Executor | None = None
+class StateCritic(Desk[Turn, float]):
+    """A question is a turn with what the critic reads as its prompt."""
 
     def __init__(
         self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer], weights: RewardSection
     ) -> None:
+        super().__init__()
         self.critics, self.renderers, self.weights = critics, renderers, weights
-        self._waiting: list[tuple[Turn, asyncio.Future[float]]] = []
-        self._taken: list[tuple[Turn, asyncio.Future[float]]] = []
         self._arrived: dict[str, tuple[tuple[int, ...], float]] = {}  # turn id -> the state as ids, what the step paid
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         seen = view_of(self.renderers[turn.policy], role, env.state())
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[float] = loop.create_future()
-        self._waiting.append((replace(turn, prompt=seen), future))
-        rounds().serve(self)
-        return await future
+        return await self.ask(replace(turn, prompt=seen))
 
     def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
         seen = view_of(self.renderers[turn.policy], role, env.state())
         self._arrived[turn.id] = seen, credit.mix(rewards, role, self.weights)
 
-    @property
-    def queued(self) -> int:
-        return len(self._waiting)
+    def rank(self, question: Turn) -> int:
+        return list(self.critics).index(question.policy)
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._waiting)
-
-    def take(self) -> None:
-        self._taken, self._waiting = self._waiting, []
-
-    def step(self) -> list[Callable[[], None]]:
-        out: list[Callable[[], None]] = []
+    def answers(self, questions: Sequence[Turn]) -> list[float]:
+        values: list[float] = []
         for name, critic in self.critics.items():
-            mine = [(turn, future) for turn, future in self._taken if turn.policy == name]
-            values = critic.values([turn for turn, _ in mine])
-            out += [partial(_answer, future, value) for (_, future), value in zip(mine, values, strict=True)]
-        return out
+            values += critic.values([turn for turn in questions if turn.policy == name])
+        return values
 
-    def fail(self, error: Exception) -> None:
-        for _, future in self._taken:
-            if not future.done():
-                future.set_exception(EngineError(f"the critic failed: {type(error).__name__}: {error}"))
+    def broken(self, error: Exception) -> EngineError:
+        return EngineError(f"the critic failed: {type(error).__name__}: {error}")
 
     def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
@@ -225,8 +205,3 @@ class StateCritic:
 def view_of(renderer: Renderer, role: Role, state: str) -> tuple[int, ...]:
     """What a central critic reads: the whole state, and whose value is asked for."""
     return renderer.prompt((Message("user", f"{state}\nYou are {role}."),)).ids
-
-
-def _answer(future: asyncio.Future[float], value: float) -> None:
-    if not future.done():
-        future.set_result(value)
