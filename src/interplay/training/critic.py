@@ -11,7 +11,6 @@ episodes are answered in one forward pass.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,13 +27,13 @@ from interplay.config import Recipe, RewardSection, TrainSection
 from interplay.engines.engine import Adapter
 from interplay.engines.rounds import Desk
 from interplay.envs import Env
-from interplay.errors import ConfigError, EngineError, GuardError
+from interplay.errors import ConfigError, EngineError
 from interplay.policies.model import load
 from interplay.rollout.team import Team, fresh_adapter
 from interplay.training.batch import MicroBatch
 from interplay.training.forward import Mixer, hidden_states, pieces
 from interplay.training.learner import minibatches
-from interplay.training.optimizers import make_optimizer
+from interplay.training.optimizers import clipped_step, make_optimizer
 from interplay.types import Message, Rewards, Role, Turn, seed_of
 
 
@@ -101,6 +100,7 @@ class Critic:
         parts = minibatches(turns, self.config, seed_of("critic", self.steps))
         total = 0.0
         for part in parts:
+            lost = 0.0
             count = sum(len(t.action) for t in part) if tokens else len(part)
             mixer = Mixer(self.model, self.adapters)
             for batch in self._pieces(part, tokens):
@@ -111,22 +111,13 @@ class Critic:
                 weights = torch.full_like(wanted, 1.0 / count)
                 loss = value_loss(self._predict(batch, mixer), wanted, old, weights, self.clip)
                 loss.backward()
+                lost += loss.item()
                 total += loss.item() / len(parts)
             mixer.collect()
-            self._apply()
+            who, limit = f"the critic of '{self.name}'", self.config.grad_clip
+            clipped_step(self.optimizer, self.module.parameters(), limit, lost, who, "lower algorithm.critic.lr")
         self.steps += 1
         return {"value_loss": total}
-
-    def _apply(self) -> None:
-        norm = float(nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip))
-        if not math.isfinite(norm):
-            self.optimizer.zero_grad(set_to_none=True)
-            raise GuardError(
-                f"the critic of '{self.name}' got a gradient norm of {norm}; the step was not taken: "
-                "lower algorithm.critic.lr or look at the last episodes for broken rewards."
-            )
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
