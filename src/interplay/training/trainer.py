@@ -115,7 +115,7 @@ class Trainer:
                 for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
                     engine.publish(engine.version)
             if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
-                self._keep()
+                self._save()
             if self.step_index == 0:
                 for name in self.plan.snapshots:
                     self.snapshots.keep(name)
@@ -131,7 +131,7 @@ class Trainer:
                     break
                 self.observer.stepped(self.step_index, metrics)
             if self.stopping and self._saved != self.step_index:
-                self._keep()
+                self._save()
 
     async def _one_step(self) -> dict[str, float] | None:
         clock = Clock()
@@ -250,12 +250,12 @@ class Trainer:
         self.records.step(self.step_index, episodes, metrics)
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
         if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
-            self._keep()
+            self._save()
         return metrics
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         resume.save(self)
         self._saved = self.step_index
 
