@@ -11,7 +11,7 @@ On a GPU tries are laid end to end in one row, without padding (`spans.py`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,22 @@ import torch
 from torch import Tensor
 
 from interplay.training.spans import Spans
-from interplay.types import Turn
+from interplay.types import Episode, Turn
+
+
+def by_policy(episodes: Sequence[Episode], names: Collection[str]) -> dict[str, list[Turn]]:
+    """The turns that each of `names` took; those that only estimated a candidate's return are left out."""
+    out: dict[str, list[Turn]] = {name: [] for name in names}
+    for episode in episodes:
+        for turn in episode.turns:
+            if turn.policy in out and turn.playout is None:
+                out[turn.policy] += turn.whole
+    return out
+
+
+def order(turn: Turn) -> tuple[str, int, str, int, int]:
+    """By episode and in the order of play, so that a turn stands behind the one it extends."""
+    return turn.keys.episode, turn.decision, turn.role, turn.candidate, turn.call
 
 
 @dataclass
