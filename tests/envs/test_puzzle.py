@@ -302,8 +302,8 @@ def test_directions_are_read_strictly(text: str, moves: list[str] | None) -> Non
 
 @pytest.mark.parametrize(("name", "options"), [*((n, {}) for n in NAMES), *OTHERS[::2]])
 def test_no_environment_slows_a_rollout(name: str, options: dict[str, Any]) -> None:
-    """At least 2,000 decisions a second on one core, drawing the level excluded; drawing takes at most 20 ms. Of processor
-    time: what else the machine does is not the environment's doing."""
+    """At least 2,000 decisions a second on one core, drawing the level excluded; drawing takes at most 20 ms. Of
+    processor time: what else the machine does is not the environment's doing."""
     tasks = [sample_task(name, options, "train", i) for i in range(40)]
     began = time.process_time()
     for task in tasks:
