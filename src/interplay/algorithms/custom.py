@@ -26,6 +26,7 @@ from pydantic import Field, model_validator
 
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import (
+    PLAYED,
     Algorithm,
     Continuation,
     CriticSettings,
@@ -65,7 +66,7 @@ class PlanSettings(Section):
                 f"algorithm.plan.{name} has no meaning with kind = '{self.kind}'; expected it to be left out, "
                 f"'{self.kind}' has: {', '.join(sorted(allowed))}."
             )
-        if "playouts" in self.model_fields_set and self.continuation != "playout":
+        if "playouts" in self.model_fields_set and self.continuation not in PLAYED:
             raise ConfigError(
                 f"algorithm.plan.playouts is set, but algorithm.plan.continuation is '{self.continuation}'; expected "
                 "'playout', or playouts to be left out."

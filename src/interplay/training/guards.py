@@ -7,11 +7,15 @@ warns when it begins; with `train.stop_on_guard` the run stops instead, its newe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interplay.config import TrainSection
+from interplay.errors import GuardError
 
+log = logging.getLogger("interplay")
 _MEMORY = 0.9  # of the running mean of gradient norms
 _YOUNG = 5  # steps before a mean means anything
 _LASTING = ""  # no policy is called so
@@ -23,6 +27,29 @@ class Guards:
         self.config = config
         self._norms: dict[str, tuple[int, float]] = {}  # per policy: steps seen, running mean
         self._lasting: dict[str, int] = {}  # what is wrong, and for how many steps now
+
+    def gate(self, name: str, metrics: Mapping[str, float], rounded: bool) -> None:
+        """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
+
+        Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
+        key, limit = ("gap_mean", self.config.gap_mean_warn) if rounded else ("gap", self.config.gap_warn)
+        gap, ratio = metrics.get(key, 0.0), metrics.get("ratio_mean" if rounded else "ratio", 1.0)
+        if gap > limit:
+            log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
+        if math.log(ratio) > limit:
+            sentence = "policy '%s': the ratio at the first minibatch is %.4f, expected 1 (train.%s_warn)"
+            log.warning(sentence, name, ratio, key)
+
+    def watch(self, step: int, policies: Sequence[str], metrics: Mapping[str, float]) -> None:
+        """Warn of what is wrong with a step; where the recipe says so, end the run."""
+        zero = _below("credit/zero_share/", metrics)
+        found = []
+        for i, name in enumerate(policies):
+            found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # a role's credit: spoken of once
+        if found and self.config.stop_on_guard:
+            raise GuardError(f"step {step}: {'; '.join(found)}; train.stop_on_guard is set.")
+        for sentence in found:
+            log.warning("step %d: %s", step, sentence)
 
     def look(self, name: str, metrics: Mapping[str, float], zero_shares: Mapping[str, float]) -> list[str]:
         """What is wrong with this step of policy `name`, a sentence each. `zero_shares` are by role."""
@@ -67,3 +94,7 @@ class Guards:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._lasting = dict(state.get(_LASTING, {}))
         self._norms = {name: (int(pair[0]), float(pair[1])) for name, pair in state.items() if name != _LASTING}
+
+
+def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
