@@ -50,6 +50,7 @@ async def value_joint(
     seated = {r: agent.fork() for r, agent in agents.items()}
     for r, t in joint.items():
         seated[r].commit(views[r], t)
+    until = frozenset(joint) if plan.continuation == "round" else frozenset()
     lines = []
     for n in range(plan.playouts):
         inner = replace(
@@ -57,7 +58,7 @@ async def value_joint(
         )
         # Playouts of one candidate share the deck up to here and differ in what comes, as the play itself would.
         start = fork.fork(seed_of("playout", stamp.seed, stamp.episode, stamp.decision, n))
-        lines.append(foresight.play_out(start, seated, inner, ledger))
+        lines.append(foresight.play_out(start, seated, inner, ledger, until))
     done = await asyncio.gather(*lines, return_exceptions=True)
     good = [d for d in done if not isinstance(d, BaseException)]
     for d in done:

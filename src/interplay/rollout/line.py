@@ -38,8 +38,8 @@ class Ledger:
     def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
         """What a joint action of the policies' own drawing was worth, before one of them is chosen.
 
-        Where rewards end with the step every decision counts; otherwise the first holds all that follows. A critic
-        only believes, and where choosing is not by worth the line that is played says the same.
+        Where rewards end with the step every decision counts; otherwise the first holds all that follows. Rounds
+        overlap, a critic only believes, and where choosing is not by worth the line that is played says the same.
         """
         counts = decision == 0 if plan.continuation == "playout" else plan.continuation == "none"
         if found and counts and plan.keep in ("greedy", "softmax"):
@@ -105,9 +105,10 @@ class Foresight:
     critic: Critic | None = None
 
     async def play_out(
-        self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger
+        self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger, until: frozenset[Role] = frozenset()
     ) -> tuple[dict[Role, Rewards], list[Turn]]:
-        """The same seats play `env` to its end; what follows for each role, discounted to now.
+        """The same seats play `env` to its end, or until one of these roles is asked; what follows for each role,
+        discounted to now.
 
         A reward belongs to the role's latest turn; with d of its turns taken since now, it counts γ^d.
         """
@@ -122,6 +123,8 @@ class Foresight:
                 ahead[role] += rewards.of(role).scaled(gamma ** taken[role])
 
         while (seen := env.observe()) and not ledger.spent:
+            if until & seen.keys():
+                return ahead, turns
             ledger.check_time()
             views = {role: agents[role].look(o) for role, o in seen.items()}
             kept = await sample_each(env, agents, views, stamp)
