@@ -119,6 +119,12 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
         raise ConfigError(
             "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
         )
+    steps = recipe.train.steps
+    if training and steps and not any(plan.updated(step) for step in range(steps)):
+        raise ConfigError(
+            f"every trainable policy is frozen in all of the {steps} steps of train.steps, so nothing would be "
+            "learned; expected policies.NAME.frozen to leave some out, or interplay eval."
+        )
     _check_algorithm(plan, sample)
     _check_weights(recipe, sample)
     if recipe.curriculum is not None:
