@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
+from interplay.envs.tasks.data import Public, Row, register_format
 from interplay.rewards.database import timely
 
 _ORDER = re.compile(
@@ -64,7 +63,8 @@ class Spider(_SQL):
     """Questions over 200 databases (Yu et al., 2018): its published folder, with the databases."""
 
     licence = "CC BY-SA 4.0"
-    hub: ClassVar[Mapping[str, Hub]] = {}
+    files: ClassVar[tuple[str, ...]] = ("train_spider.json", "train_others.json", "dev.json")
+    dev_is_test: ClassVar[bool] = True
     db_id: str
     question: str
     query: str
@@ -78,6 +78,8 @@ class Bird(_SQL):
     """Questions over large databases with outside knowledge (Li et al., 2023): its published folder."""
 
     licence = "CC BY-SA 4.0"
+    files: ClassVar[tuple[str, ...]] = ("train.json", "dev.json")
+    dev_is_test: ClassVar[bool] = True
     db_id: str
     question: str
     evidence: str = ""
