@@ -61,9 +61,9 @@ class Thrifty:
         room = getattr(self.agent.engine, "max_context", None)
         if room is not None and view.prompt is not None:
             limit = min(limit, max(1, room - len(view.prompt.ids)))
-        short = replace(self.agent, sampling=replace(self.agent.sampling, max_tokens=limit))
+        short = replace(self.agent, sampling=replace(self.agent.sampling, max_tokens=limit), budget=self.purse.left)
         turn = await short.sample(env, view, stamp)
-        if turn.sampled > limit:
+        if turn.sampled > self.purse.left or max(len(t.action) or t.used for t in turn.whole) > limit:
             raise InterplayError(
                 f"{self.policy} was given {limit} tokens and used {turn.sampled}: no budget can be matched."
             )
