@@ -221,7 +221,7 @@ def test_no_silent_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_level_is_offered_only_if_a_program_cannot_get_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Detection tries to break out: walls that were only half put up are found."""
-    weaker = sandbox.START.replace("main(int", "jail.restrict = lambda *_: None\nmain(int")
+    weaker = sandbox.START.replace("main(int", "jail.restrict = jail.fence = lambda *_: None\nmain(int")
     weaker = weaker.replace("import main", "import main\nimport interplay.rewards.jail as jail")
     monkeypatch.setattr(sandbox, "START", weaker)
     if not offered("landlock"):

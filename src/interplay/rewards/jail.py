@@ -41,6 +41,8 @@ from interplay.rewards.walls import (
     JailError,
     become_nobody,
     call,
+    fence,
+    fork,
     is_root,
     landlock_version,
     mount,
@@ -53,6 +55,7 @@ from interplay.rewards.walls import (
 WATCH = 0.05  # seconds between looks at memory, processes and disk
 PRIVATE = "/tmp"  # of the private root: where a job's folder is mounted
 SLACK = 64  # processes this user may start elsewhere meanwhile, where the kernel counts them all together
+PYTHONS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # signals that an interpreter does not leave as they are
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 # What most programs import, so that they need not.
 WARM = """
@@ -126,10 +129,8 @@ def become_program(
         os.closerange(4, 1 << 16)
         os.set_inheritable(3, False)
         os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in range(1, signal.NSIG):
-            with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_DFL)
+        for number in PYTHONS:
+            signal.signal(number, signal.SIG_DFL)
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(ENVIRONMENT, HOME=folder, TMPDIR=folder)
@@ -287,7 +288,7 @@ class Supervisor:
         self.job_folder = folder
         ours, theirs = zip(*(os.pipe()[:: 1 if fd else -1] for fd in range(3)), strict=True)
         heard, report = os.pipe()
-        init = os.fork()
+        init = fork()
         if init == 0:
             for fd in (*ours, heard):
                 os.close(fd)
@@ -471,6 +472,8 @@ def main(fd: int, level: str, folder: str) -> None:
     channel = socket.socket(fileno=fd)
     for name in WARM.split():
         __import__(name)
+    for number in signal.valid_signals() - {*PYTHONS, signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)  # whatever we inherited
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     readable = system_paths()
     try:
@@ -483,8 +486,10 @@ def main(fd: int, level: str, folder: str) -> None:
                 uid = own if is_root(own) else NOBODY
                 os.chown(folder, uid, NOBODY)
                 become_nobody(uid, keep=DAC_READ_SEARCH)
-            if level == "landlock" and not landlock_version():
-                raise JailError("this kernel has no Landlock, or it is not switched on")
+            if level == "landlock":
+                if not landlock_version():
+                    raise JailError("this kernel has no Landlock, or it is not switched on")
+                fence(landlock_version(), readable, folder)
     except (JailError, OSError) as error:
         send(channel, {"trouble": str(error)})
         return
@@ -498,7 +503,7 @@ def main(fd: int, level: str, folder: str) -> None:
         poll.poll()
         if not channel.recv(1, socket.MSG_PEEK):
             return
-        child = os.fork()
+        child = fork()
         if child == 0:
             supervise(channel, level, folder, readable, proc)
         if os.waitpid(child, 0)[1] != 0:
