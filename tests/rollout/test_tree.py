@@ -12,7 +12,8 @@ from interplay.algorithms import Independent, Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env, make
-from interplay.errors import EngineError
+from interplay.errors import ConfigError, EngineError
+from interplay.evaluation.budget import Purse, Thrifty
 from interplay.rollout.records import to_json
 from interplay.types import Episode, Message, Observation, Rewards, Role, Status, Task, Turn
 
@@ -78,6 +79,18 @@ def test_only_trainable_seats_have_candidates(table: Any, rival: str) -> None:
     assert {len(at(episode, t.decision, "X")) for t in episode.line("X")} == {3}
     assert all(t.outlook is None and t.kept for t in episode.turns if t.role == "O")
     assert all(t.outlook is not None for t in episode.turns if t.role == "X")
+
+
+def test_a_player_that_cannot_be_copied_is_refused(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget is spent on one line of play: independent episodes take such a player, a tree says why it does not."""
+    seats = table(free_cell, plan=playouts(2))
+    thrifty = {role: Thrifty(seats.agent(role), Purse(100), free=False, policy="thrifty") for role in "XO"}
+    monkeypatch.setattr(seats, "agent", thrifty.get)
+    with pytest.raises(ConfigError, match="thrifty in role X plays one line and cannot be copied"):
+        seats.play()
+    seats.plan = Independent()
+    (episode,) = seats.play()
+    assert episode.error is None and episode.turns
 
 
 # -- outlooks ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ What the program did is a `Result`; that the machinery failed is a `SandboxError
     rlimits      resource limits and a clean environment only: the program can read what this user can. By name only.
 
 `strongest` takes the first of the first two that this machine offers, and refuses a machine that offers neither. A
-level is offered if a program that tries to get out, run at start, does not (`offered`). What runs: `jail.py`.
+level is offered if a program that tries to get out, run at start, does not (`offered`). What runs: `jail/`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 START = """
 import sys
 sys.path.insert(0, sys.argv[4])
-from interplay.rewards.jail import main
+from interplay.rewards.jail.zygote import main
 del sys.path[0]
 main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
 """

@@ -147,7 +147,8 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             f"warmstart.records is '{recipe.warmstart.records}', where no episodes are; expected an episodes.jsonl or "
             "a run folder."
         )
-    measured = [f"eval/{what}/{name}" for what in ("win_rate", "illegal") for name in recipe.eval.opponents[:1]]
+    rates = ("win_rate", "draw_rate", "reward", "illegal")
+    measured = [f"eval/{what}/{name}" for what in rates for name in recipe.eval.opponents[:1]]
     best = recipe.checkpoint.best or ""
     if best.startswith("eval/") and (best not in measured or not recipe.eval.every):
         raise ConfigError(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from interplay import envs
-from interplay.agents.agent import Agent, Stamp, View
+from interplay.agents.agent import Agent, Player, Stamp, View, forkable
 from interplay.algorithms import Plan, Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
@@ -23,7 +23,7 @@ from interplay.rollout.joint import Critic, all_of, step
 from interplay.rollout.tree import decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
-Seating = Callable[[Task], Mapping[Role, Agent]]
+Seating = Callable[[Task], Mapping[Role, Player]]
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Runner:
 
         return list(await asyncio.gather(*(one(t, r) for t in tasks for r in range(self.plan.replicas))))
 
-    async def _guarded(self, task: Task, replica: int, agents: Mapping[Role, Agent]) -> Episode:
+    async def _guarded(self, task: Task, replica: int, agents: Mapping[Role, Player]) -> Episode:
         """The place where a failed episode becomes data: typed errors by name, anything else as a bug report."""
         episode = Episode(f"{task.id}#{replica}", task, replica, {r: a.policy for r, a in agents.items()})
         began = time.monotonic()
@@ -114,8 +114,9 @@ class Runner:
         episode.seconds = time.monotonic() - began
         return episode
 
-    async def _play(self, episode: Episode, agents: Mapping[Role, Agent]) -> None:
+    async def _play(self, episode: Episode, agents: Mapping[Role, Player]) -> None:
         env = envs.make(episode.task)
+        copied = forkable(agents) if isinstance(self.plan, Tree) else {}
         latest: dict[Role, Turn] = {}
         ledger = Ledger(self.limits)
         decision = 0
@@ -127,7 +128,7 @@ class Runner:
             stamp = Stamp(self.seed, episode.task, episode.replica, episode.id, decision, state=env.state())
             views = {role: agents[role].look(o) for role, o in seen.items()}
             if isinstance(self.plan, Tree):
-                choice = await decide(self, env, agents, views, stamp, self.plan, ledger)
+                choice = await decide(self, env, copied, views, stamp, self.plan, ledger)
                 env, kept, turns, rewards = choice.env, choice.kept, choice.turns, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
@@ -180,7 +181,7 @@ class Runner:
 
 
 async def sample_each(
-    env: Env, agents: Mapping[Role, Agent], views: Mapping[Role, View], stamp: Stamp
+    env: Env, agents: Mapping[Role, Player], views: Mapping[Role, View], stamp: Stamp
 ) -> dict[Role, Turn]:
     """One reply for every role that must act, drawn at the same time."""
     if len(views) == 1:  # turn-taking: no tasks to schedule
