@@ -49,6 +49,10 @@ class Options(DataOptions):
     patterns: list[str] = Field(list(questions.PATTERNS), description="of the questions that are made")
 
 
+_STEPS = {"join": "join them", "where": "keep the rows asked for", "group": "group", "distinct": "count each once",
+          "order": "sort", "limit": "take the first"}  # fmt: skip
+
+
 @register("sql")
 class SQL(DataEnv):
     Options = Options
@@ -137,7 +141,20 @@ class SQL(DataEnv):
         return f"{self.row['question']}{plan}\nattempt {self.tried} of {self.task.data['attempts']}: {said}{error}"
 
     def script(self, role: Role) -> str:
-        return "Use the query that answers it." if role == "planner" else str(self.row["sql"][0])
+        return planned(self.data, str(self.row["sql"][0])) if role == "planner" else str(self.row["sql"][0])
+
+
+def planned(data: bytes, gold: str) -> str:
+    """A query in a planner's words: the tables and columns that it names, and what it does with them."""
+    words = {word.lower() for word in re.findall(r"\w+", gold)}
+    named = {t: [c.name for c in columns if c.name.lower() in words] for t, columns in database.tables(data).items()}
+    parts = [
+        f"{table} ({', '.join(columns)})" if columns else table
+        for table, columns in named.items()
+        if table.lower() in words
+    ]
+    steps = [step for word, step in _STEPS.items() if word in words]
+    return "; ".join([f"Use {' and '.join(parts) or 'no table'}", *steps]) + "."
 
 
 def query_of(text: str) -> str | None:
