@@ -315,6 +315,7 @@ class Episode:
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
+    answered: bool = True  # whether that holds an answer, where answers are what is played for
     sampled: Mapping[Role, float] = field(default_factory=dict)  # a tree that keeps the best plays above its policy:
     # what each role's mix came to over all candidates, before any was chosen
 

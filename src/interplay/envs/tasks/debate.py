@@ -106,6 +106,10 @@ class Debate(DataEnv):
     def outcome(self) -> Rewards:
         return Rewards.team("correct", float(self._right(self.vote())))
 
+    @property
+    def answered(self) -> bool:
+        return self.vote() is not None
+
     def vote(self) -> str | None:
         """The answer most agents gave in the last round."""
         given = [a for a in (self.answers[-1] if self.answers else {}).values() if a is not None]
