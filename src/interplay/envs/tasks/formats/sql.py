@@ -1,6 +1,7 @@
 """Questions over databases: rows of `question`, `sql` (gold queries, any of which will do), `ordered` and `db`.
 
-`db` names the SQLite file that is carried along. Questions whose gold query needs the present time are left out.
+`db` names the SQLite or DuckDB file that is carried along. Questions whose gold query needs the present time are left
+out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def asks_for_order(question: str, sql: str) -> bool:
 
 class _SQL(Public):
     kind: ClassVar[str] = "sql"
-    attached: ClassVar[tuple[str, ...]] = ("*.sqlite",)
+    attached: ClassVar[tuple[str, ...]] = ("*.sqlite", "*.duckdb")
 
 
 def _row(db: str, question: str, golds: list[str]) -> Row | None:
