@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,15 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of public data that INTERPLAY_DATA names; without it the tests that need one are skipped."""
+    folder = os.environ.get("INTERPLAY_DATA")
+    if not folder:
+        pytest.skip("INTERPLAY_DATA names no folder of real samples")
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -78,6 +78,12 @@ def test_progress_in_moves_counts_every_step_of_a_shortest_solution(tmp_path: Pa
     assert env.solved
     lost = room(tmp_path, "#####\n#@  #\n#.$ #\n#   #\n#####", nearer="moves")
     assert sum(play(lost, "RD")) < 0  # against the lower wall it can never come back
+    assert not lost.over
+    ended = room(tmp_path, "#####\n#@  #\n#.$ #\n#   #\n#####", nearer="moves", hopeless="end")
+    play(ended, "RD")
+    assert ended.over and not ended.solved
+    with pytest.raises(ConfigError, match=r"env.hopeless is 'end', but env.nearer is 'pushes'"):
+        sample_task("sokoban", {"hopeless": "end"})
     other = tmp_path / "other"  # levels are read from a file once
     other.mkdir()
     with pytest.raises(ConfigError, match=r"env.nearer is 'moves' in a room of 3 boxes; expected at most 2"):

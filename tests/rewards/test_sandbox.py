@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -92,11 +91,6 @@ def test_input_is_not_in_the_memory_of_a_program_that_has_not_read_it(box: Sandb
 
 def test_many_at_once_keep_their_order(box: Sandbox) -> None:
     assert [r.stdout for r in box.map(Job(f"print({i})") for i in range(20))] == [f"{i}\n" for i in range(20)]
-
-    async def both() -> list[str]:
-        return [r.stdout for r in await asyncio.gather(*(box.arun(Job(f"print({i})")) for i in range(5)))]
-
-    assert asyncio.run(both()) == [f"{i}\n" for i in range(5)]
 
 
 def test_wrong_jobs() -> None:

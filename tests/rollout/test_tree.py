@@ -319,6 +319,52 @@ def test_choosing_the_best_does_not_harvest_luck(table: Any, known_as: Any) -> N
             assert mix(turn.rewards, "a", RewardSection()) != found[0]
 
 
+class Relay(Env):
+    """Two rounds: the planner's word earns nothing; the actor earns 1 for the team where the word was good."""
+
+    reward_names = ("progress", "end")
+    roles = ("planner", "actor")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.said: tuple[str, ...] = ()
+
+    def observe(self) -> dict[Role, Observation]:
+        role = self.roles[len(self.said) % 2]
+        return {} if len(self.said) == 4 else {role: Observation((Message("user", str(self.said)),), fresh=True)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        earned = role == "actor" and self.said[-1] == "good"
+        self.said += (text,)
+        return Rewards.team("progress", float(earned))
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("end", 5.0)
+
+    def state(self) -> str:
+        return str(self.said)
+
+
+@pytest.mark.parametrize(
+    ("continuation", "first", "last"),
+    [("none", [0.0, 0.0], [0.0, 0.0]), ("round", [1.0, 0.0], [6.0, 5.0]), ("playout", [7.0, 6.0], [6.0, 5.0])],
+)
+def test_a_round_ends_where_the_role_is_asked_again(
+    table: Any, known_as: Any, continuation: Any, first: list[float], last: list[float]
+) -> None:
+    """The planner says good or bad (in playouts good), then the actor acts; the end is worth 5."""
+
+    def script(call: Any) -> str:
+        return "go" if call.role == "actor" else "good" if call.path else ("good", "bad")[call.candidate]
+
+    (episode,) = table(script, env=known_as("relay", Relay), plan=Tree(2, continuation, keep="first")).play()
+    assert outlooks(at(episode, 0, "planner")) == first
+    assert outlooks(at(episode, 2, "planner")) == last
+    actor = {"none": 1.0, "round": 1.0, "playout": 7.0}[continuation]
+    assert outlooks(at(episode, 1, "actor")) == [actor, actor]
+
+
 # -- critic -----------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ level is offered if a program that tries to get out, run at start, does not (`of
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import json
@@ -209,9 +208,6 @@ class Sandbox:
                 worker.close()
                 worker = None
             self._idle.put(worker)
-
-    async def arun(self, job: Job) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run, job)
 
     def map(self, jobs: Iterable[Job]) -> list[Result]:
         """All results, in the order of the jobs; as many at once as there are workers."""

@@ -169,10 +169,10 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
                 f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
                 "algorithm.candidates or take 'aligned'."
             )
-    if isinstance(sampling, Tree) and sampling.continuation == "none" and not _rewards_steps(sample):
+    if isinstance(sampling, Tree) and sampling.continuation in ("none", "round") and not _rewards_steps(sample):
         raise ConfigError(
-            f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
-            "expected 'playout' or 'critic'."
+            f"algorithm.continuation is '{sampling.continuation}', but {recipe.env.name} rewards only at the end, so "
+            "all candidates tie; expected 'playout' or 'critic'."
         )
     if "legal" in algorithm.needs and not recipe.sampling.legal:
         raise ConfigError(

@@ -13,7 +13,8 @@ Rewards       `solved` (team, at the end): 1 with every box on a goal, else 0. `
               nearer the boxes are to the goals, in pushes over an empty floor with each box matched to one goal, as a
               share of the first distance; a box that no push can bring to a goal counts as far off, and no position
               as worse than −1. With `nearer = "moves"` it is the moves of a shortest solution that count, walking
-              included (one or two boxes): then every step on the way earns. `illegal` (process): −0.1. `format`
+              included (one or two boxes): then every step on the way earns, and `hopeless = "end"` ends a play from
+              which there is no solution left. `illegal` (process): −0.1. `format`
               (agent): −0.1 more for a reply that cannot be read.
 Difficulty    size, boxes, walls, pushes (bounded by `min_pushes` and `max_pushes`): of the solution that the room was
               drawn with, the fewest there are unless a step of the search had more than 200 positions.
@@ -60,11 +61,14 @@ class Options(PuzzleOptions, FileOptions):
     min_pushes: int = Field(2, ge=1)
     max_pushes: int = Field(0, ge=0, description="0: any")
     nearer: Literal["pushes", "moves"] = Field("pushes", description="what progress is measured in")
+    hopeless: Literal["play", "end"] = Field("play", description="what to do with a position that has no solution")
 
     @model_validator(mode="after")
     def _pushes_are_a_range(self) -> Options:
         if self.max_pushes and self.max_pushes < self.min_pushes:
             raise ConfigError(f"env.max_pushes is {self.max_pushes}; expected at least env.min_pushes.")
+        if self.hopeless == "end" and self.nearer != "moves":
+            raise ConfigError("env.hopeless is 'end', but env.nearer is 'pushes'; expected 'moves', which can tell.")
         if self.nearer == "moves" and not self.file:
             _refuse_many(self.boxes)
         return self
@@ -365,6 +369,12 @@ class Sokoban(Puzzle):
 
     def measure(self) -> float:
         return 1.0 - self._far() / self.start
+
+    @property
+    def over(self) -> bool:
+        if self.exact is not None and self.task.data["hopeless"] == "end":
+            return super().over or (self.boxes, self.player) not in self.exact
+        return super().over
 
     @property
     def solved(self) -> bool:
