@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,14 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of real data samples."""
+    if not os.environ.get("INTERPLAY_DATA"):
+        pytest.skip("INTERPLAY_DATA names no folder of real samples")
+    return Path(os.environ["INTERPLAY_DATA"])
 
 
 @pytest.fixture(scope="session")

@@ -109,12 +109,15 @@ def test_a_file_puzzle_without_one_solution_is_refused(tmp_path: Path) -> None:
         sudoku(file=str(tmp_path / "many.txt"), holdout=False)
 
 
-def test_known_puzzles_are_solved_as_published() -> None:
-    """Norvig's lists, where the shared data is at hand: every published solution, and that it is the only one."""
-    data = Path(__file__).parents[3] / "shared" / "data" / "sudoku" / "sudoku.jsonl"
-    if not data.is_file():
-        pytest.skip("the shared data is not here")
-    rows = [json.loads(line) for line in data.read_text().splitlines()]
+def test_a_puzzle_that_is_solved_already_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full.txt").write_text("1234341221434321\n")
+    with pytest.raises(ConfigError, match="solved already; expected blanks"):
+        sudoku(file=str(tmp_path / "full.txt"), holdout=False)
+
+
+def test_known_puzzles_are_solved_as_published(samples: Path) -> None:
+    """Norvig's lists: every published solution, and that it is the only one."""
+    rows = [json.loads(line) for line in (samples / "sudoku" / "sudoku.jsonl").read_text().splitlines()]
     for row in random.Random(0).sample([r for r in rows if r["search_nodes"] < 300], 30):
         answer = only_solution([int(c) if c != "." else 0 for c in row["puzzle"]])
         assert answer is not None and "".join(map(str, answer)) == row["solution"]

@@ -19,8 +19,6 @@ from interplay.envs.games.tictactoe import TicTacToe
 from interplay.errors import ConfigError
 from interplay.types import Level, Role
 
-PLAYTHROUGH = Path(__file__).parents[3] / "shared" / "data" / "openspiel_playthroughs" / "tic_tac_toe.txt"
-
 
 def new(**options: Any) -> Env:
     return make(sample_task("tictactoe", options))
@@ -90,11 +88,9 @@ def test_random_play_has_the_known_odds() -> None:
     assert [round(100 * float(chance[end]), 2) for end in ("X", "O", "draw")] == [58.49, 28.81, 12.70]
 
 
-def test_a_whole_game_agrees_with_openspiel() -> None:
+def test_a_whole_game_agrees_with_openspiel(samples: Path) -> None:
     """promise 8: the same actions give the board, the legal actions and the returns that OpenSpiel gives."""
-    if not PLAYTHROUGH.is_file():
-        pytest.skip(f"no OpenSpiel playthrough at {PLAYTHROUGH}")
-    text = PLAYTHROUGH.read_text(encoding="utf-8")
+    text = (samples / "openspiel_playthroughs" / "tic_tac_toe.txt").read_text(encoding="utf-8")
     states = text.split("\n# State ")[1:]
     env, boards = new(), 0
     for state in states:

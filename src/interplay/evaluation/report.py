@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.console import Group
 
 from interplay.config import TEAM
 from interplay.evaluation import intervals
@@ -22,7 +22,7 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 # -- before and after -------------------------------------------------------------------------------------------------
 
 
-def table(stages: Stages, title: str) -> Table:
+def table(stages: Stages, title: str) -> Group:
     """One row per opponent, seat and stage, then all seats together; narrow enough for 80 columns. Policies have a
     column where a seat does not say whose it is."""
     seated = {(r.role, r.policy) for results in stages.values() for r in results}

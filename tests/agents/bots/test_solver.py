@@ -17,7 +17,6 @@ from interplay.errors import ConfigError, EnvError
 from interplay.types import Rewards, Role
 
 DATA = Path(__file__).parents[2] / "data"
-BOXOBAN = Path(__file__).parents[3] / "shared" / "data" / "boxoban"
 MICROBAN = [(8, 33), (3, 16), (13, 41), (7, 23), (6, 25), (29, 107)]  # fewest pushes, fewest moves
 
 
@@ -46,13 +45,12 @@ def test_the_first_levels_of_microban(number: int) -> None:
     assert by_moves is not None and played(room, by_moves)[1] == MICROBAN[number][1]
 
 
-def test_boxoban_levels() -> None:
-    """Against recorded optima, where the shared data is at hand."""
-    if not BOXOBAN.is_dir():
-        pytest.skip("the shared data is not here")
-    rows = [json.loads(line) for line in (BOXOBAN / "optimal_lengths.jsonl").read_text().splitlines()]
+def test_boxoban_levels(samples: Path) -> None:
+    """Against recorded optima."""
+    boxoban = samples / "boxoban"
+    rows = [json.loads(line) for line in (boxoban / "optimal_lengths.jsonl").read_text().splitlines()]
     easy = [r for r in rows if r["file"] == "medium_valid_000.txt" and (r["optimal_pushes"] or 99) < 13]
-    levels = read_xsb((BOXOBAN / "medium_valid_000.txt").read_text())
+    levels = read_xsb((boxoban / "medium_valid_000.txt").read_text())
     for row in easy[:8]:
         room = parse_xsb(levels[row["level"]])
         by_pushes = sokoban(room, room.boxes, room.player)
