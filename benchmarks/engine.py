@@ -6,7 +6,8 @@
 
 floor = max(weight bytes / bandwidth, 2·N·B / matmul rate) + cache bytes / bandwidth, per decoding step, at the mean
 context; both rates are measured first, in the same run. Every row: 256 prompt and 256 new tokens,
-temperature 1, log-probs on, the best of two runs (three with --quick).
+temperature 1, log-probs on, the best of two runs (three with --quick). On a GPU two new programs start an engine first,
+the second with the kernels that the first compiled: what compiling costs, apart from starting.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import platform
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -129,6 +134,28 @@ def serve(engine: LocalEngine, wanted: list[Request]) -> float:
     began = time.perf_counter()
     asyncio.run(ask())
     return time.perf_counter() - began
+
+
+def start(shape: str, device: str, dtype: torch.dtype) -> None:
+    """Weights, engine, first replies, in a program of its own."""
+    began = time.perf_counter()
+    model = build(shape, device, dtype)
+    sync(device)
+    built = time.perf_counter() - began
+    engine = LocalEngine(model, cache_tokens=100_000)
+    wanted = [Request((i,), p, i, Sampling(1.0, 4)) for i, p in enumerate(prompts(8, 256, model.config.vocab_size))]
+    print(json.dumps({"weights": built, "replies": serve(engine, wanted)}))
+    engine.close()
+
+
+def cold_and_warm(shape: str) -> tuple[dict[str, float], dict[str, float]]:
+    """The same start twice: with no kernel compiled, and with those of the first."""
+    with tempfile.TemporaryDirectory() as cache:
+        env = {**os.environ, "TRITON_CACHE_DIR": cache}
+        command = [sys.executable, __file__, "--start", shape]
+        both = [subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+    cold, warm = (json.loads(out.splitlines()[-1]) for out in both)
+    return cold, warm
 
 
 def adapter(model: PreTrainedModel, rank: int, seed: int) -> Adapter:
@@ -259,11 +286,20 @@ def main() -> None:
     parser.add_argument("--shapes", default="0.5B,1.5B,7B")
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--start", metavar="SHAPE", help="only start an engine, and say how long that took")
     args = parser.parse_args()
+    if args.start:
+        return start(args.start, "cuda", torch.bfloat16)
     bench = Bench(args)
     name = torch.cuda.get_device_name() if bench.device == "cuda" else platform.machine()
     print(f"{name}, torch {torch.__version__}: copy {bench.rates.bandwidth / 1e12:.2f} TB/s, ", end="")
     print(f"matmul {bench.rates.matmul / 1e12:.2f} TFLOP/s ({bench.dtype})")
+    table: dict[str, Any] = {"hardware": name, "torch": torch.__version__, **asdict(bench.rates)}
+    if bench.device == "cuda":
+        cold, warm = cold_and_warm("0.5B")
+        table["start"] = {"cold": cold, "warm": warm}
+        print(f"0.5B in a new program: weights {warm['weights']:.1f} s, then the first 8 replies after ", end="")
+        print(f"{warm['replies']:.1f} s; {cold['replies'] - warm['replies']:.1f} s more where none is compiled yet")
     print(f"{'shape':5} {'what':28} {'batch':>6} {'tokens/s':>12} {'ms/step':>9} {'floor':>7}")
     if bench.device == "cpu":
         bench.engine("tiny", [64], adapters=True)
@@ -276,8 +312,7 @@ def main() -> None:
         if not args.no_transformers:
             bench.transformers("0.5B", 256, continuous=True)
     if args.json:
-        lines = [asdict(line) for line in bench.lines]
-        table = {"hardware": name, "torch": torch.__version__, **asdict(bench.rates), "lines": lines}
+        table["lines"] = [asdict(line) for line in bench.lines]
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(table, file, indent=1)
 

@@ -7,7 +7,8 @@
 MFU = (6·N per token without embeddings, plus attention) / time / the matmul rate measured in the run; 4·N plus the
 same attention for LoRA, which needs no gradients of the base's matrices. A step is forward, loss, backward, clipping,
 optimiser and the host's work around them, as training runs it. The output layer's product, which N does not count, is
-in the time.
+in the time. The last lines train 8 replies of 256 tokens to each of 16 prompts of 1,024, the prompts computed once and
+8 times; their MFU counts every reply's whole sequence, computed or not.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ from transformers import PreTrainedModel
 from interplay.algorithms import losses
 from interplay.config import TrainSection
 from interplay.policies.lora import new_adapter
+from interplay.training import forward
 from interplay.training.learner import Learner, Loss, step
 from interplay.types import Keys, Turn
 
 
-def turns_of(policy: str, count: int, prompt: int, reply: int, vocabulary: int, seed: int = 0) -> list[Turn]:
+def turns_of(
+    policy: str, count: int, prompt: int, reply: int, vocabulary: int, seed: int = 0, samples: int = 1
+) -> list[Turn]:
+    """`count` turns, every `samples` of which answer one prompt."""
     rng = random.Random(seed)
-    out = []
+    some = lambda size: tuple(rng.randrange(10, vocabulary) for _ in range(size))  # noqa: E731
+    out: list[Turn] = []
     for i in range(count):
         name = f"{policy}{i}"
-        ids = tuple(rng.randrange(10, vocabulary) for _ in range(prompt + reply))
+        asked = some(prompt) if i % samples == 0 else out[-1].prompt
         keys = Keys(name, 0, name, 0, "solver", "", "", name)
-        turn = Turn(name, None, "solver", 0, keys, policy, 0, ids[:prompt], ids[prompt:], (0.0,) * reply, "")
+        turn = Turn(name, None, "solver", 0, keys, policy, 0, asked, some(reply), (0.0,) * reply, "")
         turn.advantage = rng.choice((-1.0, 1.0))
         out.append(turn)
     return out
@@ -59,12 +65,19 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() and not args.quick else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     rates = measure_rates(device, dtype)
-    shape, count, prompt, reply = ("0.5B", 32, 256, 3840) if device == "cuda" else ("tiny", 4, 16, 48)
+    shape, *whole = ("0.5B", 32, 256, 3840) if device == "cuda" else ("tiny", 4, 16, 48)
+    group = (128, 1024, 256) if device == "cuda" else (8, 32, 8)
     print(f"{torch.cuda.get_device_name() if device == 'cuda' else 'CPU'}, torch {torch.__version__}: ", end="")
-    print(f"matmul {rates.matmul / 1e12:.2f} TFLOP/s ({dtype}); {shape}, {count} × {prompt + reply} tokens a step")
+    print(
+        f"matmul {rates.matmul / 1e12:.2f} TFLOP/s ({dtype}); {shape}, {whole[0]} × {whole[1] + whole[2]} tokens a step"
+    )
     loss: Loss = lambda targets, outputs: losses.policy_loss(targets, outputs, 0.2, 0.2, None, 0.0, 0.0)  # noqa: E731
     lines = []
-    for what in ("full", "full, recompute", "LoRA 16", "4 × LoRA 16 mixed"):
+    gain = forward.GAIN
+    shared = ["full, 8 replies to a prompt", "full, 8 replies, prompts apart"]
+    for what in ("full", "full, recompute", "LoRA 16", "4 × LoRA 16 mixed", *shared):
+        count, prompt, reply = group if what in shared else whole
+        forward.GAIN = 0.0 if "apart" in what else gain
         model = build(shape, device, dtype)
         config = TrainSection(micro_batch_tokens=16_384, recompute="recompute" in what, gap_mean_stop=1e9, gap_stop=1e9)
         names = ["a", "b", "c", "d"] if "mixed" in what else ["a"]
@@ -74,7 +87,9 @@ def main() -> None:
             adapter = new_adapter(model, 16, 32.0, [], i) if "LoRA" in what else None
             learners.append(Learner(name, model, config, 1e-6, 0, adapter))
         vocabulary = model.config.vocab_size
-        batches = {n: turns_of(n, per, prompt, reply, vocabulary, i) for i, n in enumerate(names)}
+        batches = {
+            n: turns_of(n, per, prompt, reply, vocabulary, i, 8 if what in shared else 1) for i, n in enumerate(names)
+        }
         seconds = []
         for _ in range(4):
             sync(device)
@@ -89,7 +104,7 @@ def main() -> None:
         line |= {"mfu_percent": 100 * flops / best / rates.matmul, "peak_gib": memory}
         lines.append(line)
         print(
-            f"{what:18} {best:7.3f} s  {line['tokens_per_second']:10,.0f} tokens/s  {line['mfu_percent']:5.1f}% MFU",
+            f"{what:30} {best:7.3f} s  {line['tokens_per_second']:10,.0f} tokens/s  {line['mfu_percent']:5.1f}% MFU",
             end="",
         )
         print(f"  {memory:5.1f} GiB", flush=True)

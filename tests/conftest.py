@@ -24,10 +24,11 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def samples() -> Path:
-    """The folder of real data samples."""
-    if not os.environ.get("INTERPLAY_DATA"):
+    """The folder of public data that INTERPLAY_DATA names; without it the tests that need one are skipped."""
+    folder = os.environ.get("INTERPLAY_DATA")
+    if not folder:
         pytest.skip("INTERPLAY_DATA names no folder of real samples")
-    return Path(os.environ["INTERPLAY_DATA"])
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")

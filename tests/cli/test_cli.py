@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from interplay import envs
+from interplay.agents.bots import known_bots
 from interplay.cli import main as cli
 from interplay.config import load
 from interplay.errors import ConfigError, EngineError, GuardError
@@ -95,7 +96,7 @@ def shell(*arguments: str, path: Sequence[Path] = ()) -> subprocess.CompletedPro
 def test_help_teaches() -> None:
     """Every command is named, and the first thing to type is there."""
     text = call("--help").output
-    for command in ("train", "eval", "play", "check", "envs", "algorithms", "models"):
+    for command in ("train", "eval", "play", "check", "envs", "bots", "algorithms", "models"):
         assert command in text
     assert "interplay train recipes/" in text
     assert "train" in CliRunner().invoke(cli.app, []).output, "without arguments: help, not silence"
@@ -282,6 +283,12 @@ def test_algorithms_lists_needs_and_recipes(monkeypatch: pytest.MonkeyPatch) -> 
     page = call("algorithms", "dapo").output
     assert "Clip-higher" in page and "clip_high = 0.28" in page
     assert "plan = (required)" in call("algorithms", "custom").output
+
+
+def test_bots_are_listed_as_a_seat_names_them() -> None:
+    text = call("bots").output
+    assert "bot:minimax" in text and "Always the first legal action." in text
+    assert all(f"bot:{name}" in text for name in known_bots())
 
 
 def test_models_lists_what_a_base_can_be() -> None:

@@ -90,7 +90,7 @@ def same(plain: LocalEngine, ours: LocalEngine, wanted: list[Request]) -> None:
 
 def main(family: str) -> None:
     # Each program of a kernel is slow Python here: few parts per context, yet whole ones and cut ones both.
-    kernels.decode_splits = lambda batch, groups: 2 if batch <= 4 else 1
+    kernels.attention.decode_splits = lambda batch, groups: 2 if batch <= 4 else 1
     torch.set_num_threads(1)
     plain_model, model = make(family), make(family)
     numbers: Any = Numbers()

@@ -8,28 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playing import play, wins
 
 from interplay.envs import Env, make, sample_task
 from interplay.envs.games.connect_four import ConnectFour, connected
 from interplay.errors import ConfigError
-from interplay.types import Level, Role
+from interplay.types import Level
 
 PERFT = [7, 49, 343, 2_401, 16_807, 117_649, 823_536, 5_673_234]
 
 
 def new(**options: Any) -> Env:
     return make(sample_task("connect_four", options))
-
-
-def play(env: Env, *moves: int | str) -> Env:
-    for move in moves:
-        (role,) = env.observe()
-        env.step({role: str(move)})
-    return env
-
-
-def wins(env: Env) -> dict[Role | None, float | None]:
-    return {r.role: r.value for r in env.outcome()}
 
 
 def perft(env: ConnectFour, depth: int) -> int:

@@ -302,12 +302,13 @@ def test_directions_are_read_strictly(text: str, moves: list[str] | None) -> Non
 
 @pytest.mark.parametrize(("name", "options"), [*((n, {}) for n in NAMES), *OTHERS[::2]])
 def test_no_environment_slows_a_rollout(name: str, options: dict[str, Any]) -> None:
-    """At least 2,000 decisions a second on one core, drawing the level excluded; drawing takes at most 20 ms."""
+    """At least 2,000 decisions a second on one core, drawing the level excluded; drawing takes at most 20 ms. Of
+    processor time: what else the machine does is not the environment's doing."""
     tasks = [sample_task(name, options, "train", i) for i in range(40)]
-    began = time.perf_counter()
+    began = time.process_time()
     for task in tasks:
         make(task)
-    drawing = (time.perf_counter() - began) / len(tasks)
+    drawing = (time.process_time() - began) / len(tasks)
     rng, steps, spent = random.Random(0), 0, 0.0
     bot = make_bot("solver", name)
     for task in tasks:
@@ -317,9 +318,9 @@ def test_no_environment_slows_a_rollout(name: str, options: dict[str, Any]) -> N
                 role: rng.choice(o.legal) if o.legal else bot.act(env, role, rng) if name == "proposer_solver" else "hm"
                 for role, o in seen.items()
             }
-            began = time.perf_counter()
+            began = time.process_time()
             env.observe()
             env.step(replies)
-            spent += time.perf_counter() - began
+            spent += time.process_time() - began
             steps += 1
     assert drawing < 0.02 and steps / spent > 2_000, json.dumps({"ms": drawing * 1e3, "steps/s": steps / spent})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playing import earned, expert
 
 pytest.importorskip("mujoco", reason="robotics needs interplay[robotics]")
 
-from interplay.agents.bots import make_bot
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
 from interplay.envs.tasks.robotics import Robotics, read
@@ -21,19 +20,7 @@ Say = Callable[[Robotics, str, Observation], str]
 
 
 def play(say: Say, options: dict[str, Any] | None = None, split: str = "train", tasks: int = 4) -> list[float]:
-    """The placed of each task."""
-    out = []
-    for i in range(tasks):
-        env = make(sample_task("robotics", options or {}, split, i))
-        assert isinstance(env, Robotics)
-        while seen := env.observe():
-            env.step({role: say(env, role, o) for role, o in seen.items()})
-        out.append(sum(r.value or 0.0 for r in env.outcome()))
-    return out
-
-
-def expert(env: Robotics, role: str, o: Observation) -> str:
-    return make_bot("expert", "robotics").act(env, role, random.Random(0))
+    return earned("robotics", tasks, say, options or {}, split)
 
 
 @pytest.mark.parametrize("options", [{}, {"team": "single"}, {"blocks": 5, "orders": 3}])

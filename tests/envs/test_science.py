@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playing import earned, expert
 
-from interplay.agents.bots import make_bot
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
 from interplay.envs.tasks.science import Science
@@ -19,19 +18,7 @@ Say = Callable[[Science, str, Observation], str]
 
 
 def play(say: Say, options: dict[str, Any] | None = None, split: str = "train", tasks: int = 20) -> list[float]:
-    """All that each task's team earned at the end."""
-    out = []
-    for i in range(tasks):
-        env = make(sample_task("science", options or {}, split, i))
-        assert isinstance(env, Science)
-        while seen := env.observe():
-            env.step({role: say(env, role, o) for role, o in seen.items()})
-        out.append(sum(r.value or 0.0 for r in env.outcome()))
-    return out
-
-
-def expert(env: Science, role: str, o: Observation) -> str:
-    return make_bot("expert", "science").act(env, role, random.Random(0))
+    return earned("science", tasks, say, options or {}, split)
 
 
 def measuring(formula: str) -> Say:

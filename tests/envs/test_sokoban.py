@@ -10,7 +10,7 @@ import pytest
 
 from interplay.agents.bots.solver import sokoban
 from interplay.envs import make, sample_task
-from interplay.envs.games.sokoban import Sokoban, bits, offsets, parse_xsb, read_xsb
+from interplay.envs.games.sokoban import Sokoban, bits, move_distances, offsets, parse_xsb, read_xsb
 from interplay.errors import ConfigError
 
 MICROBAN = Path(__file__).parents[1] / "data" / "microban.xsb"
@@ -68,6 +68,39 @@ def test_a_lost_box_counts_as_far_off(tmp_path: Path) -> None:
     assert play(env, "RR") == pytest.approx([0.5, -1.5]), "from 2 pushes away to lost, which counts −1"
     assert env.level.far(env.boxes) == env.level.width + env.level.height
     assert env.observe()
+
+
+def test_progress_in_moves_counts_every_step_of_a_shortest_solution(tmp_path: Path) -> None:
+    env = room(tmp_path, "#####\n#@  #\n#.$ #\n#   #\n#####", nearer="moves")
+    assert play(env, "RR") == pytest.approx([1 / 4, 1 / 4])  # four moves: right, right, down, left
+    assert play(env, "L") == pytest.approx([-1 / 4])
+    assert play(env, "RDL") == pytest.approx([1 / 4, 1 / 4, 1 / 4])
+    assert env.solved
+    lost = room(tmp_path, "#####\n#@  #\n#.$ #\n#   #\n#####", nearer="moves")
+    assert sum(play(lost, "RD")) < 0  # against the lower wall it can never come back
+    assert not lost.over
+    ended = room(tmp_path, "#####\n#@  #\n#.$ #\n#   #\n#####", nearer="moves", hopeless="end")
+    play(ended, "RD")
+    assert ended.over and not ended.solved
+    with pytest.raises(ConfigError, match=r"env.hopeless is 'end', but env.nearer is 'pushes'"):
+        sample_task("sokoban", {"hopeless": "end"})
+    other = tmp_path / "other"  # levels are read from a file once
+    other.mkdir()
+    with pytest.raises(ConfigError, match=r"env.nearer is 'moves' in a room of 3 boxes; expected at most 2"):
+        room(other, "######\n#@...#\n# $$$#\n#    #\n######", nearer="moves")
+    with pytest.raises(ConfigError, match=r"a room of 3 boxes; expected at most 2"):
+        sample_task("sokoban", {"boxes": 3, "nearer": "moves"})
+
+
+def test_distances_in_moves_are_those_of_the_solver() -> None:
+    for seed in range(20):
+        env = make(sample_task("sokoban", {"boxes": 1 + seed % 2, "size": 6}, "train", seed))
+        assert isinstance(env, Sokoban)
+        level = env.level
+        found = move_distances(level.floor, level.goals, level.width)
+        for player in bits(level.floor & ~level.boxes):
+            shortest = sokoban(level, level.boxes, player, "moves")
+            assert found.get((level.boxes, player)) == (None if shortest is None else len(shortest))
 
 
 def test_drawn_rooms_need_as_many_pushes_as_they_say() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playing import earned, expert
 
-from interplay.agents.bots import make_bot
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
 from interplay.envs.puzzle import PENALTY
@@ -26,21 +26,7 @@ needs_data = pytest.mark.skipif(DATA is None, reason="INTERPLAY_DATA names no fo
 
 
 def play(say: Say, options: dict[str, Any] | None = None, split: str = "train", tasks: int = 12) -> list[float]:
-    """What each task's team earned: the match of each."""
-    out = []
-    for i in range(tasks):
-        env = make(sample_task("sql", options or {}, split, i))
-        assert isinstance(env, SQL)
-        while seen := env.observe():
-            env.step({role: say(env, role, o) for role, o in seen.items()})
-        out.append(sum(r.value or 0.0 for r in env.outcome()))
-    return out
-
-
-def expert(env: SQL, role: str, o: Observation) -> str:
-    import random
-
-    return make_bot("expert", "sql").act(env, role, random.Random(0))
+    return earned("sql", tasks, say, options or {}, split)
 
 
 def written(rows: tuple[tuple[database.Cell, ...], ...]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playing import earned, expert
 
-from interplay.agents.bots import make_bot
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
 from interplay.envs.tasks import sheet
@@ -23,18 +22,7 @@ Say = Callable[[Tables, str, Observation], str]
 
 
 def play(say: Say, options: dict[str, Any] | None = None, split: str = "train", tasks: int = 15) -> list[float]:
-    out = []
-    for i in range(tasks):
-        env = make(sample_task("tables", options or {}, split, i))
-        assert isinstance(env, Tables)
-        while seen := env.observe():
-            env.step({role: say(env, role, o) for role, o in seen.items()})
-        out.append(sum(r.value or 0.0 for r in env.outcome()))
-    return out
-
-
-def expert(env: Tables, role: str, o: Observation) -> str:
-    return make_bot("expert", "tables").act(env, role, random.Random(0))
+    return earned("tables", tasks, say, options or {}, split)
 
 
 CHEATS: dict[str, Say] = {

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playing import play, wins
 
 from interplay.envs import Env, make, sample_task
 from interplay.envs.games.tictactoe import TicTacToe
@@ -22,17 +23,6 @@ from interplay.types import Level, Role
 
 def new(**options: Any) -> Env:
     return make(sample_task("tictactoe", options))
-
-
-def play(env: Env, *moves: int | str) -> Env:
-    for move in moves:
-        (role,) = env.observe()
-        env.step({role: str(move)})
-    return env
-
-
-def wins(env: Env) -> dict[Role | None, float | None]:
-    return {r.role: r.value for r in env.outcome()}
 
 
 def ending(env: Env) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from chat_server import Chat, serving
+from small import RECIPE
 
 from interplay.cli.arena import _named, _seat
 from interplay.cli.main import app
@@ -22,23 +23,7 @@ from interplay.evaluation.sheet import markdown
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 
-RECIPE: dict[str, Any] = {
-    "name": "test",
-    "device": "cpu",
-    "env": {"name": "tictactoe"},
-    "policies": {"player": {"base": "tiny-16x1"}},
-    "seats": "player",
-    "algorithm": {"name": "grpo"},
-    "sampling": {"max_tokens": 2},
-}
 KUHN = {"name": "kuhn", "brief": True}
-
-
-@pytest.fixture(scope="module")
-def team(private_cache: None) -> Any:
-    team = Team.load(parse(RECIPE))
-    yield team
-    team.close()
 
 
 def play(team: Team, players: list[str], games: int, played: Played | None = None, **changes: Any) -> Standing:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from small import RECIPE
 
 from interplay.config import parse
 from interplay.errors import ConfigError, InterplayError
@@ -20,16 +21,6 @@ from interplay.evaluation.intervals import wilson
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.types import Episode, Keys, Rewards, Status, Task, Turn
-
-RECIPE: dict[str, Any] = {
-    "name": "test",
-    "device": "cpu",
-    "env": {"name": "tictactoe"},
-    "policies": {"player": {"base": "tiny-16x1"}},
-    "seats": "player",
-    "algorithm": {"name": "grpo"},
-    "sampling": {"max_tokens": 2},
-}
 
 
 def episode(x: float, o: float, *turns: tuple[str, Status, int], task: str = "t") -> Episode:
@@ -107,13 +98,6 @@ def test_candidates_and_playouts_are_not_counted() -> None:
 def measure(team: Team, games: int = 12, **changes: Any) -> list[SeatResult]:
     plan = resolve(parse({**RECIPE, **changes}))
     return asyncio.run(evaluate(Field(plan, team, games), ["bot:random", "bot:first"]))
-
-
-@pytest.fixture(scope="module")
-def team(private_cache: None, make_tiny: Any) -> Any:
-    team = Team.load(parse(RECIPE))
-    yield team
-    team.close()
 
 
 def test_every_seat_against_every_opponent(team: Team) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -93,11 +92,6 @@ def test_input_is_not_in_the_memory_of_a_program_that_has_not_read_it(box: Sandb
 def test_many_at_once_keep_their_order(box: Sandbox) -> None:
     assert [r.stdout for r in box.map(Job(f"print({i})") for i in range(20))] == [f"{i}\n" for i in range(20)]
 
-    async def both() -> list[str]:
-        return [r.stdout for r in await asyncio.gather(*(box.arun(Job(f"print({i})")) for i in range(5)))]
-
-    assert asyncio.run(both()) == [f"{i}\n" for i in range(5)]
-
 
 def test_wrong_jobs() -> None:
     for name in ("/etc/x", "../x", "a/../../x", ""):
@@ -176,16 +170,10 @@ def test_a_normal_user_has_the_same_walls() -> None:
         pytest.skip(f"{ANYBODY} is no Python 3.11 or later")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        for name in (
-            "__init__.py",
-            "errors.py",
-            "rewards/__init__.py",
-            "rewards/sandbox.py",
-            "rewards/jail.py",
-            "rewards/walls.py",
-        ):
+        jail = [f"rewards/jail/{path.name}" for path in (SOURCE / "interplay" / "rewards" / "jail").glob("*.py")]
+        for name in ("__init__.py", "errors.py", "rewards/__init__.py", "rewards/sandbox.py", *jail):
             target = Path(folder) / "interplay" / name
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((SOURCE / "interplay" / name).read_bytes())
         done = subprocess.run([ANYBODY, "-c", AS_NOBODY, folder], capture_output=True, text=True, check=False, env={})
     assert done.stdout.splitlines() == [
@@ -221,8 +209,8 @@ def test_no_silent_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_level_is_offered_only_if_a_program_cannot_get_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Detection tries to break out: walls that were only half put up are found."""
-    weaker = sandbox.START.replace("main(int", "jail.restrict = lambda *_: None\nmain(int")
-    weaker = weaker.replace("import main", "import main\nimport interplay.rewards.jail as jail")
+    weaker = sandbox.START.replace("main(int", "program.restrict = lambda *_: None\nmain(int")
+    weaker = weaker.replace("import main", "import main\nimport interplay.rewards.jail.program as program")
     monkeypatch.setattr(sandbox, "START", weaker)
     if not offered("landlock"):
         assert "read a file outside its folder, use the network" in offered.__wrapped__("landlock")

@@ -12,7 +12,8 @@ from interplay.algorithms import Independent, Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env, make
-from interplay.errors import EngineError
+from interplay.errors import ConfigError, EngineError
+from interplay.evaluation.budget import Purse, Thrifty
 from interplay.rollout.records import to_json
 from interplay.types import Episode, Message, Observation, Rewards, Role, Status, Task, Turn
 
@@ -78,6 +79,18 @@ def test_only_trainable_seats_have_candidates(table: Any, rival: str) -> None:
     assert {len(at(episode, t.decision, "X")) for t in episode.line("X")} == {3}
     assert all(t.outlook is None and t.kept for t in episode.turns if t.role == "O")
     assert all(t.outlook is not None for t in episode.turns if t.role == "X")
+
+
+def test_a_player_that_cannot_be_copied_is_refused(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget is spent on one line of play: independent episodes take such a player, a tree says why it does not."""
+    seats = table(free_cell, plan=playouts(2))
+    thrifty = {role: Thrifty(seats.agent(role), Purse(100), free=False, policy="thrifty") for role in "XO"}
+    monkeypatch.setattr(seats, "agent", thrifty.get)
+    with pytest.raises(ConfigError, match="thrifty in role X plays one line and cannot be copied"):
+        seats.play()
+    seats.plan = Independent()
+    (episode,) = seats.play()
+    assert episode.error is None and episode.turns
 
 
 # -- outlooks ---------------------------------------------------------------------------------------------------------
@@ -304,6 +317,52 @@ def test_choosing_the_best_does_not_harvest_luck(table: Any, known_as: Any) -> N
             found = outlooks(at(episode, turn.decision, "a"))
             assert found[0] == found[1] == found[2]
             assert mix(turn.rewards, "a", RewardSection()) != found[0]
+
+
+class Relay(Env):
+    """Two rounds: the planner's word earns nothing; the actor earns 1 for the team where the word was good."""
+
+    reward_names = ("progress", "end")
+    roles = ("planner", "actor")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.said: tuple[str, ...] = ()
+
+    def observe(self) -> dict[Role, Observation]:
+        role = self.roles[len(self.said) % 2]
+        return {} if len(self.said) == 4 else {role: Observation((Message("user", str(self.said)),), fresh=True)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        earned = role == "actor" and self.said[-1] == "good"
+        self.said += (text,)
+        return Rewards.team("progress", float(earned))
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("end", 5.0)
+
+    def state(self) -> str:
+        return str(self.said)
+
+
+@pytest.mark.parametrize(
+    ("continuation", "first", "last"),
+    [("none", [0.0, 0.0], [0.0, 0.0]), ("round", [1.0, 0.0], [6.0, 5.0]), ("playout", [7.0, 6.0], [6.0, 5.0])],
+)
+def test_a_round_ends_where_the_role_is_asked_again(
+    table: Any, known_as: Any, continuation: Any, first: list[float], last: list[float]
+) -> None:
+    """The planner says good or bad (in playouts good), then the actor acts; the end is worth 5."""
+
+    def script(call: Any) -> str:
+        return "go" if call.role == "actor" else "good" if call.path else ("good", "bad")[call.candidate]
+
+    (episode,) = table(script, env=known_as("relay", Relay), plan=Tree(2, continuation, keep="first")).play()
+    assert outlooks(at(episode, 0, "planner")) == first
+    assert outlooks(at(episode, 2, "planner")) == last
+    actor = {"none": 1.0, "round": 1.0, "playout": 7.0}[continuation]
+    assert outlooks(at(episode, 1, "actor")) == [actor, actor]
 
 
 # -- critic -----------------------------------------------------------------------------------------------------------

@@ -28,11 +28,24 @@ HEAT = 0.8
 def turns() -> list[Turn]:
     rng = random.Random(0)
     out = []
-    for i, (prompt, reply) in enumerate(((5, 4), (1, 1), (17, 9), (8, 3))):
-        ids = tuple(rng.randrange(2, WORDS) for _ in range(prompt + reply))
-        keys = Keys(f"t{i}", 0, f"t{i}", 0, "solver", "", "", f"t{i}")
-        said = ids[:prompt], ids[prompt:], (0.0,) * reply
-        out.append(Turn(f"t{i}", None, "solver", 0, keys, "ab"[i % 2], 0, *said, ""))
+
+    def some(count: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(2, WORDS) for _ in range(count))
+
+    def say(policy: str, prompt: tuple[int, ...], reply: int, parent: str | None = None) -> Turn:
+        name = f"t{len(out)}"
+        keys = Keys(name, 0, name, 0, "solver", "", "", name)
+        return Turn(name, parent, "solver", 0, keys, policy, 0, prompt, some(reply), (0.0,) * reply, "")
+
+    for policy, prompt, reply in (("a", 5, 4), ("b", 1, 1), ("a", 17, 9), ("b", 8, 3)):
+        out.append(say(policy, some(prompt), reply))
+    shared = some(11)  # three replies to one prompt; to one of them a next turn, which is answered twice
+    for reply in (2, 1, 5):
+        out.append(say("b", shared, reply))
+    longer = shared + out[-1].action + some(3)
+    for reply in (4, 2):
+        out.append(say("b", longer, reply, out[6].id))
+        out[-1].merged = True
     return out
 
 
@@ -58,7 +71,8 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
     found = []
     generator = torch.Generator().manual_seed(7)
     weights = {t.id: torch.randn(len(t.action), generator=generator) for t in wanted}
-    trie = lay(wanted, row_limit=64, actions=True, branch=not ours)
+    trie = lay(wanted, row_limit=64)
+    assert any(row.branches for row in trie.rows)
     for batch in micro_batches(trie, wanted, 40, torch.device("cpu"), True, ours):
         if ours:
             assert batch.spans is not None

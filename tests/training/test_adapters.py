@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,19 @@ import pytest
 import torch
 from peft import PeftModel
 from rich.console import Console
+from runs import Killed, killed_at, train
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from interplay.algorithms.losses import policy_loss
 from interplay.cli.export import export_policy
-from interplay.config import TrainSection, parse
+from interplay.config import TrainSection
 from interplay.engines.engine import Adapter
 from interplay.errors import ConfigError
 from interplay.policies.lora import new_adapter
 from interplay.policies.model import Loaded, locate
-from interplay.rollout.resolve import resolve
 from interplay.training import checkpoint
 from interplay.training.learner import Learner, step
-from interplay.training.trainer import Observer, Trainer
 from interplay.types import Keys, Turn
 
 # Two roles, an adapter each, of different ranks, over one base that was imitated into nothing: only adapters learn.
@@ -46,20 +44,6 @@ L2: dict[str, Any] = {
     "checkpoint": {"keep": 9},
     "records": {"tensorboard": "off"},
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    transformers_logging.disable_progress_bar()
-
-
-def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
-    trainer = Trainer(resolve(parse(data, overrides)), folder, observer or Observer())
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    return trainer
 
 
 def turns_of(policy: str, count: int, seed: int) -> list[Turn]:
@@ -141,16 +125,9 @@ def test_a_recipe_of_two_adapters_shares_one_base_and_moves_both(tmp_path: Path)
 
 
 def test_promise_9_a_killed_run_of_adapters_resumes_bit_identical(tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
-
-    def kill(done: int, metrics: Any) -> None:
-        if done == 1:
-            raise Killed
-
     train(tmp_path / "whole", L2)
     with pytest.raises(Killed):
-        train(tmp_path / "cut", L2, observer=Observer(stepped=kill))
+        train(tmp_path / "cut", L2, observer=killed_at(1))
     train(tmp_path / "cut", L2)
     one, two = (checkpoint.read(tmp_path / n / "checkpoints" / "step-000002") for n in ("whole", "cut"))
     for name in ("first", "second"):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import turn
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
@@ -22,37 +23,10 @@ from interplay.policies.model import Loaded, locate
 from interplay.training.batch import MicroBatch, lay, micro_batches
 from interplay.training.forward import hidden_states, logprobs, predict
 from interplay.training.learner import token_weights
-from interplay.types import Keys, Turn
+from interplay.types import Turn
 
 CPU = torch.device("cpu")
 HUGE = 1_000_000
-
-
-def turn(
-    name: str,
-    prompt: Sequence[int],
-    action: Sequence[int],
-    parent: str | None = None,
-    merged: bool = False,
-    temperature: float = 1.0,
-    advantage: float | None = 1.0,
-) -> Turn:
-    return Turn(
-        id=name,
-        parent=parent,
-        role="X",
-        decision=0,
-        keys=Keys("t", 0, "e", 0, "X", "", "", ""),
-        policy="player",
-        version=0,
-        prompt=tuple(prompt),
-        action=tuple(action),
-        logprobs=(-1.0,) * len(action),
-        text="",
-        temperature=temperature,
-        merged=merged,
-        advantage=advantage,
-    )
 
 
 def some(rng: random.Random, low: int, high: int) -> tuple[int, ...]:
@@ -70,7 +44,7 @@ def conversations(temperature: float = 1.0) -> list[Turn]:
             replies = [some(rng, 1, 6) for _ in range(4)]
             replies.append(replies[1])
             for k, reply in enumerate(replies):
-                turns.append(turn(f"{episode}/{decision}/{k}", prompt, reply, parent, merged))
+                turns.append(turn(f"{episode}/{decision}/{k}", prompt, reply, parent, merged=merged))
             kept = rng.randrange(5)
             parent, merged = f"{episode}/{decision}/{kept}", True
             prompt = prompt + replies[kept] + some(rng, 1, 5)

@@ -6,12 +6,13 @@ import asyncio
 import io
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from runs import turn
 from torch import Tensor
 
 from interplay.algorithms.algorithm import CriticSettings
@@ -24,7 +25,7 @@ from interplay.policies.model import Loaded
 from interplay.training.critic import Critic
 from interplay.training.forward import logprobs, pieces
 from interplay.training.learner import Learner, _factor, minibatches, token_weights
-from interplay.types import Completion, Keys, Turn
+from interplay.types import Completion, Turn
 
 MakeTiny = Callable[..., Loaded]
 
@@ -47,28 +48,11 @@ def learner(loaded: Loaded, name: str = "player", **changes: Any) -> Learner:
     return Learner(name, loaded.model, section, section.lr, seed=0)
 
 
-def turn(name: str, prompt: Sequence[int], action: Sequence[int], advantage: float | None = 1.0) -> Turn:
-    return Turn(
-        id=name,
-        parent=None,
-        role="X",
-        decision=0,
-        keys=Keys("t", 0, "e", 0, "X", "", "", ""),
-        policy="player",
-        version=0,
-        prompt=tuple(prompt),
-        action=tuple(action),
-        logprobs=(-1.0,) * len(action),
-        text="",
-        advantage=advantage,
-    )
-
-
 def turns_of(count: int = 8, seed: int = 0) -> list[Turn]:
     rng = random.Random(seed)
     some = lambda low, high: [rng.randrange(6, 600) for _ in range(rng.randint(low, high))]  # noqa: E731
     prompts = [some(2, 12) for _ in range(3)]
-    return [turn(f"t{i:02}", prompts[i % 3], some(1, 5), (-1.0) ** i * (1 + i % 3)) for i in range(count)]
+    return [turn(f"t{i:02}", prompts[i % 3], some(1, 5), advantage=(-1.0) ** i * (1 + i % 3)) for i in range(count)]
 
 
 def sampled(model: Any, count: int = 6, temperature: float = 1.0, seed: int = 0) -> list[Turn]:
@@ -272,7 +256,7 @@ def test_a_critic_is_not_moved_by_a_target_that_is_not_a_number(make_tiny: MakeT
 
 def test_a_step_makes_good_replies_likelier_and_bad_ones_less_so(make_tiny: MakeTiny) -> None:
     loaded = make_tiny(0)
-    turns = [turn("good", (7, 8, 9), (10, 11), 1.0), turn("bad", (7, 8, 9), (20, 21), -1.0)]
+    turns = [turn("good", (7, 8, 9), (10, 11)), turn("bad", (7, 8, 9), (20, 21), advantage=-1.0)]
     ours = learner(loaded)
     before = [sum(lp) for lp in ours.logprobs(turns)]
     ours.step(turns, ppo, "token", False)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from interplay.engines.local.attention import Spans, as_rows, varlen
+from interplay.training.spans import Spans, as_rows, varlen
 
 
 @pytest.mark.slow
@@ -46,3 +46,24 @@ def test_rows_are_for_long_sequences_of_like_length_only() -> None:
     assert alike(1500)
     assert not alike(4096, 2048)  # the shorter would be mostly padding
     assert not alike(300, 300, 300)
+
+
+def test_spans_that_share_a_beginning_attend_as_if_each_path_stood_alone() -> None:
+    """Two tries: one of three levels, one that does not branch. In every token's eyes its own path is a sequence."""
+    lengths, depths = (5, 3, 4, 2, 6, 1, 7), (0, 1, 1, 2, 2, 1, 0)
+    paths = {0: (0,), 1: (0, 1), 2: (0, 2), 3: (0, 2, 3), 4: (0, 2, 4), 5: (0, 5), 6: (6,)}
+    spans = Spans.of(lengths, depths, torch.device("cpu"))
+    starts = spans.bounds.tolist()
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn((sum(lengths), h, 8), generator=generator, requires_grad=True) for h in (4, 2, 2)]
+    outer = torch.randn((sum(lengths), 4, 8), generator=generator)
+    shared = varlen(*inputs, spans, 0.4, 1 << 30)
+
+    alone = []
+    for path in paths.values():
+        at = torch.cat([torch.arange(starts[i], starts[i + 1]) for i in path])
+        one = Spans(torch.tensor([0, len(at)]).int(), (len(at),))
+        alone.append(varlen(*(x[at] for x in inputs), one, 0.4, 1 << 30)[-lengths[path[-1]] :])
+    torch.testing.assert_close(shared, torch.cat(alone), atol=1e-5, rtol=1e-4)
+    for a, b in zip(*(torch.autograd.grad(x, inputs, outer) for x in (shared, torch.cat(alone))), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers.utils import logging as transformers_logging
 
 from interplay.config import load
 from interplay.rollout.resolve import resolve
@@ -25,7 +24,6 @@ SMALL = (
 )
 def test_two_steps_of_a_puzzle_recipe(tmp_path: Path, name: str, logged: str) -> None:
     """Planner and actor both play and both are trained; every reward component is logged by name."""
-    transformers_logging.disable_progress_bar()
     recipe = load(RECIPES / name / "at_grpo.toml")
     small = [f"policies.{policy}.base=tiny-16x1" for policy in recipe.policies]
     trainer = Trainer(resolve(load(RECIPES / name / "at_grpo.toml", [*SMALL, *small])), tmp_path)

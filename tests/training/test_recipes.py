@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import pytest
-from transformers.utils import logging as transformers_logging
 
 from interplay import algorithms, config
 from interplay.rollout.resolve import resolve
@@ -69,7 +68,6 @@ def test_every_algorithm_has_a_recipe() -> None:
 )
 def test_a_recipe_trains_two_steps(path: Path, tmp_path: Path) -> None:
     """Weights move, and every number that is logged is finite."""
-    transformers_logging.disable_progress_bar()
     seen: list[dict[str, float]] = []
     trainer = Trainer(resolve(small(path)), tmp_path)
     trainer.observer.stepped = lambda step, metrics: seen.append(dict(metrics))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from runs import Killed, killed_at, train
 
 from interplay.config import TrainSection, parse
 from interplay.engines.engine import Adapter
@@ -35,15 +36,6 @@ TWO: dict[str, Any] = {
     "checkpoint": {"keep": 9},
     "records": {"tensorboard": "off"},
 }
-
-
-def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
-    trainer = Trainer(resolve(parse(data, overrides)), folder, observer or Observer())
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    return trainer
 
 
 def state(folder: Path, step: int) -> dict[str, Any]:
@@ -123,10 +115,6 @@ def test_a_policy_per_turn_is_trained_turn_by_turn(tmp_path: Path) -> None:
     assert moved(tmp_path, "two", 4) == [False, False, True, True]
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -139,13 +127,9 @@ class Killed(Exception):
 def test_promise_9_a_killed_run_resumes_bit_identical_whatever_the_schedule(
     tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:
-    def kill(done: int, metrics: Any) -> None:
-        if done == 2:
-            raise Killed
-
     train(tmp_path / "whole", TWO, *overrides)
     with pytest.raises(Killed):
-        train(tmp_path / "cut", TWO, *overrides, observer=Observer(stepped=kill))
+        train(tmp_path / "cut", TWO, *overrides, observer=killed_at(2))
     train(tmp_path / "cut", TWO, *overrides)
     assert same(state(tmp_path / "whole", 4), state(tmp_path / "cut", 4))
 

@@ -10,16 +10,15 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from transformers.utils import logging as transformers_logging
+import runs
 
 from interplay.algorithms.algorithm import CriticSettings
-from interplay.config import TrainSection, parse
+from interplay.config import TrainSection
 from interplay.policies.model import Loaded
-from interplay.rollout.resolve import resolve
 from interplay.training.critic import Critic
 from interplay.training.learner import Learner, token_weights
 from interplay.training.trainer import Trainer
-from interplay.types import Keys, Turn
+from interplay.types import Turn
 
 MakeTiny = Callable[..., Loaded]
 BASE: dict[str, Any] = {
@@ -38,13 +37,7 @@ BASE: dict[str, Any] = {
 
 
 def train(folder: Path, **changes: Any) -> Trainer:
-    transformers_logging.disable_progress_bar()
-    trainer = Trainer(resolve(parse(BASE | changes)), folder)
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    return trainer
+    return runs.train(folder, BASE | changes)
 
 
 def logged(folder: Path) -> dict[str, float]:
@@ -52,14 +45,7 @@ def logged(folder: Path) -> dict[str, float]:
 
 
 def turns(lengths: Sequence[int]) -> list[Turn]:
-    keys = Keys("t", 0, "e", 0, "X", "", "", "")
-    return [
-        Turn(
-            f"t{i}", None, "X", 0, keys, "player", 0, (7, 8 + i), tuple(range(20, 20 + n)), (-1.0,) * n, "",
-            advantage=1.0,
-        )
-        for i, n in enumerate(lengths)
-    ]  # fmt: skip
+    return [runs.turn(f"t{i}", (7, 8 + i), range(20, 20 + n)) for i, n in enumerate(lengths)]
 
 
 def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(make_tiny: MakeTiny) -> None:

@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from runs import Killed, killed_at, rows, train
 from safetensors.torch import load_file
-from transformers.utils import logging as transformers_logging
 
-from interplay.config import parse
 from interplay.errors import CheckpointError, GuardError
 from interplay.rollout import records
-from interplay.rollout.resolve import resolve
-from interplay.training.trainer import Observer, Trainer
 
 RPS = {"name": "matrix", "game": "rock_paper_scissors"}
 ADAPTED = {"base": "tiny-16x1", "adapter": {"rank": 2}}
@@ -42,34 +39,6 @@ BASE: dict[str, Any] = {
 ALARM = {"panel": ["bot:random", "main@start"], "games": 4, "drop": 0.9}
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    transformers_logging.disable_progress_bar()
-
-
-class Killed(Exception):
-    """Stands for a kill: nothing of the trainer runs after it."""
-
-
-def train(folder: Path, data: Mapping[str, Any], *overrides: str, kill: int = -1) -> Trainer:
-    def stepped(step: int, metrics: Mapping[str, float]) -> None:
-        if step == kill:
-            raise Killed
-
-    trainer = Trainer(resolve(parse(data, overrides)), folder, Observer(stepped=stepped))
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    return trainer
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timed = ("time", "tokens_per_second")
-    return [{k: v for k, v in row.items() if k not in timed and not k.startswith("seconds/")} for row in lines]
-
-
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {f"{p.name}/{k}": v for p in folder.rglob("*.safetensors") for k, v in load_file(p).items()}
 
@@ -88,7 +57,7 @@ def test_a_killed_league_resumes_bit_identically(tmp_path: Path, adapters: bool)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     trained = train(whole, data, "train.steps=5")
     with pytest.raises(Killed):
-        train(cut, data, "train.steps=5", kill=3)
+        train(cut, data, "train.steps=5", observer=killed_at(3))
     train(cut, data, "train.steps=5")
     assert rows(whole) == rows(cut)
     papers = [json.loads((f / "checkpoints/step-000005/trainer.json").read_text()) for f in (whole, cut)]

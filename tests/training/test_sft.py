@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from runs import Killed, killed_at, train
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -20,7 +21,7 @@ from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.sft import demonstrations
-from interplay.training.trainer import Observer, Trainer
+from interplay.training.trainer import Observer
 
 TINY = {"base": "tiny-16x1"}
 RECIPE: dict[str, Any] = {
@@ -36,15 +37,6 @@ RECIPE: dict[str, Any] = {
     "train": {"steps": 1, "lr": 1e-2},
     "records": {"tensorboard": "off"},
 }
-
-
-def train(folder: Path, data: dict[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
-    trainer = Trainer(resolve(parse(data, overrides)), folder, observer or Observer())
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    return trainer
 
 
 def shown(data: dict[str, Any], *overrides: str) -> dict[str, list[tuple[Any, ...]]]:
@@ -119,15 +111,9 @@ ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": 
 def test_the_base_under_adapters_learns_once_and_stays_with_the_run(tmp_path: Path) -> None:
     """Adapters start from nothing on it, in training, after a kill, on disk and in PEFT."""
 
-    class Killed(Exception):
-        pass
-
-    def kill(done: int, metrics: Any) -> None:
-        raise Killed
-
     whole = train(tmp_path / "whole", ADAPTERS, "warmstart.base=true", "train.steps=2")
     with pytest.raises(Killed):
-        train(tmp_path / "cut", ADAPTERS, "warmstart.base=true", "train.steps=2", observer=Observer(stepped=kill))
+        train(tmp_path / "cut", ADAPTERS, "warmstart.base=true", "train.steps=2", observer=killed_at(1))
     train(tmp_path / "cut", ADAPTERS, "warmstart.base=true", "train.steps=2")
     original = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).state_dict()
     (base,) = (tmp_path / "whole" / "bases").iterdir()

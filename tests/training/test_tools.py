@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from transformers.utils import logging as transformers_logging
 
 from interplay.agents import render
 from interplay.agents.syntax import Call, Plain, Wanted
@@ -67,7 +66,6 @@ class Eager(Plain):
 
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    transformers_logging.disable_progress_bar()
     monkeypatch.setitem(registry._REGISTRY, "asking", Asking)
     monkeypatch.setattr(render, "syntax_of", lambda tokenizer: Eager())
     yield

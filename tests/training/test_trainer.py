@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import torch
+from runs import Killed, killed_at, make, rows, train
 from safetensors.torch import load_file
-from transformers.utils import logging as transformers_logging
 
 from interplay.config import parse
 from interplay.engines.local import LocalEngine
@@ -29,7 +29,6 @@ from interplay.errors import CheckpointError, EngineError, GuardError
 from interplay.evaluation.benchmark import evaluate
 from interplay.evaluation.field import Field
 from interplay.rollout import records
-from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.trainer import Observer, Trainer
@@ -56,34 +55,6 @@ CROWDED: dict[str, Any] = {
     "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
     "train": {"steps": 2, "lr": 1e-2, "minibatches": 2, "epochs": 2, "weight_decay": 0.1},
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    """No progress bars of other libraries in the output of a failed test."""
-    transformers_logging.disable_progress_bar()
-
-
-def make(folder: Path, data: Mapping[str, Any], *overrides: str) -> Trainer:
-    return Trainer(resolve(parse(data, overrides)), folder)
-
-
-def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
-    """Run to the end (or to an exception) and close."""
-    trainer = make(folder, data, *overrides)
-    trainer.observer = observer or Observer()
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    return trainer
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """The metrics, less what a clock measured."""
-    timed = ("time", "tokens_per_second")
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in timed and not k.startswith("seconds/")} for row in lines]
 
 
 def played(folder: Path) -> list[dict[str, Any]]:
@@ -164,18 +135,6 @@ RUNS: dict[str, dict[str, Any]] = {
         },
     },
 }
-
-
-class Killed(Exception):
-    """Stands for a kill: nothing of the trainer runs after it."""
-
-
-def killed_at(step: int) -> Observer:
-    def stepped(now: int, metrics: Mapping[str, float]) -> None:
-        if now == step:
-            raise Killed
-
-    return Observer(stepped=stepped)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -592,7 +551,7 @@ def test_stopping_saves_what_is_not_saved_yet(
     trainer = make(tmp_path, BASE, "train.steps=9", f"checkpoint.every={every}")
 
     def stepped(step: int, metrics: Mapping[str, float]) -> None:
-        trainer.stopping = step == 2  # what the first Ctrl-C does
+        trainer.interrupt.asked = step == 2  # what the first Ctrl-C does
 
     trainer.observer = Observer(stepped=stepped)
     trainer.train()

@@ -16,8 +16,9 @@ import copy
 import itertools
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from interplay.agents.bots import Bot
 from interplay.agents.render import Prompt, Renderer, Said
@@ -60,7 +61,9 @@ class View:
     messages: tuple[Message, ...] = ()
 
 
-class Agent(Protocol):
+class Player(Protocol):
+    """Who sits in a role for one line of play."""
+
     policy: str
     parent: str | None  # its role's turn before
 
@@ -70,7 +73,23 @@ class Agent(Protocol):
     def look(self, observation: Observation) -> View: ...
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn: ...
     def commit(self, view: View, turn: Turn) -> None: ...
+
+
+@runtime_checkable
+class Agent(Player, Protocol):
+    """A player that can be copied as it stands: trees play on from the copies."""
+
     def fork(self) -> Agent: ...
+
+
+def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
+    out = {role: player for role, player in players.items() if isinstance(player, Agent)}
+    if missing := next((role for role in players if role not in out), None):
+        raise ConfigError(
+            f"{players[missing].policy} in role {missing} plays one line and cannot be copied, but a tree of "
+            "candidates plays on from copies; expected a plan of independent episodes."
+        )
+    return out
 
 
 @dataclass(slots=True)

@@ -7,62 +7,40 @@ tool was faster, so a run can be repeated exactly. What a tool raises is the mac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from weakref import WeakKeyDictionary
 
 from interplay.agents.syntax import Call
-from interplay.engines.rounds import rounds
+from interplay.engines.rounds import Desk
 from interplay.errors import InterplayError, ToolError
 
 WORKERS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    key: tuple[object, ...]
-    call: Call
-    answer: asyncio.Future[str]
-
-
-class Toolbox:
-    thread: Executor | None = None
+class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
+    """A question is a call, after the key that orders those of a round."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="tool")
-        self._waiting: list[Job] = []
-        self._taken: list[Job] = []
 
     async def use(self, key: tuple[object, ...], call: Call) -> str:
-        """The output of one call; `key` orders those of a round."""
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Job(key, call, answer))
-        rounds().serve(self)
-        return await answer
+        """The output of one call."""
+        return await self.ask((key, call))
 
-    @property
-    def queued(self) -> int:
-        return len(self._waiting)
+    def rank(self, question: tuple[tuple[object, ...], Call]) -> tuple[object, ...]:
+        return question[0]
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._waiting)
+    def answers(self, questions: Sequence[tuple[tuple[object, ...], Call]]) -> list[str | Exception]:
+        running = [(call, self._pool.submit(call.tool.run, **call.arguments)) for _, call in questions]
+        return [_wait(call, done) for call, done in running]
 
-    def take(self) -> None:
-        self._taken, self._waiting = sorted(self._waiting, key=lambda job: job.key), []
-
-    def step(self) -> list[Callable[[], None]]:
-        running = [(job, self._pool.submit(job.call.tool.run, **job.call.arguments)) for job in self._taken]
-        return [partial(_hand_out, job.answer, _wait(job.call, done)) for job, done in running]
-
-    def fail(self, error: Exception) -> None:
-        for job in self._taken:
-            _hand_out(job.answer, ToolError(f"the tools failed: {type(error).__name__}: {error}"))
+    def broken(self, error: Exception) -> ToolError:
+        return ToolError(f"the tools failed: {type(error).__name__}: {error}")
 
 
-def _wait(call: Call, done: Future[str]) -> str | InterplayError:
+def _wait(call: Call, done: Future[str]) -> str | Exception:
     """Those before it are finished by now, so that it has begun: the wait is its own."""
     name, seconds = call.tool.name, call.tool.seconds
     try:
@@ -74,15 +52,6 @@ def _wait(call: Call, done: Future[str]) -> str | InterplayError:
     except Exception as error:  # a tool by somebody else: its bug is this episode's error
         return ToolError(f"tool '{name}' broke: {type(error).__name__}: {error}")
     return output if isinstance(output, str) else ToolError(f"tool '{name}' gave no text but {type(output).__name__}.")
-
-
-def _hand_out(answer: asyncio.Future[str], output: str | InterplayError) -> None:
-    if answer.done():
-        return
-    if isinstance(output, str):
-        answer.set_result(output)
-    else:
-        answer.set_exception(output)
 
 
 _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Toolbox] = WeakKeyDictionary()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from interplay.algorithms.losses import Outputs, Targets
 
-Continuation = Literal["none", "playout", "critic"]
+Continuation = Literal["none", "round", "playout", "critic"]
 Keep = Literal["greedy", "softmax", "uniform", "first"]
 Joint = Literal["first", "aligned", "crossed", "without", "coalitions"]
 # A critic's values: at the prompt; at Env.state(); at every token. And the log-probs of every legal reply.
@@ -41,9 +41,10 @@ class Independent:
 class Tree:
     """`candidates` replies at every decision of a trainable seat, each on a fork; one fork is kept and goes on.
 
-    A candidate's return is its step rewards plus a continuation: nothing, `playouts` plays to the end by the
-    same seats, or a critic's value of the state it led to. Keeping the `first` makes the line of play one that the
-    policy would have played without a tree.
+    A candidate's return is its step rewards plus a continuation: nothing; what the others' replies earn until the
+    role is asked again, a `round` (a planner's words are worth what the actor makes of them); `playouts` plays to the
+    end by the same seats; or a critic's value of the state it led to. Keeping the `first` makes the line of play one
+    that the policy would have played without a tree.
 
     `joint` says with what the others' candidates a role's own is scored, where several act at once: their `first`;
     `aligned`, the k-th with the k-th; or `crossed`, the mean over all of them. `without` and `coalitions` instead

@@ -1,4 +1,4 @@
-"""`interplay envs`, `interplay algorithms` and `interplay models`."""
+"""`interplay envs`, `interplay bots`, `interplay algorithms` and `interplay models`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from interplay import algorithms, envs
+from interplay.agents.bots import known_bots
 from interplay.algorithms import Tree
 from interplay.config import Open, RewardSection, load
 from interplay.errors import ConfigError
@@ -48,8 +49,8 @@ def env_markdown() -> str:
         "# Environments",
         "",
         "Printed by `interplay envs --markdown`. A recipe names one in `[env]`, with its options beside the name;",
-        "`interplay check NAME option=value` runs the conformance suite on it; `interplay play NAME env.option=value` seats",
-        "you.",
+        "`interplay check NAME option=value` runs the conformance suite on it, and `interplay play NAME env.option=value`",
+        "seats you.",
         "",
         "| name | what | roles |",
         "|---|---|---|",
@@ -90,6 +91,15 @@ def adapter_page(name: str) -> str:
     except ConfigError as error:
         page.append(str(error))
     return "\n".join(page).replace("[", r"\[")
+
+
+def bot_table() -> Table:
+    table = Table("name", "what", title="bots", title_justify="left")
+    for name, what in known_bots().items():
+        table.add_row(f"bot:{name}", what)
+    table.caption = "a seat, a matchup, a warmstart or eval.opponents names one; a bot that cannot play a game says why"
+    table.caption_justify = "left"
+    return table
 
 
 def algorithm_table() -> Table:

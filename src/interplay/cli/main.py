@@ -244,6 +244,14 @@ def envs(
 
 
 @app.command()
+def bots() -> None:
+    """List the scripted players."""
+    from interplay.cli.listing import bot_table
+
+    console.print(bot_table())
+
+
+@app.command()
 def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorithm's page.")] = None) -> None:
     """List the algorithms with what each needs and a recipe that runs, or show one's page and settings."""
     from interplay.cli.listing import algorithm_page, algorithm_table

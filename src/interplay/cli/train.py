@@ -75,7 +75,10 @@ def _train(console: Console, plan: Plan, folder: Path) -> None:
         out: dict[str, float] = {}
         for opponent in recipe.eval.opponents[:1]:
             found = await measure(team, recipe.eval.short_games, "validation", [opponent])
-            out[f"eval/win_rate/{opponent}"] = sum(r.wins for r in found) / sum(r.games for r in found)
+            games = max(1, sum(r.games for r in found))
+            out[f"eval/win_rate/{opponent}"] = sum(r.wins for r in found) / games
+            out[f"eval/draw_rate/{opponent}"] = sum(r.draws for r in found) / games
+            out[f"eval/reward/{opponent}"] = sum(r.reward * r.games for r in found) / games
             out[f"eval/illegal/{opponent}"] = sum(r.illegal for r in found) / max(1, sum(r.turns for r in found))
         if recipe.eval.exploitability:
             out |= (await strategies.measure(plan, team)).metrics()

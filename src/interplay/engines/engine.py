@@ -79,6 +79,7 @@ class Capabilities:
 class Engine(Protocol):
     capabilities: Capabilities
     version: int
+    generated_tokens: int  # since it was made
 
     async def generate(self, request: Request) -> Completion:
         """Sample one completion; raises `EngineError` for a request that can never be served."""

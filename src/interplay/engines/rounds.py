@@ -8,11 +8,15 @@ While one service alone has work, it goes on until it has an answer: before that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Protocol
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+Q = TypeVar("Q")
+A = TypeVar("A")
 _QUIET_CYCLES = 4  # a finished child task reaches its grandparent's next request within four loop cycles
 
 
@@ -100,3 +104,59 @@ _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary(
 def rounds() -> Rounds:
     """Those of the running event loop."""
     return _HERE.setdefault(asyncio.get_running_loop(), Rounds())
+
+
+class Desk(ABC, Generic[Q, A]):
+    """A service that answers everything that waits in one step: a subclass says how, and in which order."""
+
+    thread: Executor | None = None
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
+        self._taken: list[tuple[Q, asyncio.Future[A]]] = []
+
+    @abstractmethod
+    def rank(self, question: Q) -> Any:
+        """What the questions of a round are sorted by; equal ones stay as they came."""
+
+    @abstractmethod
+    def answers(self, questions: Sequence[Q]) -> Sequence[A | Exception]:
+        """One for each, on the service's thread."""
+
+    @abstractmethod
+    def broken(self, error: Exception) -> Exception:
+        """What everybody is told where `answers` itself raised."""
+
+    async def ask(self, question: Q) -> A:
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
+        rounds().serve(self)
+        return await future
+
+    @property
+    def queued(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self) -> None:
+        self._taken, self._waiting = sorted(self._waiting, key=lambda pair: self.rank(pair[0])), []
+
+    def step(self) -> list[Callable[[], None]]:
+        found = self.answers([question for question, _ in self._taken])
+        return [partial(_hand_out, future, answer) for (_, future), answer in zip(self._taken, found, strict=True)]
+
+    def fail(self, error: Exception) -> None:
+        for _, future in self._taken:
+            _hand_out(future, self.broken(error))
+
+
+def _hand_out(future: asyncio.Future[A], answer: A | Exception) -> None:
+    if future.done():  # whoever asked is gone
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

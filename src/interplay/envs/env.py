@@ -12,7 +12,7 @@ import importlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from interplay.config import Section, validate
 from interplay.errors import ConfigError, did_you_mean
@@ -70,6 +70,12 @@ class Env(ABC):
             rng.setstate(self.rng.getstate())
         # A generator's state is 625 numbers, and a task never changes: neither is worth a deep copy.
         return copy.deepcopy(self, {id(self.rng): rng, id(self.task): self.task})
+
+    def twin(self) -> Self:
+        """A copy that shares every value: all there is to a fork where none of them changes in place."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     def redeal(self, role: Role, rng: random.Random) -> Env:
         """A copy in which everything hidden from `role` is drawn again, consistent with what it has seen.

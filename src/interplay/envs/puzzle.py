@@ -193,9 +193,7 @@ class Puzzle(Env):
         return f"{self.view()}\nturn {self.turn + 1} of {self.limit}; {self.to_act} to act{said}"
 
     def fork(self, seed: int | None = None) -> Puzzle:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin  # only immutable values, and no chance after the draw: nothing to copy or reseed
+        return self.twin()  # only immutable values, and no chance after the draw: nothing to copy or reseed
 
     # -- the turn -------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from interplay.agents.agent import Agent, ModelAgent, Stamp, View
+from interplay.agents.agent import ModelAgent, Player, Stamp, View
 from interplay.agents.remote import RemoteAgent
 from interplay.algorithms import Independent
 from interplay.config import TEAM, Recipe
@@ -44,7 +44,8 @@ class Purse:
 
 @dataclass
 class Thrifty:
-    """An agent whose replies end where the purse does. `free`: nothing else limits them."""
+    """A player whose replies end where the purse does. `free`: nothing else limits them. A budget is spent on one line
+    of play, so there is no fork."""
 
     agent: ModelAgent | RemoteAgent
     purse: Purse
@@ -73,9 +74,6 @@ class Thrifty:
 
     def commit(self, view: View, turn: Turn) -> None:
         self.agent.commit(view, turn)
-
-    def fork(self) -> Agent:
-        raise NotImplementedError("a budget is spent on one line of play")
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ async def _spend(
         while purse.left and not (free and games):
             agent = field.team.agent(role, policy, field.temperature, recipe.sampling.max_tokens, recipe.eval.legal)
             assert isinstance(agent, ModelAgent | RemoteAgent)
-            seated: dict[Role, Agent] = {role: Thrifty(agent, purse, free, policy)}
+            seated: dict[Role, Player] = {role: Thrifty(agent, purse, free, policy)}
             limits = recipe.rollout.model_copy(update={"max_episode_tokens": purse.left})
             seed = seed_of("budget", part.seed + 1, len(games))
             before = purse.left

@@ -10,12 +10,11 @@ What the program did is a `Result`; that the machinery failed is a `SandboxError
     rlimits      resource limits and a clean environment only: the program can read what this user can. By name only.
 
 `strongest` takes the first of the first two that this machine offers, and refuses a machine that offers neither. A
-level is offered if a program that tries to get out, run at start, does not (`offered`). What runs: `jail.py`.
+level is offered if a program that tries to get out, run at start, does not (`offered`). What runs: `jail/`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import json
@@ -45,7 +44,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 START = """
 import sys
 sys.path.insert(0, sys.argv[4])
-from interplay.rewards.jail import main
+from interplay.rewards.jail.zygote import main
 del sys.path[0]
 main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
 """
@@ -210,9 +209,6 @@ class Sandbox:
             raise
         finally:
             self._idle.put(worker)
-
-    async def arun(self, job: Job) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run, job)
 
     def map(self, jobs: Iterable[Job]) -> list[Result]:
         """All results, in the order of the jobs; as many at once as there are workers."""

@@ -7,48 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import CRITIC, coalition, orders
 from interplay.envs import Env
 from interplay.errors import InterplayError
+from interplay.rollout.line import Foresight, Ledger, all_of, step
 from interplay.types import Level, Reward, Rewards, Role, Turn, seed_of
-
-if TYPE_CHECKING:
-    from interplay.rollout.runner import Ledger, Runner
-
-T = TypeVar("T")
-
-
-class Critic(Protocol):
-    """The value of the state a turn led to, for its role, in the units of its mixed reward."""
-
-    async def value(self, role: Role, env: Env, turn: Turn) -> float: ...
-
-    def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
-        """`turn` was kept: with what the others did it led to `env`, and earned `rewards` on the way there."""
-
-
-async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
-    """Every job's result. Where one fails the others are waited for: nothing stays behind in the engine."""
-    results = await asyncio.gather(*jobs, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [r for r in results if not isinstance(r, BaseException)]
-
-
-async def step(env: Env, actions: dict[Role, str]) -> Rewards:
-    """`env.step`, in a thread where the environment says that it waits: other episodes go on meanwhile."""
-    return await asyncio.to_thread(env.step, actions) if env.slow else env.step(actions)
 
 
 async def value_joint(
-    runner: Runner,
+    foresight: Foresight,
     env: Env,
     agents: Mapping[Role, Agent],
     views: Mapping[Role, View],
@@ -71,13 +43,14 @@ async def value_joint(
         rewards += fork.outcome() if over else Rewards()
         return {r: rewards.of(r) for r in agents}, []
     if plan.continuation == "critic":
-        assert runner.critic is not None
-        values = await all_of(runner.critic.value(r, fork, joint[r]) for r in roles)
+        assert foresight.critic is not None
+        values = await all_of(foresight.critic.value(r, fork, joint[r]) for r in roles)
         ahead = {r: Rewards((Reward(CRITIC, Level.PROCESS, r, v),)) for r, v in zip(roles, values, strict=True)}
         return {r: rewards.of(r) + ahead[r] for r in roles}, []
     seated = {r: agent.fork() for r, agent in agents.items()}
     for r, t in joint.items():
         seated[r].commit(views[r], t)
+    until = frozenset(joint) if plan.continuation == "round" else frozenset()
     lines = []
     for n in range(plan.playouts):
         inner = replace(
@@ -85,7 +58,7 @@ async def value_joint(
         )
         # Playouts of one candidate share the deck up to here and differ in what comes, as the play itself would.
         start = fork.fork(seed_of("playout", stamp.seed, stamp.episode, stamp.decision, n))
-        lines.append(runner.play_out(start, seated, inner, ledger))
+        lines.append(foresight.play_out(start, seated, inner, ledger, until))
     done = await asyncio.gather(*lines, return_exceptions=True)
     good = [d for d in done if not isinstance(d, BaseException)]
     for d in done:
@@ -98,7 +71,7 @@ async def value_joint(
 
 
 async def score_joints(
-    runner: Runner,
+    foresight: Foresight,
     env: Env,
     agents: Mapping[Role, Agent],
     views: Mapping[Role, View],
@@ -116,7 +89,7 @@ async def score_joints(
     else:
         joints = _combinations(drawn, acting, plan)
     results = await all_of(
-        value_joint(runner, env, agents, views, joint, acting, (n,), stamp, plan, ledger)
+        value_joint(foresight, env, agents, views, joint, acting, (n,), stamp, plan, ledger)
         for n, (_, joint) in enumerate(joints)
     )
     playouts = [t for _, turns in results for t in turns]

@@ -147,7 +147,8 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             f"warmstart.records is '{recipe.warmstart.records}', where no episodes are; expected an episodes.jsonl or "
             "a run folder."
         )
-    measured = [f"eval/{what}/{name}" for what in ("win_rate", "illegal") for name in recipe.eval.opponents[:1]]
+    rates = ("win_rate", "draw_rate", "reward", "illegal")
+    measured = [f"eval/{what}/{name}" for what in rates for name in recipe.eval.opponents[:1]]
     best = recipe.checkpoint.best or ""
     if best.startswith("eval/") and (best not in measured or not recipe.eval.every):
         raise ConfigError(
@@ -168,10 +169,10 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
                 f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
                 "algorithm.candidates or take 'aligned'."
             )
-    if isinstance(sampling, Tree) and sampling.continuation == "none" and not _rewards_steps(sample):
+    if isinstance(sampling, Tree) and sampling.continuation in ("none", "round") and not _rewards_steps(sample):
         raise ConfigError(
-            f"algorithm.continuation is 'none', but {recipe.env.name} rewards only at the end, so all candidates tie; "
-            "expected 'playout' or 'critic'."
+            f"algorithm.continuation is '{sampling.continuation}', but {recipe.env.name} rewards only at the end, so "
+            "all candidates tie; expected 'playout' or 'critic'."
         )
     if "legal" in algorithm.needs and not recipe.sampling.legal:
         raise ConfigError(

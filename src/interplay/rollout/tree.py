@@ -15,18 +15,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from interplay.agents.agent import Agent, Stamp, View
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import candidate_return
+from interplay.config import RewardSection
 from interplay.envs import Env
 from interplay.errors import InterplayError
-from interplay.rollout.joint import all_of, score_joints, step, value_joint
+from interplay.rollout.joint import score_joints, value_joint
+from interplay.rollout.line import Foresight, Ledger, all_of, step
 from interplay.types import Rewards, Role, Turn, seed_of
-
-if TYPE_CHECKING:
-    from interplay.rollout.runner import Ledger, Runner
 
 
 @dataclass
@@ -38,7 +36,7 @@ class Choice:
 
 
 async def decide(
-    runner: Runner,
+    foresight: Foresight,
     env: Env,
     agents: Mapping[Role, Agent],
     views: Mapping[Role, View],
@@ -51,14 +49,14 @@ async def decide(
     first = {role: turns[0] for role, turns in drawn.items()}
     playouts: list[Turn] = []
     if not ledger.spent and plan.joint != "first":
-        playouts = await score_joints(runner, env, agents, views, drawn, stamp, plan, ledger)
+        playouts = await score_joints(foresight, env, agents, views, drawn, stamp, plan, ledger)
     elif not ledger.spent:
         # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
         distinct = {_words(t): t for role, ts in drawn.items() if agents[role].trainable for t in reversed(ts)}
         said = Counter(_words(t) for ts in drawn.values() for t in ts)
         jobs = [
             _score(
-                runner, env, agents, views, {**first, turn.role: turn}, turn.role, stamp, said[words], plan, ledger
+                foresight, env, agents, views, {**first, turn.role: turn}, turn.role, stamp, said[words], plan, ledger
             )
             for words, turn in distinct.items()
         ]  # fmt: skip
@@ -72,16 +70,16 @@ async def decide(
         ledger.spend(turns)
         if agents[role].trainable:
             drawn[role] = [t for t in turns if t.outlook is not None] or turns[:1]
-    kept = _keep(drawn, runner, plan, stamp)
+    kept = _keep(drawn, foresight.reward, plan, stamp)
     for turns in drawn.values():
         for turn in turns:
             turn.kept = turn is kept[turn.role]
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
     rewards = await step(following, {role: turn.text for role, turn in kept.items()})
-    if runner.critic is not None and following.observe():
+    if foresight.critic is not None and following.observe():
         for role, turn in kept.items():
             if agents[role].trainable:
-                runner.critic.arrived(role, following, turn, rewards)
+                foresight.critic.arrived(role, following, turn, rewards)
     return Choice(following, kept, [*itertools.chain.from_iterable(drawn.values()), *playouts], rewards)
 
 
@@ -112,7 +110,7 @@ async def _draw(
 
 
 async def _score(
-    runner: Runner,
+    foresight: Foresight,
     env: Env,
     agents: Mapping[Role, Agent],
     views: Mapping[Role, View],
@@ -129,17 +127,15 @@ async def _score(
     whose = (list(joint).index(role),) if len(joint) > 1 else ()  # roles that act at once: each has its own playouts
     path = (*whose, turn.candidate)
     whole = replace(plan, playouts=plan.playouts * times)
-    found, playouts = await value_joint(runner, env, agents, views, joint, [role], path, stamp, whole, ledger)
+    found, playouts = await value_joint(foresight, env, agents, views, joint, [role], path, stamp, whole, ledger)
     ledger.foresee(stamp.decision, found, plan, times)
     turn.outlook = found.get(role)
     return playouts
 
 
-def _keep(drawn: Mapping[Role, list[Turn]], runner: Runner, plan: Tree, stamp: Stamp) -> dict[Role, Turn]:
+def _keep(drawn: Mapping[Role, list[Turn]], reward: RewardSection, plan: Tree, stamp: Stamp) -> dict[Role, Turn]:
     """One reply of each role; where joints are aligned, those of one joint."""
-    values = {
-        role: [candidate_return(t, runner.reward) for t in turns] for role, turns in drawn.items() if len(turns) > 1
-    }
+    values = {role: [candidate_return(t, reward) for t in turns] for role, turns in drawn.items() if len(turns) > 1}
     chosen = dict.fromkeys(drawn, 0)
     if plan.joint == "aligned":
         joints = [fmean(each) for each in zip(*values.values(), strict=False)]

@@ -5,22 +5,36 @@ replies are one node, and a prompt that extends an earlier turn token for token 
 trie is a row; a token attends to its own node and the nodes above it, so every path reads exactly as if it stood
 alone. A turn keeps the indices of the predictions that belong to its sampled tokens; only those are trained.
 
-On a GPU rows may not branch (its attention kernel knows sequences only): they are laid end to end in one row, without
-padding.
+On a GPU tries are laid end to end in one row, without padding (`spans.py`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from interplay.engines.local.attention import Spans
-from interplay.types import Turn
+from interplay.training.spans import Spans
+from interplay.types import Episode, Turn
+
+
+def by_policy(episodes: Sequence[Episode], names: Collection[str]) -> dict[str, list[Turn]]:
+    """The turns that each of `names` took; those that only estimated a candidate's return are left out."""
+    out: dict[str, list[Turn]] = {name: [] for name in names}
+    for episode in episodes:
+        for turn in episode.turns:
+            if turn.policy in out and turn.playout is None:
+                out[turn.policy] += turn.whole
+    return out
+
+
+def order(turn: Turn) -> tuple[str, int, str, int, int]:
+    """By episode and in the order of play, so that a turn stands behind the one it extends."""
+    return turn.keys.episode, turn.decision, turn.role, turn.candidate, turn.call
 
 
 @dataclass
@@ -64,6 +78,16 @@ class Trie:
 
     rows: list[Row]
     spots: list[Spot]
+
+    @property
+    def size(self) -> int:
+        """Tokens that are computed."""
+        return sum(row.length for row in self.rows)
+
+    @property
+    def longest(self) -> int:
+        """Of the sequences that are read in it."""
+        return max(n.position + len(n.tokens) for row in self.rows for n in row.nodes)
 
 
 Ends = dict[tuple[str, tuple[int, ...]], tuple[int, int]]  # (policy, full token path) -> (row, node)
@@ -135,8 +159,8 @@ class MicroBatch:
     target_M: Tensor
     turns: list[int]  # the turns whose predictions are here, by index in the batch
     prediction_N: Tensor  # for every token of those turns, in order, which of the M predictions is its own
-    policies: list[str]  # of each row; of each sequence in a packed row
-    spans: Spans | None = None  # the sequences of a packed row; None: rows are padded
+    policies: list[str]  # of each row; of each span in a packed row
+    spans: Spans | None = None  # of a packed row; None: rows are padded
     allowed: list[tuple[int, ...] | None] | None = None  # per prediction, where replies were masked: what could be said
 
 
@@ -171,23 +195,36 @@ def _pack(
     device: torch.device,
     actions: bool,
 ) -> MicroBatch:
-    """Rows that do not branch, one behind the other: every prediction belongs to one turn."""
-    rows = [trie.rows[r] for r in piece]
-    lengths = np.array([row.length for row in rows])
-    bounds = np.concatenate([[0], np.cumsum(lengths)])
-    tokens = itertools.chain.from_iterable(node.tokens for row in rows for node in row.nodes)
-    ids = np.fromiter(tokens, np.int64, int(bounds[-1]))
-    positions = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
+    """Tries one behind the other, each as spans that go down first; every turn has predictions of its own."""
+    tokens: list[tuple[int, ...]] = []
+    positions: list[np.ndarray] = []
+    lengths: list[int] = []
+    depths: list[int] = []
+    policies: list[str] = []
     members: list[int] = []
     columns: list[np.ndarray] = []
-    for start, r in zip(bounds[:-1].tolist(), piece, strict=True):
+    at = 0
+    for r in piece:
+        row = trie.rows[r]
+        offsets: dict[int, int] = {}
+        for chain, depth in _chains(row):
+            lengths.append(sum(len(row.nodes[n].tokens) for n in chain))
+            depths.append(depth)
+            policies.append(row.policy)
+            for n in chain:
+                node = row.nodes[n]
+                offsets[n] = at
+                tokens.append(node.tokens)
+                positions.append(np.arange(node.position, node.position + len(node.tokens)))
+                at += len(node.tokens)
         for i in by_row.get(r, []):
-            spot, row = trie.spots[i], trie.rows[r]
-            prompt = row.nodes[spot.prompt]
-            last = start + prompt.offset + len(prompt.tokens) - 1
-            count = len(turns[i].action) if actions else 1
+            spot = trie.spots[i]
             members.append(i)
-            columns.append(np.arange(last, last + count))
+            columns.append(np.array([offsets[spot.prompt] + len(row.nodes[spot.prompt].tokens) - 1]))
+            if actions:
+                start = offsets[spot.action]
+                columns.append(np.arange(start, start + len(turns[i].action) - 1))
+    ids = np.fromiter(itertools.chain.from_iterable(tokens), np.int64, at)
     column = np.concatenate(columns)
     target = np.zeros(len(column), np.int64)
     if actions:
@@ -195,19 +232,35 @@ def _pack(
     to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
     return MicroBatch(
         to(ids).unsqueeze(0),
-        to(positions).unsqueeze(0),
+        to(np.concatenate(positions)).unsqueeze(0),
         None,
         torch.zeros(len(column), dtype=torch.int64, device=device),
         to(column),
         to(target),
         members,
         torch.arange(len(column), device=device),
-        [row.policy for row in rows],
-        Spans(to(bounds.astype(np.int32)), tuple(lengths.tolist())),
+        policies,
+        Spans.of(lengths, depths, device),
         [a for i in members for a in allowed_by(turns[i])]
         if actions and any(turns[i].masked for i in members)
         else None,
     )
+
+
+def _chains(row: Row) -> Iterator[tuple[list[int], int]]:
+    """The nodes of a trie as runs that nothing branches off within, each followed by those below it, with their
+    depths."""
+    children: list[list[int]] = [[] for _ in row.nodes]
+    for i, node in enumerate(row.nodes[1:], 1):
+        children[node.parent].append(i)
+    stack = [(0, 0)]
+    while stack:
+        first, depth = stack.pop()
+        chain = [first]
+        while len(children[chain[-1]]) == 1:
+            chain += children[chain[-1]]
+        yield chain, depth
+        stack += [(child, depth + 1) for child in reversed(children[chain[-1]])]
 
 
 def _collate(

@@ -10,13 +10,9 @@ episodes are answered in one forward pass.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -29,15 +25,15 @@ from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import value_loss
 from interplay.config import Recipe, RewardSection, TrainSection
 from interplay.engines.engine import Adapter
-from interplay.engines.rounds import rounds
+from interplay.engines.rounds import Desk
 from interplay.envs import Env
-from interplay.errors import ConfigError, EngineError, GuardError
+from interplay.errors import ConfigError, EngineError
 from interplay.policies.model import load
 from interplay.rollout.team import Team, fresh_adapter
 from interplay.training.batch import MicroBatch
 from interplay.training.forward import Mixer, hidden_states, pieces
 from interplay.training.learner import minibatches
-from interplay.training.optimizers import make_optimizer
+from interplay.training.optimizers import clipped_step, make_optimizer
 from interplay.types import Message, Rewards, Role, Turn, seed_of
 
 
@@ -104,6 +100,7 @@ class Critic:
         parts = minibatches(turns, self.config, seed_of("critic", self.steps))
         total = 0.0
         for part in parts:
+            lost = 0.0
             count = sum(len(t.action) for t in part) if tokens else len(part)
             mixer = Mixer(self.model, self.adapters)
             for batch in self._pieces(part, tokens):
@@ -114,22 +111,13 @@ class Critic:
                 weights = torch.full_like(wanted, 1.0 / count)
                 loss = value_loss(self._predict(batch, mixer), wanted, old, weights, self.clip)
                 loss.backward()
+                lost += loss.item()
                 total += loss.item() / len(parts)
             mixer.collect()
-            self._apply()
+            who, limit = f"the critic of '{self.name}'", self.config.grad_clip
+            clipped_step(self.optimizer, self.module.parameters(), limit, lost, who, "lower algorithm.critic.lr")
         self.steps += 1
         return {"value_loss": total}
-
-    def _apply(self) -> None:
-        norm = float(nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip))
-        if not math.isfinite(norm):
-            self.optimizer.zero_grad(set_to_none=True)
-            raise GuardError(
-                f"the critic of '{self.name}' got a gradient norm of {norm}; the step was not taken: "
-                "lower algorithm.critic.lr or look at the last episodes for broken rewards."
-            )
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
         return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
@@ -163,52 +151,35 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
     return out
 
 
-class StateCritic:
-    thread: Executor | None = None
+class StateCritic(Desk[Turn, float]):
+    """A question is a turn with what the critic reads as its prompt."""
 
     def __init__(
         self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer], weights: RewardSection
     ) -> None:
+        super().__init__()
         self.critics, self.renderers, self.weights = critics, renderers, weights
-        self._waiting: list[tuple[Turn, asyncio.Future[float]]] = []
-        self._taken: list[tuple[Turn, asyncio.Future[float]]] = []
         self._arrived: dict[str, tuple[tuple[int, ...], float]] = {}  # turn id -> the state as ids, what the step paid
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         seen = view_of(self.renderers[turn.policy], role, env.state())
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[float] = loop.create_future()
-        self._waiting.append((replace(turn, prompt=seen), future))
-        rounds().serve(self)
-        return await future
+        return await self.ask(replace(turn, prompt=seen))
 
     def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
         seen = view_of(self.renderers[turn.policy], role, env.state())
         self._arrived[turn.id] = seen, credit.mix(rewards, role, self.weights)
 
-    @property
-    def queued(self) -> int:
-        return len(self._waiting)
+    def rank(self, question: Turn) -> int:
+        return list(self.critics).index(question.policy)
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._waiting)
-
-    def take(self) -> None:
-        self._taken, self._waiting = self._waiting, []
-
-    def step(self) -> list[Callable[[], None]]:
-        out: list[Callable[[], None]] = []
+    def answers(self, questions: Sequence[Turn]) -> list[float]:
+        values: list[float] = []
         for name, critic in self.critics.items():
-            mine = [(turn, future) for turn, future in self._taken if turn.policy == name]
-            values = critic.values([turn for turn, _ in mine])
-            out += [partial(_answer, future, value) for (_, future), value in zip(mine, values, strict=True)]
-        return out
+            values += critic.values([turn for turn in questions if turn.policy == name])
+        return values
 
-    def fail(self, error: Exception) -> None:
-        for _, future in self._taken:
-            if not future.done():
-                future.set_exception(EngineError(f"the critic failed: {type(error).__name__}: {error}"))
+    def broken(self, error: Exception) -> EngineError:
+        return EngineError(f"the critic failed: {type(error).__name__}: {error}")
 
     def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
@@ -225,8 +196,3 @@ class StateCritic:
 def view_of(renderer: Renderer, role: Role, state: str) -> tuple[int, ...]:
     """What a central critic reads: the whole state, and whose value is asked for."""
     return renderer.prompt((Message("user", f"{state}\nYou are {role}."),)).ids
-
-
-def _answer(future: asyncio.Future[float], value: float) -> None:
-    if not future.done():
-        future.set_result(value)

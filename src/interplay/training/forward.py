@@ -19,10 +19,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from interplay.engines.engine import Adapter
 from interplay.engines.local.adapters import Mix, Stacked, mixing
-from interplay.engines.local.attention import Causal, Layout, Masked, Varlen, using
+from interplay.engines.local.attention import Causal, Layout, Masked, using
 from interplay.errors import GuardError
-from interplay.training.batch import MicroBatch, lay, micro_batches
+from interplay.training.batch import MicroBatch, Trie, lay, micro_batches
+from interplay.training.spans import Varlen
 from interplay.types import Turn
+
+GAIN = 0.6  # tokens with sharing, of those without: from here on the GPU gains more than the calls cost
 
 
 def pieces(
@@ -30,8 +33,20 @@ def pieces(
 ) -> Iterator[MicroBatch]:
     """The turns as micro-batches for this model's device, made one by one: a GPU computes while the next is made."""
     packed = model.device.type == "cuda"
-    trie = lay(turns, row_limit=max_tokens, actions=actions, branch=not packed)
+    trie = lay(turns, row_limit=max_tokens, actions=actions)
+    if packed and any(row.branches for row in trie.rows):
+        apart = lay(turns, row_limit=max_tokens, actions=actions, branch=False)
+        if not _pays(model, trie, apart):
+            trie = apart
     return micro_batches(trie, turns, max_tokens, model.device, actions, packed)
+
+
+def _pays(model: PreTrainedModel, shared: Trie, apart: Trie) -> bool:
+    """Whether a GPU gains by computing once what sequences share: attention then takes a call more for each level of
+    branches, for which there are kernels in half precision only, and none with a window across them."""
+    window = getattr(model.config, "sliding_window", None) or shared.longest
+    fits = model.dtype in (torch.bfloat16, torch.float16) and shared.longest <= window
+    return fits and shared.size <= GAIN * apart.size
 
 
 def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = None, recompute: bool = False) -> Tensor:

@@ -7,11 +7,14 @@ with `train.stop_on_guard` the run stops instead, its newest checkpoint whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interplay.config import TrainSection
+from interplay.errors import GuardError
 
+log = logging.getLogger("interplay")
 _MEMORY = 0.9  # of the running mean of gradient norms
 _YOUNG = 5  # steps before a mean means anything
 
@@ -20,6 +23,26 @@ class Guards:
     def __init__(self, config: TrainSection) -> None:
         self.config = config
         self._norms: dict[str, tuple[int, float]] = {}  # per policy: steps seen, running mean
+
+    def gate(self, name: str, metrics: Mapping[str, float], rounded: bool) -> None:
+        """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
+
+        Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
+        key, limit = ("gap_mean", self.config.gap_mean_warn) if rounded else ("gap", self.config.gap_warn)
+        gap = metrics.get(key, 0.0)
+        if gap > limit:
+            log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
+
+    def watch(self, step: int, policies: Sequence[str], metrics: Mapping[str, float]) -> None:
+        """Warn of what is wrong with a step; where the recipe says so, end the run."""
+        zero = _below("credit/zero_share/", metrics)
+        found = []
+        for i, name in enumerate(policies):
+            found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # a role's credit: spoken of once
+        if found and self.config.stop_on_guard:
+            raise GuardError(f"step {step}: {'; '.join(found)}; train.stop_on_guard is set.")
+        for sentence in found:
+            log.warning("step %d: %s", step, sentence)
 
     def look(self, name: str, metrics: Mapping[str, float], zero_shares: Mapping[str, float]) -> list[str]:
         """What is wrong with this step of policy `name`, a sentence each. `zero_shares` are by role."""
@@ -53,3 +76,7 @@ class Guards:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._norms = {name: (int(seen), float(mean)) for name, (seen, mean) in state.items()}
+
+
+def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets, sft_loss
@@ -24,7 +24,7 @@ from interplay.config import TrainSection
 from interplay.engines.engine import Adapter
 from interplay.errors import GuardError
 from interplay.training.forward import Mixer, logprobs, pieces, predict, temperature_of
-from interplay.training.optimizers import make_optimizer
+from interplay.training.optimizers import clipped_step, make_optimizer
 from interplay.types import Turn, seed_of
 
 Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
@@ -81,15 +81,8 @@ class Learner:
         return total
 
     def apply(self, loss: float) -> float:
-        norm = float(nn.utils.clip_grad_norm_(self.masters.own, self.config.grad_clip))
-        if not (math.isfinite(norm) and math.isfinite(loss)):
-            self.optimizer.zero_grad(set_to_none=True)
-            raise GuardError(
-                f"policy '{self.name}' got a loss of {loss} and a gradient norm of {norm}; the step was not taken: "
-                "lower train.lr or look at the last episodes for broken rewards."
-            )
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        who, limit = f"policy '{self.name}'", self.config.grad_clip
+        norm = clipped_step(self.optimizer, self.masters.own, limit, loss, who, "lower train.lr")
         self.masters.publish()
         return norm
 

@@ -8,14 +8,15 @@ their state to the host when a GPU runs short. These come from bitsandbytes.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interplay.config import TrainSection
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, GuardError
 
 _THEIRS = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
 
@@ -34,6 +35,22 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
             f"expected '{config.optimizer.removeprefix('paged_')}'."
         )
     return getattr(_bitsandbytes(config.optimizer).optim, _THEIRS[config.optimizer])(own, **settings)
+
+
+def clipped_step(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float, loss: float, who: str, remedy: str
+) -> float:
+    """A step with the gradients' norm clipped to `limit`; the norm they had. No step where something is not finite."""
+    norm = float(nn.utils.clip_grad_norm_(parameters, limit))
+    if not (math.isfinite(norm) and math.isfinite(loss)):
+        optimizer.zero_grad(set_to_none=True)
+        raise GuardError(
+            f"{who} got a loss of {loss} and a gradient norm of {norm}; the step was not taken: "
+            f"{remedy} or look at the last episodes for broken rewards."
+        )
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm
 
 
 def _bitsandbytes(wanted: str) -> Any:

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from interplay.engines.local import kernels
 from interplay.engines.local.adapters import Mix, Stacked
-from interplay.engines.local.attention import Spans, varlen
 from interplay.engines.local.fused import Block, Fused, Layer
+from interplay.training.spans import Spans, varlen
 
 LOGITS = 1 << 29  # how many may exist at a time: 2 GiB of them
 # Shapes: T tokens, C hidden size, N outputs, H query heads, G key-value heads, D head size, V vocabulary, R ranks.

@@ -37,7 +37,6 @@ class RunRecords:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.section = folder, recipe.records
         self.metrics, self.episodes = folder / "metrics.jsonl", folder / "episodes.jsonl"
-        self.tokens_seen = 0
         self.recipe(recipe)
         bases = sorted({p.base for p in recipe.policies.values()})
         self.logs = GameLogs(folder / "logs", "+".join(bases))

@@ -7,41 +7,33 @@ that was killed and resumed is the run that never was.
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-from interplay.agents.agent import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import START
-from interplay.engines.local import LocalEngine
 from interplay.errors import CheckpointError, ConfigError, GuardError, did_you_mean
-from interplay.policies.policy import sitting
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
-from interplay.training import checkpoint
-from interplay.training.checkpoint import Checkpoint
-from interplay.training.critic import StateCritic, make_critics, view_of
-from interplay.training.forward import logprobs
+from interplay.training import checkpoint, resume
+from interplay.training.batch import by_policy, order
+from interplay.training.critic import StateCritic, make_critics
 from interplay.training.guards import Guards
+from interplay.training.interrupt import Interrupt
 from interplay.training.learner import Learner, step
 from interplay.training.memory import explained, is_shortage, short_of_memory
 from interplay.training.records import RunRecords
+from interplay.training.score import Scorer
 from interplay.training.season import Season
 from interplay.training.sft import warmstart
 from interplay.training.snapshots import Snapshots
+from interplay.training.tally import Clock, Meter, tally
 from interplay.types import Episode, Task, Turn
-
-log = logging.getLogger("interplay")
 
 
 @dataclass
@@ -61,9 +53,7 @@ class Trainer:
     folder: Path
     observer: Observer = field(default_factory=Observer)
     step_index: int = 0
-    stopping: bool = False
     best: tuple[int, float] | None = None  # the step that checkpoint.best found best, and its value
-    _share_saved: float = 0.0
     seconds: float = 0.0  # spent training by this process: imitation, steps and the short evaluations between them
 
     def __post_init__(self) -> None:
@@ -92,12 +82,13 @@ class Trainer:
         self.state_critic = self._make_state_critic()
         self.guards = Guards(recipe.train)
         self.records = RunRecords(self.folder, recipe)
-        self._rolling: asyncio.Future[list[Episode]] | None = None
+        self.interrupt, self.meter = Interrupt(), Meter(self.team)
+        self.scorer = Scorer(self.algorithm, self.team, self.learners, self.critics, self.references)
         self.runner = Runner(
             recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, self.state_critic
         )
         if found:
-            self._restore(found)
+            resume.restore(self, found)
 
     def _make_learner(self, name: str) -> Learner:
         member, settings = self.team.members[name], self.plan.settings(name)
@@ -114,7 +105,7 @@ class Trainer:
     def train(self) -> None:
         """Run to the recipe's last step, or to a Ctrl-C; either way the newest checkpoint holds all of it."""
         began = time.monotonic()
-        with self._ctrl_c(), explained(self.plan):
+        with self.interrupt.heard(), explained(self.plan):
             if self.fresh and self.plan.recipe.warmstart is not None:
                 section, told = self.plan.recipe.warmstart, self.observer.warmstarted
                 where = self.folder / "bases"
@@ -172,7 +163,7 @@ class Trainer:
         if self.observer.evaluate is not None and every and self.step_index % every == 0:
             metrics |= await self.observer.evaluate(self.team, self.step_index)
             clock.lap("eval")
-        self._watch(metrics)
+        self.guards.watch(self.step_index, list(self.learners), metrics)
         return self._log(episodes, metrics, clock)
 
     def _tasks(self) -> list[Task]:
@@ -185,28 +176,16 @@ class Trainer:
         whose = self.plan if self.season is None else self.season.league
         return whose.seats_for(task, self.step_index)
 
-    def _prompt_tokens(self) -> tuple[int, int]:
-        """How many the engines were asked for so far, and how many of them they found in their caches."""
-        counters = [e.scheduler for e in self.team.engines if isinstance(e, LocalEngine)]
-        return sum(c.prompt_tokens for c in counters), sum(c.saved_tokens for c in counters)
-
     async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
         sampling = self.plan.recipe.sampling
         self._seat_snapshots()
         for engine in self.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
             engine.publish(engine.version)
         seating = self.team.seating(self._seats_for, sampling.temperature, sampling.max_tokens, sampling.legal)
-        rolling = self._rolling = asyncio.ensure_future(self.runner.run(tasks, seating))
-        asked, saved = self._prompt_tokens()
-        try:
-            episodes = await rolling
-            asked, saved = (now - before for now, before in zip(self._prompt_tokens(), (asked, saved), strict=True))
-            self._share_saved = saved / max(1, asked)
-            return episodes
-        except asyncio.CancelledError:
-            return None
-        finally:
-            self._rolling = None
+        self.meter.start()
+        episodes = await self.interrupt.ends(self.runner.run(tasks, seating))
+        self.meter.stop()
+        return episodes
 
     def _reward(self, episodes: list[Episode]) -> tuple[list[Episode], dict[str, float]]:
         """Tally every component by name; episodes that the machinery failed are counted and dropped."""
@@ -217,72 +196,10 @@ class Trainer:
             if is_shortage(first):
                 raise short_of_memory(self.plan, first)
             raise GuardError(f"all {len(episodes)} episodes of step {self.step_index} failed; the first: {first}")
-        sums: dict[str, list[float]] = defaultdict(list)
-        for episode in good:
-            for r in episode.rewards:
-                if r.value is not None:
-                    sums[f"reward/{r.name}/{r.role or 'team'}"].append(r.value)
-        metrics |= {name: sum(values) / len(good) for name, values in sorted(sums.items())}
-        played = [t for e in good for t in e.line() if t.is_model]
-        trainable = [t for t in played if t.policy in self.learners]
-        metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
-        metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
-        metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
-        if calls := [c for t in trainable for c in t.calls]:
-            metrics["tool_calls"] = len(calls) / len(trainable)
-            metrics["tool_calls_malformed"] = sum(MALFORMED in c.keys.tool for c in calls) / len(calls)
-        metrics["episodes_truncated"] = sum(e.truncated for e in good)
-        metrics["turns_per_episode"] = len(played) / len(good)
-        weights = self.plan.recipe.reward
-        ours = {who for e in good for who in e.seats.values() if any(n in self.learners for n in sitting(who))}
-        mine = [(e, role) for e in good for role, who in e.seats.items() if who in ours]
-        kept = [credit.mix(e.rewards, role, weights) for e, role in mine]
-        drawn = [e.sampled.get(role, value) for (e, role), value in zip(mine, kept, strict=True)]
-        metrics["reward"] = sum(drawn) / max(1, len(mine))
-        parts: dict[str, float] = defaultdict(float)
-        for e, role in mine:
-            for r in e.rewards.of(role):
-                if r.value is not None:
-                    parts[f"reward_level/{r.level.value}"] += credit.weight_of(r, weights) * r.value / len(mine)
-        metrics |= sorted(parts.items())
-        if any(e.sampled for e in good):  # the line that a greedy tree keeps is better than the policy
-            metrics["reward_kept"] = sum(kept) / max(1, len(mine))
-        return good, metrics
+        return good, metrics | tally(good, self.learners, self.plan.recipe.reward)
 
     def _score(self, episodes: Sequence[Episode]) -> None:
-        """What the algorithm needs before credit: critic values, log-probs of the reference or of all legal replies."""
-        if self.algorithm.reference:
-            limit = self.plan.recipe.train.micro_batch_tokens
-            for name, turns in self._turns_by_policy(episodes).items():
-                then = self.team.members[self.references[name]]
-                adapters = {} if then.adapter is None else {name: then.adapter}
-                for turn, found in zip(turns, logprobs(then.loaded.model, turns, limit, adapters), strict=True):
-                    turn.ref_logprobs = tuple(found)
-        if "legal" in self.algorithm.needs:
-            for name, turns in self._turns_by_policy(episodes).items():
-                masked = [t for t in turns if t.masked]
-                replies = [replace(t, id=f"{t.id}~{k}", action=a) for t in masked for k, a in enumerate(t.masked)]
-                every = iter(self.learners[name].logprobs(replies))
-                for turn in masked:
-                    turn.legal_logprobs = tuple(tuple(next(every)) for _ in turn.masked)
-        if "values" in self.algorithm.needs:
-            for name, turns in self._turns_by_policy(episodes).items():
-                seen = self._seen_by_critic(name, turns)
-                if "tokens" in self.algorithm.needs:
-                    for turn, values in zip(turns, self.critics[name].token_values(seen), strict=True):
-                        turn.token_values, turn.value = values, values[0]
-                    continue
-                for turn, value in zip(turns, self.critics[name].values(seen), strict=True):
-                    turn.value = value
-
-    def _seen_by_critic(self, name: str, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """The turns with what their critic reads as the prompt: what the policy was asked, or the whole state."""
-        if "central" not in self.algorithm.needs:
-            if "tokens" in self.algorithm.needs:
-                return turns
-            return [replace(t, prompt=t.asked, merged=False) if t.calls else t for t in turns]
-        renderer = self.team.members[name].renderer
-        return [replace(t, prompt=view_of(renderer, t.role, t.state), merged=False) for t in turns]
+        self.scorer.score(by_policy(episodes, self.learners))
 
     def _credit(self, episodes: Sequence[Episode]) -> dict[str, float]:
         metrics = dict(self.algorithm.shape(episodes))
@@ -293,16 +210,8 @@ class Trainer:
 
     def _batch(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
         """Split by policy, each turn under a key that no timing can change."""
-        found = self._turns_by_policy(episodes)
-        return {name: [x for t in sorted(turns, key=_order) for x in t.weighed()] for name, turns in found.items()}
-
-    def _turns_by_policy(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
-        out: dict[str, list[Turn]] = {name: [] for name in self.learners}
-        for episode in episodes:
-            for turn in episode.turns:
-                if turn.policy in out and turn.playout is None:
-                    out[turn.policy] += turn.whole
-        return out
+        found = by_policy(episodes, self.learners)
+        return {name: [x for t in sorted(turns, key=order) for x in t.weighed()] for name, turns in found.items()}
 
     def _step(self, batches: Mapping[str, list[Turn]], episodes: Sequence[Episode]) -> dict[str, float]:
         settings = self.algorithm.settings
@@ -313,9 +222,9 @@ class Trainer:
         for together in [] if warming else self._sharing(batches):
             found |= step(together, batches, self.algorithm.loss, settings.average, settings.regularised)
         for name, turns in batches.items():
-            self._gate(name, found[name])
+            self.guards.gate(name, found[name], self.learners[name].rounded)
             if name in self.critics and self.state_critic is None:
-                found[name] |= self.critics[name].step(self._seen_by_critic(name, turns))
+                found[name] |= self.critics[name].step(self.scorer.seen_by_critic(name, turns))
             metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes))
@@ -329,42 +238,14 @@ class Trainer:
                 by_model[id(self.learners[name].model)].append(self.learners[name])
         return list(by_model.values())
 
-    def _gate(self, name: str, found: Mapping[str, float]) -> None:
-        """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
-
-        Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
-        train = self.plan.recipe.train
-        key, limit = ("gap_mean", train.gap_mean_warn) if self.learners[name].rounded else ("gap", train.gap_warn)
-        gap = found.get(key, 0.0)
-        if gap > limit:
-            log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
-
-    def _watch(self, metrics: Mapping[str, float]) -> None:
-        """The guards' warnings; where the recipe says so, they end the run."""
-        zero = {
-            k.removeprefix("credit/zero_share/"): v for k, v in metrics.items() if k.startswith("credit/zero_share/")
-        }
-        found = []
-        for i, name in enumerate(self.learners):
-            mine = {k.removeprefix(f"{name}/"): v for k, v in metrics.items() if k.startswith(f"{name}/")}
-            found += self.guards.look(name, mine, {} if i else zero)  # a role's credit is spoken of once
-        if found and self.plan.recipe.train.stop_on_guard:
-            raise GuardError(f"step {self.step_index}: {'; '.join(found)}; train.stop_on_guard is set.")
-        for sentence in found:
-            log.warning("step %d: %s", self.step_index, sentence)
-
     def _publish(self, names: Iterable[str]) -> None:
         for name in names:
             self.team.members[name].publish(self.team.members[name].version + 1)
 
     def _log(self, episodes: Sequence[Episode], metrics: dict[str, float], clock: Clock) -> dict[str, float]:
-        sampled = sum(t.sampled for e in episodes for t in e.turns)
-        engines = self.team.engines
-        total = sum(getattr(e, "generated_tokens", 0) for e in engines)
-        metrics["tokens_sampled"] = sampled
-        metrics["tokens_per_second"] = (total - self.records.tokens_seen) / max(clock.times.get("rollout", 0.0), 1e-9)
-        self.records.tokens_seen = total
-        metrics["prompt_tokens_saved"] = self._share_saved
+        metrics["tokens_sampled"] = sum(t.sampled for e in episodes for t in e.turns)
+        metrics["tokens_per_second"] = self.meter.sampled / max(clock.times["rollout"], 1e-9)
+        metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
         self.records.step(self.step_index, episodes, metrics)
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
@@ -372,7 +253,11 @@ class Trainer:
             self._save()
         return metrics
 
-    # -- state ----------------------------------------------------------------------------------------------------
+    # -- what is kept ---------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        resume.save(self)
+        self._saved = self.step_index
 
     def _is_best(self, metrics: Mapping[str, float]) -> bool:
         """Whether this step is the best so far in the metric that the recipe names; it is then remembered."""
@@ -389,37 +274,6 @@ class Trainer:
         self.best = (self.step_index, value)
         return True
 
-    def _save(self) -> None:
-        state: dict[str, Any] = {
-            "learners": {n: x.state_dict() for n, x in self.learners.items()},
-            "critics": {n: c.state_dict() for n, c in self.critics.items()},
-        }
-        trainer = {
-            "bases": self.bases,
-            "best": self.best,
-            "versions": {n: self.team.members[n].version for n in self.learners},
-            "algorithm": self.algorithm.state_dict(),
-            "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
-            "league": None if self.season is None else self.season.state_dict(),
-            "references": self.references,
-            "snapshots": {name: self.snapshots.digest(name) for name in sorted(self._kept_snapshots())},
-            "guards": self.guards.state_dict(),
-            "records": self.records.offsets(),
-        }
-        policies = {n: self.team.members[n].save for n in self.learners}
-        root, keep = self.folder / "checkpoints", self.plan.recipe.checkpoint.keep
-        best = None if self.best is None else self.best[0]
-        checkpoint.save(root, self.step_index, policies, state, trainer, keep, best)
-        self._saved = self.step_index
-        self.snapshots.prune(checkpoint.snapshots(self.folder / "checkpoints"))
-
-    def _kept_snapshots(self) -> set[str]:
-        """What a run that goes on from here may need."""
-        if self.fresh and self.step_index == 0:
-            return set()  # they are what this checkpoint holds, and are made from it
-        league = [] if self.season is None else self.season.league.snapshots.values()
-        return {*self.plan.snapshots, *self.references.values(), *(name for mine in league for name in mine)}
-
     def _seat_snapshots(self) -> None:
         """Whom this step needs as they were: the start where a matchup names it, references, the league's opponents."""
         named = {name for m in self.plan.recipe.matchups for name in m.named.values() if name.endswith(START)}
@@ -433,54 +287,10 @@ class Trainer:
                 self.references[name] = f"{name}@{self.step_index}"
                 self.snapshots.keep(self.references[name])
 
-    def _restore(self, found: Checkpoint) -> None:
-        state = found.state()
-        if set(state["critics"]) != set(self.critics):
-            raise CheckpointError(
-                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, "
-                f"this recipe for {sorted(self.critics)}."
-            )
-        for name, learner in self.learners.items():
-            learner.load_state_dict(state["learners"][name])
-        for name, critic in self.critics.items():
-            critic.load_state_dict(state["critics"][name])
-        self.algorithm.load_state_dict(found.trainer["algorithm"])
-        self.guards.load_state_dict(found.trainer["guards"])
-        if self.curriculum is not None and found.trainer.get("curriculum") is not None:  # else it begins now
-            self.curriculum.load_state_dict(found.trainer["curriculum"])
-        if self.season is not None:
-            if found.trainer.get("league") is None:
-                raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
-            self.season.load_state_dict(found.trainer["league"])
-        self.references |= {n: s for n, s in found.trainer.get("references", {}).items() if n in self.references}
-        self.snapshots.digests = dict(found.trainer.get("snapshots", {}))
-        for name, version in found.trainer["versions"].items():
-            self.team.members[name].publish(version)
-        self.records.rewind(found.trainer["records"])
-        self.best = None if found.trainer["best"] is None else tuple(found.trainer["best"])
-        self.step_index = found.step
-
-    @contextmanager
-    def _ctrl_c(self) -> Iterator[None]:
-        """The first Ctrl-C ends after the work that must not be cut in half; the second ends at once."""
-
-        def handle(signum: int, frame: FrameType | None) -> None:
-            if self.stopping:
-                raise KeyboardInterrupt
-            self.stopping = True
-            rolling = self._rolling
-            if rolling is not None:
-                rolling.get_loop().call_soon_threadsafe(rolling.cancel)
-
-        try:
-            before = signal.signal(signal.SIGINT, handle)
-        except ValueError:  # not the main thread: whoever runs us handles signals
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    @property
+    def stopping(self) -> bool:
+        """Ctrl-C was heard: the run ends with this step."""
+        return self.interrupt.asked
 
     def parameters(self) -> dict[str, int]:
         """How many each trained policy has."""
@@ -489,21 +299,3 @@ class Trainer:
     def close(self) -> None:
         self.team.close()
         self.records.close()
-
-
-def _order(turn: Turn) -> tuple[str, int, str, int, int]:
-    """By episode and in the order of play, so that a turn stands behind the one it extends."""
-    return turn.keys.episode, turn.decision, turn.role, turn.candidate, turn.call
-
-
-class Clock:
-    """Seconds per phase of a step."""
-
-    def __init__(self) -> None:
-        self.times: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def lap(self, name: str) -> None:
-        now = time.monotonic()
-        self.times[name] = now - self._last
-        self._last = now

@@ -8,9 +8,10 @@ import random
 from collections.abc import Mapping
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
+from interplay.envs import zero_sum
 from interplay.envs.env import Env
 from interplay.errors import EnvError
-from interplay.types import Level, Rewards, Role
+from interplay.types import Role
 
 # What each position is worth to the first role, by state(), for one environment and its options: solved once
 # per process however many bots sit in however many episodes.
@@ -65,7 +66,7 @@ class MinimaxBot(Bot):
         values = {}
         for move in legal_actions(env, role):
             after = env.fork()
-            gained = self._first_gains(after, after.step({role: move}))
+            gained = zero_sum.gain(after.roles, after.step({role: move}), self.refuse)
             values[move] = sign * (gained + self._value(after, solved))
         return values
 
@@ -78,7 +79,7 @@ class MinimaxBot(Bot):
             self.refuse(f"has more than {self.LIMIT:,} positions; expected a smaller game")
         role = self._to_move(env)
         if role is None:
-            value = self._first_gains(env, env.outcome())
+            value = zero_sum.gain(env.roles, env.outcome(), self.refuse)
         else:
             value = max(self._values(env, solved).values()) * (1.0 if role == env.roles[0] else -1.0)
         solved[state] = value
@@ -89,12 +90,3 @@ class MinimaxBot(Bot):
         if len(acting) > 1:
             self.refuse(f"has simultaneous moves ({', '.join(acting)} act at once); expected turns")
         return next(iter(acting), None)
-
-    def _first_gains(self, env: Env, rewards: Rewards) -> float:
-        gains = dict.fromkeys(env.roles, 0.0)
-        for r in rewards:
-            if r.level is Level.AGENT and r.role is not None and r.value is not None:
-                gains[r.role] += r.value
-        if not math.isclose(sum(gains.values()), 0.0, abs_tol=1e-9):
-            self.refuse(f"is not zero-sum (it gave {gains}); expected rewards that cancel")
-        return gains[env.roles[0]]

@@ -8,7 +8,9 @@ where they are, so nothing is captured again when they change.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence as Seq
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from interplay.engines.local import fused, kernels
 from interplay.engines.local.runner import Cached, Drawn
 from interplay.engines.local.scheduler import Sequence
 
+_CAPTURE = threading.Lock()  # engines of one process record one at a time
 STOPS = 8  # stop ids per request that the GPU checks
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
@@ -40,6 +43,11 @@ class CudaRunner(Cached):
         self._seated: list[Sequence] = []  # who has which row
         self._graphs: dict[tuple[int, bool, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._pool = self._new_pool()
+
+    @cached_property
+    def _side(self) -> torch.cuda.Stream:
+        """Where graphs are recorded; the stream that torch would lend is shared by all threads."""
+        return torch.cuda.Stream()
 
     def _new_pool(self) -> Any:
         return torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
@@ -134,14 +142,13 @@ class CudaRunner(Cached):
         """The rows are set aside while the step runs for practice (kernels compile) and while it is recorded."""
         saved = self.rows.save()
         self.rows.idle(size)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
             for _ in range(2):
                 self._step(size, sampled, adapters)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with _CAPTURE, torch.cuda.graph(graph, self._pool, self._side, "thread_local"):
             hidden = self._step(size, sampled, adapters)
         self.rows.restore(saved)
         return graph, hidden

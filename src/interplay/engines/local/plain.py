@@ -1,4 +1,4 @@
-"""The kernels of `kernels.py` in plain torch, for a CPU in fp32: the same names, the same meaning, the same shapes."""
+"""The kernels of `kernels/` in plain torch, for a CPU in fp32: the same names, the same meaning, the same shapes."""
 
 from __future__ import annotations
 

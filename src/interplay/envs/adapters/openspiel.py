@@ -168,8 +168,7 @@ class OpenSpiel(Adapter):
             if (again := self.replayed(self.task.seed)) is None:
                 raise EnvError(f"'{self.task.env}' did not repeat itself when replayed, so that it cannot be forked.")
             return again
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = self.twin()
         twin.state_now, twin.history, twin.paid = self.state_now.clone(), self.history.copy(), self.paid.copy()
         twin.rng = random.Random(seed)
         if seed is None:

@@ -92,8 +92,7 @@ class ReasoningGym(Adapter):
         return f"{self.item['question']}\nanswer: {self.item['answer']}{said}"
 
     def fork(self, seed: int | None = None) -> ReasoningGym:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)  # the question never changes; there is no chance after it
+        twin = self.twin()  # the question never changes; there is no chance after it
         twin.history = self.history.copy()
         return twin
 

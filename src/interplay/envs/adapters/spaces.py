@@ -32,8 +32,7 @@ class Copied(Adapter):
 
     def fork(self: C, seed: int | None = None) -> C:
         if (env := duplicate(self.env)) is not None:
-            twin = object.__new__(type(self))
-            twin.__dict__.update(self.__dict__)
+            twin = self.twin()
             twin.env, twin.history = env, self.history.copy()
             twin.rng = self.dice(0)
             twin.rng.setstate(self.rng.getstate())

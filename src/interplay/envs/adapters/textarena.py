@@ -128,8 +128,7 @@ class TextArena(Adapter):
 
     def fork(self, seed: int | None = None) -> TextArena:
         self.observe()  # looking takes what is new from the game, so that it must come before the copy
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = self.twin()
         twin.env, twin.history, twin.listed = copy.deepcopy(self.env), self.history.copy(), dict(self.listed)
         twin.chance = _Chance(seed) if seed is not None else self.chance.copy()
         return twin

@@ -112,8 +112,7 @@ class ConnectFour(Env):
         return f"{self._grid('XO')}\n{last}"
 
     def fork(self, seed: int | None = None) -> ConnectFour:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = self.twin()
         twin.discs, twin.heights = self.discs.copy(), self.heights.copy()
         return twin  # no randomness in this game: there is nothing to reseed
 

@@ -199,8 +199,7 @@ class Hanabi(Env):
         return f"{self._table()}\n{hands}\nturn {len(self.moves) + 1}, last turns {self.last_turns}, {turn}"
 
     def fork(self, seed: int | None = None) -> Hanabi:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = self.twin()
         twin.deck, twin.discards, twin.moves = self.deck.copy(), self.discards.copy(), self.moves.copy()
         twin.hands, twin.fireworks = [hand.copy() for hand in self.hands], self.fireworks.copy()
         twin.rng = random.Random(seed)

@@ -136,9 +136,7 @@ class HiderGuesser(Env):
         return f"{self.secret} among {', '.join(self.names)}\n{log}\n{now}"
 
     def fork(self, seed: int | None = None) -> HiderGuesser:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin  # only immutable values, and no chance after the draw
+        return self.twin()  # only immutable values, and no chance after the draw
 
     def redeal(self, role: Role, rng: random.Random) -> HiderGuesser:
         twin = self.fork()

@@ -86,9 +86,7 @@ class Kuhn(Env):
         return f"p0 {self.cards[0]}, p1 {self.cards[1]}; {bets}{end}"
 
     def fork(self, seed: int | None = None) -> Kuhn:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)  # all values are immutable, and no chance is left after the deal
-        return twin
+        return self.twin()  # all values are immutable, and no chance is left after the deal
 
     def redeal(self, role: Role, rng: random.Random) -> Kuhn:
         twin, me = self.fork(), self.roles.index(role)

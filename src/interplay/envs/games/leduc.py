@@ -115,8 +115,7 @@ class Leduc(Env):
         return f"p0 {self.cards[0]}, p1 {self.cards[1]}, public {self.public or '-'}; {rounds}{end}"
 
     def fork(self, seed: int | None = None) -> Leduc:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)  # immutable values, but for the dice of the public card
+        twin = self.twin()  # immutable values, but for the dice of the public card
         twin.rng = random.Random(seed)
         if seed is None:
             twin.rng.setstate(self.rng.getstate())

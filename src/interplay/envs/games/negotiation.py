@@ -135,9 +135,7 @@ class Negotiation(Env):
         return f"{_listed(self.pool)}; {values}; best together {self.best_joint()}{said}\n{now}"
 
     def fork(self, seed: int | None = None) -> Negotiation:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)  # all values are immutable, and no chance is left after the deal
-        return twin
+        return self.twin()  # all values are immutable, and no chance is left after the deal
 
     def redeal(self, role: Role, rng: random.Random) -> Negotiation:
         twin, me = self.fork(), self.roles.index(role)

@@ -181,9 +181,7 @@ class ProposerSolver(Env):
         return f"{asked}\n{'malformed' if self.malformed else self.posed or 'nothing posed'}\nattempts: {marks}"
 
     def fork(self, seed: int | None = None) -> ProposerSolver:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin  # only immutable values, and no chance after the draw
+        return self.twin()  # only immutable values, and no chance after the draw
 
     # -- the checker ----------------------------------------------------------------------------------------------
 

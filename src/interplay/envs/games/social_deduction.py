@@ -135,9 +135,7 @@ class SocialDeduction(Env):
         return f"{head}\nclues: {' | '.join(self.clues)}\nvotes: {votes}; last word: {self.last}"
 
     def fork(self, seed: int | None = None) -> SocialDeduction:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin  # only immutable values, and no chance after the draw
+        return self.twin()  # only immutable values, and no chance after the draw
 
     def redeal(self, role: Role, rng: random.Random) -> SocialDeduction:
         """To the spy the secret is hidden, to the others who the spy is. Clues are words and fit any deal."""

@@ -12,8 +12,10 @@ Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move 
 Rewards       `solved` (team, at the end): 1 with every box on a goal, else 0. `progress` (team, each turn): how much
               nearer the boxes are to the goals, in pushes over an empty floor with each box matched to one goal, as a
               share of the first distance; a box that no push can bring to a goal counts as far off, and no position
-              as worse than −1. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be
-              read.
+              as worse than −1. With `nearer = "moves"` it is the moves of a shortest solution that count, walking
+              included (one or two boxes): then every step on the way earns, and `hopeless = "end"` ends a play from
+              which there is no solution left. `illegal` (process): −0.1. `format`
+              (agent): −0.1 more for a reply that cannot be read.
 Difficulty    size, boxes, walls, pushes (bounded by `min_pushes` and `max_pushes`): of the solution that the room was
               drawn with, the fewest there are unless a step of the search had more than 200 positions.
 Files         `file` is in the .xsb format (also Boxoban's): the symbols above, space or _ for floor, other lines
@@ -28,7 +30,8 @@ import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -47,6 +50,7 @@ from interplay.errors import ConfigError
 
 BEAM = 200  # positions kept of one step of the search backwards
 SEARCH = 3_000  # positions after which it takes no further step
+EXACT = 2  # boxes of a room whose every position can be searched
 _SYMBOLS = frozenset("#@+$*.-_ ")
 
 
@@ -56,12 +60,25 @@ class Options(PuzzleOptions, FileOptions):
     walls: float = Field(0.1, ge=0, le=0.4, description="share of the inner cells that are walls")
     min_pushes: int = Field(2, ge=1)
     max_pushes: int = Field(0, ge=0, description="0: any")
+    nearer: Literal["pushes", "moves"] = Field("pushes", description="what progress is measured in")
+    hopeless: Literal["play", "end"] = Field("play", description="what to do with a position that has no solution")
 
     @model_validator(mode="after")
     def _pushes_are_a_range(self) -> Options:
         if self.max_pushes and self.max_pushes < self.min_pushes:
             raise ConfigError(f"env.max_pushes is {self.max_pushes}; expected at least env.min_pushes.")
+        if self.hopeless == "end" and self.nearer != "moves":
+            raise ConfigError("env.hopeless is 'end', but env.nearer is 'pushes'; expected 'moves', which can tell.")
+        if self.nearer == "moves" and not self.file:
+            _refuse_many(self.boxes)
         return self
+
+
+def _refuse_many(boxes: int) -> None:
+    if boxes > EXACT:
+        raise ConfigError(
+            f"env.nearer is 'moves' in a room of {boxes} boxes; expected at most {EXACT}: all positions are searched."
+        )
 
 
 # A set of cells is an integer, cell i its bit i; a step in a direction is a shift. All rooms have a border of walls.
@@ -122,6 +139,27 @@ def push_distances(floor: int, goal: int, width: int) -> dict[int, int]:
             if before not in found and floor >> before & 1 and floor >> (before - offset) & 1:
                 found[before] = found[cell] + 1
                 queue.append(before)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def move_distances(floor: int, goals: int, width: int) -> Mapping[tuple[int, int], int]:
+    """Moves to the end from every position (boxes, player) that has a solution, found backwards from the end."""
+    found = {(goals, player): 0 for player in bits(floor & ~goals)}
+    queue = deque(found)
+    while queue:
+        boxes, player = position = queue.popleft()
+        for offset in (1, -1, width, -width):
+            came = player - offset
+            if not (floor & ~boxes) >> came & 1:
+                continue
+            before = [(boxes, came)]
+            if boxes >> (player + offset) & 1:  # or that move pushed the box in front
+                before.append((boxes ^ 1 << (player + offset) ^ 1 << player, came))
+            for earlier in before:
+                if earlier not in found and earlier[0] != goals:
+                    found[earlier] = found[position] + 1
+                    queue.append(earlier)
     return found
 
 
@@ -288,7 +326,11 @@ class Sokoban(Puzzle):
     def begin(self) -> None:
         self.steps = offsets(self.level.width)
         self.boxes, self.player = self.level.boxes, self.level.player
-        self.far = self.start = self.level.far(self.boxes)
+        self.exact: Mapping[tuple[int, int], int] | None = None
+        if self.task.data["nearer"] == "moves":
+            _refuse_many(self.boxes.bit_count())
+            self.exact = move_distances(self.level.floor, self.level.goals, self.level.width)
+        self.start = self._far()
 
     def view(self) -> str:
         level = self.level
@@ -320,11 +362,21 @@ class Sokoban(Puzzle):
         self.player += self.steps[move]
         if self.boxes >> self.player & 1:
             self.boxes ^= 1 << self.player | 1 << (self.player + self.steps[move])
-            self.far = self.level.far(self.boxes)
         return True
 
+    def _far(self) -> int:
+        if self.exact is None:
+            return self.level.far(self.boxes)
+        return self.exact.get((self.boxes, self.player), 2 * self.level.width * self.level.height)
+
     def measure(self) -> float:
-        return 1.0 - self.far / self.start
+        return 1.0 - self._far() / self.start
+
+    @property
+    def over(self) -> bool:
+        if self.exact is not None and self.task.data["hopeless"] == "end":
+            return super().over or (self.boxes, self.player) not in self.exact
+        return super().over
 
     @property
     def solved(self) -> bool:

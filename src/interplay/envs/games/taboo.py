@@ -110,9 +110,7 @@ class Taboo(Env):
         return f"{self.secret} among {', '.join(self.names)}; taboo: {', '.join(self.taboo)}\n{self._log()}{now}"
 
     def fork(self, seed: int | None = None) -> Taboo:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin  # only immutable values, and no chance after the draw
+        return self.twin()  # only immutable values, and no chance after the draw
 
     def redeal(self, role: Role, rng: random.Random) -> Taboo:
         twin = self.fork()

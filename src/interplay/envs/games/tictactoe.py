@@ -107,8 +107,7 @@ class TicTacToe(Env):
         return f"{grid}\n{self.roles[self.moves % 2]} to move"
 
     def fork(self, seed: int | None = None) -> TicTacToe:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin = self.twin()
         twin.board = self.board.copy()
         return twin  # no randomness in this game: there is nothing to reseed
 

@@ -248,9 +248,7 @@ class DataEnv(Env):
 
     def fork(self, seed: int | None = None) -> DataEnv:
         """For tasks whose state is immutable values and whose chance is all in the row."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
+        return self.twin()
 
 
 @lru_cache(maxsize=64)

@@ -56,6 +56,4 @@ class Sums(Env):
         return f"{self.a} + {self.b}; answered: {self.answer or 'nothing yet'}"
 
     def fork(self, seed: int | None = None) -> Sums:
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin  # chance has spoken: there is nothing to reseed
+        return self.twin()  # chance has spoken: there is nothing to reseed

@@ -1,6 +1,6 @@
 """The walls around a program: resource limits, a system-call filter, Landlock, namespaces with a root of their own.
 
-Plain system calls through ctypes, standard library only: `jail.py` runs this where nothing is installed. Whatever
+Plain system calls through ctypes, standard library only: this runs where nothing is installed. Whatever
 cannot be put up raises `JailError`; there is no weaker second choice here.
 """
 

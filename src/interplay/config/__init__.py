@@ -1,0 +1,32 @@
+"""The recipe: strict pydantic models over TOML plus `a.b=c` overrides. No torch.
+
+Every mistake becomes one sentence that names the key, what was expected and the nearest known name.
+
+    recipe.py       the whole, its overrides, and what its sections must know of each other
+    policies.py     [policies]
+    seats.py        [seats] [[matchups]]
+    league.py       [league]
+    rollout.py      [reward] [sampling] [tools] [rollout] [curriculum]
+    training.py     [train] [warmstart] [checkpoint] [records]
+    evaluation.py   [eval]
+    section.py      what a section is, and how a mistake in it is said
+
+Two sections carry keys of their own, checked by whoever owns them: `[env]` (the environment's `Options`)
+and `[algorithm]` (the algorithm's `Settings`); see `rollout/resolve.py`.
+"""
+
+from interplay.config.evaluation import TEAM, EvalSection
+from interplay.config.league import LeagueSection
+from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection
+from interplay.config.recipe import Recipe, load, parse, parse_options
+from interplay.config.rollout import CurriculumSection, RewardSection, RolloutSection, SamplingSection, ToolSection
+from interplay.config.seats import LEAGUE, NOW, START, Draw, MatchupSection, split_seat
+from interplay.config.section import Open, Section, validate
+from interplay.config.training import CheckpointSection, Optimizer, RecordSection, TrainSection, WarmstartSection
+
+__all__ = [
+    "LEAGUE", "NOW", "REMOTE", "START", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
+    "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
+    "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "ToolSection", "TrainSection",
+    "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
+]  # fmt: skip

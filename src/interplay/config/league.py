@@ -1,0 +1,72 @@
+"""[league]: past selves, exploiters, and the alarm that tells a collapse."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from interplay.config.policies import PolicySection
+from interplay.config.seats import LEAGUE, START, Draw
+from interplay.config.section import Section
+from interplay.errors import ConfigError, did_you_mean
+
+
+class ExploiterSection(Section):
+    """A policy that lives to beat whom its matchups name: when it does, or its patience ends, it is kept as a snapshot
+    and begins a new life."""
+
+    beats: float = Field(0.7, gt=0.5, le=1, description="score against every opponent met that ends a life")
+    games: int = Field(32, ge=1, description="games of a life before its scores count")
+    patience: int = Field(50, ge=1, description="steps after which a life ends anyway")
+    reset: float = Field(1.0, ge=0, le=1, description="chance that the next life begins from the start")
+
+
+class AlarmSection(Section):
+    """Whether a policy has collapsed. Its rating is its score (win 1, draw ½) against a fixed panel."""
+
+    panel: list[str] = Field(description="bots or policy@start")
+    games: int = Field(16, ge=1, description="per seat and member of the panel")
+    rating: Literal["mean", "worst"] = Field("mean", description="over the panel")
+    drop: float = Field(0.15, gt=0, le=1, description="how far the rating may fall under its best")
+    illegal: float = Field(1.0, gt=0, le=1, description="share of illegal turns in training that is a collapse; 1: off")
+    entropy: float = Field(0.0, ge=0, description="nats a token in training under which it is one; 0: off")
+    rollback: bool = Field(True, description="go back to the last good snapshot; or only warn")
+    limit: int = Field(3, ge=1, description="rollbacks to one snapshot before the run stops")
+
+
+class LeagueSection(Section):
+    """Past selves to play against: `@league` in [[matchups]]."""
+
+    every: int = Field(10, ge=1, description="steps between snapshots of each policy that is no exploiter")
+    capacity: int = Field(16, ge=2, description="snapshots kept of each policy")
+    draw: Draw = Field("pfsp", description="(1 - p)^power, p(1 - p), all alike, or the newest; p: score against it")
+    power: float = Field(2.0, gt=0, description="pfsp: higher prefers the strongest more")
+    memory: float = Field(0.9, ge=0, lt=1, description="of the scores, from one step to the next")
+    lineup: int = Field(4, ge=1, description="opponents drawn for one matchup and step: full models in memory")
+    bots: list[str] = Field([], description="bots that are in the league from the beginning")
+    exploiters: dict[str, ExploiterSection] = Field({}, description="by the name of the policy")
+    alarm: AlarmSection | None = None
+
+    def check(self, policies: Mapping[str, PolicySection], named: Collection[str]) -> None:
+        """Against the rest of the recipe: its policies, and whoever is named in a seat."""
+        if not any(name.endswith(LEAGUE) for name in named) and self.alarm is None:
+            raise ConfigError(
+                'league is set, but no matchup plays against it; expected [[matchups]] with a player such as "@league".'
+            )
+        for name in self.exploiters:
+            if name not in policies:
+                raise ConfigError(f"league.exploiters.{name} is no policy; {did_you_mean(name, policies)}")
+            if name not in named or not policies[name].trainable:
+                raise ConfigError(
+                    f"league.exploiters.{name} must be trainable and sit in a matchup, in which it learns."
+                )
+        panel = [] if self.alarm is None else self.alarm.panel
+        if self.alarm is not None and not panel:
+            raise ConfigError("league.alarm.panel is empty; expected bots, or policies as they began: policy@start.")
+        for key, name in [*(("bots", n) for n in self.bots), *(("alarm.panel", n) for n in panel)]:
+            start = key == "alarm.panel" and name.endswith(START) and name.removesuffix(START) in policies
+            if not name.startswith("bot:") and not start:
+                more = " or policy@start" if key == "alarm.panel" else ""
+                raise ConfigError(f"league.{key} has '{name}'; expected bot:NAME{more}.")

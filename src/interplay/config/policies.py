@@ -1,0 +1,90 @@
+"""[policies]: who holds weights, and what each policy has of its own."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from interplay.config.section import Section
+from interplay.config.training import Optimizer, Schedule
+from interplay.errors import ConfigError
+
+REMOTE = "openai:"  # before a policy's base: the name of a model behind an OpenAI-compatible server
+
+
+class AdapterSection(Section):
+    """A LoRA adapter: the base stays as it is, and policies with the same base share it."""
+
+    rank: int = Field(16, ge=1)
+    alpha: float | None = Field(None, gt=0, description="scale · rank; default twice the rank")
+    targets: list[str] = Field([], description="layers by the end of their names, such as q_proj; none: all of them")
+
+
+class RemoteSection(Section):
+    """Where a remote model answers: any server that speaks OpenAI's chat completions."""
+
+    url: str = Field("https://api.openai.com/v1", description="up to and with /v1")
+    key_variable: str = Field(
+        "OPENAI_API_KEY", description="the environment variable that holds the key, if it needs one"
+    )
+    timeout: float = Field(120.0, gt=0, description="seconds for one answer")
+    retries: int = Field(4, ge=0, description="tries after the first, with growing pauses")
+    concurrency: int = Field(16, ge=1, description="requests in flight at once")
+    limit: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="what the server calls the limit of a reply"
+    )
+    options: dict[str, Any] = Field({}, description="more fields of every request, such as top_p")
+
+
+class PolicySection(Section):
+    """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file), all of it or, with
+    `adapter`, what is added to it. `openai:NAME` is a model behind somebody's server: it can play, not be trained."""
+
+    base: str
+    adapter: AdapterSection | None = None
+    remote: RemoteSection | None = None
+    trainable: bool = True
+    per: Literal["team", "role"] = Field("team", description="one for all its seats, or one of its own for each role")
+    # Over those of [train]:
+    lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    warmup_steps: int | None = Field(None, ge=0)
+    final_lr: float | None = Field(None, ge=0, le=1)
+    weight_decay: float | None = Field(None, ge=0)
+    beta1: float | None = Field(None, ge=0, lt=1)
+    beta2: float | None = Field(None, ge=0, lt=1)
+    grad_clip: float | None = Field(None, gt=0)
+    frozen: list[list[int]] = Field(
+        [], description="steps in which it plays and does not learn: [first, end), or [first] for ever; counted from 0"
+    )
+
+    @model_validator(mode="after")
+    def _windows_have_two_ends(self) -> PolicySection:
+        for window in self.frozen:
+            if not (len(window) in (1, 2) and window[0] >= 0 and (len(window) == 1 or window[1] > window[0])):
+                raise ConfigError(f"a policy's frozen has the window {window}; expected [first, end) or [first].")
+        return self
+
+    def learns(self, step: int) -> bool:
+        """Whether it may take a step then."""
+        return self.trainable and not any(w[0] <= step and (len(w) == 1 or step < w[1]) for w in self.frozen)
+
+    @property
+    def is_remote(self) -> bool:
+        return self.base.startswith(REMOTE)
+
+    def refuse_half_remote(self, name: str) -> None:
+        """A remote model cannot learn, and only a remote model has a server."""
+        if self.is_remote and self.trainable:
+            raise ConfigError(
+                f"policies.{name} is the remote model '{self.base}', which gives neither token ids nor log-probs, so "
+                f"it cannot be trained; set policies.{name}.trainable = false."
+            )
+        if self.is_remote and self.adapter is not None:
+            raise ConfigError(f"policies.{name}.adapter cannot be added to the remote model '{self.base}'; remove it.")
+        if self.remote is not None and not self.is_remote:
+            raise ConfigError(
+                f"policies.{name}.remote is set, but base is '{self.base}'; expected a base such as '{REMOTE}NAME'."
+            )

@@ -1,0 +1,150 @@
+"""The recipe as a whole: its sections together, read from TOML with `a.b=c` overrides."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from interplay.config.evaluation import EvalSection
+from interplay.config.league import LeagueSection
+from interplay.config.policies import PolicySection
+from interplay.config.rollout import CurriculumSection, RewardSection, RolloutSection, SamplingSection, ToolSection
+from interplay.config.seats import LEAGUE, NOW, START, MatchupSection, keyed, split_seat
+from interplay.config.section import Open, Section, validate
+from interplay.config.training import CheckpointSection, RecordSection, TrainSection, WarmstartSection
+from interplay.errors import ConfigError, did_you_mean
+
+_POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # the name of a folder in every checkpoint
+
+
+class Recipe(Section):
+    """Everything a run is made from."""
+
+    name: str
+    seed: int = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on a GPU, else float32")
+    env: Open
+    policies: dict[str, PolicySection]
+    seats: str | dict[str, str]
+    matchups: list[MatchupSection] = Field([], description="what their shares leave is played with [seats]")
+    algorithm: Open
+    reward: RewardSection = RewardSection()
+    sampling: SamplingSection = SamplingSection()
+    tools: ToolSection = ToolSection()
+    rollout: RolloutSection = RolloutSection()
+    train: TrainSection = TrainSection()
+    warmstart: WarmstartSection | None = None
+    curriculum: CurriculumSection | None = None
+    league: LeagueSection | None = None
+    eval: EvalSection = EvalSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    records: RecordSection = RecordSection()
+
+    @model_validator(mode="after")
+    def _seats_name_policies(self) -> Recipe:
+        if not self.policies:
+            raise ConfigError('policies is empty; expected at least one, for example [policies.player] base = "tiny".')
+        for name, section in self.policies.items():
+            section.refuse_half_remote(name)
+        if not self.seats:
+            raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
+        for name in self.policies:
+            if not _POLICY_NAME.fullmatch(name):
+                raise ConfigError(f"policies has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
+        for table in [self.seats, *(m.seats for m in self.matchups)]:
+            for key in table if isinstance(table, dict) else ():
+                split_seat(key)
+        named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
+        for i, matchup in enumerate(self.matchups):
+            named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
+        for key, name in named.items():
+            policy, mark, which = name.partition("@") if key.startswith("matchups") else (name, "", "")
+            if mark and mark + which not in (START, NOW, LEAGUE):
+                raise ConfigError(f"{key} is '{name}'; {did_you_mean(which, ('start', 'now', 'league'))}")
+            if mark + which == LEAGUE and self.league is None:
+                raise ConfigError(f"{key} is '{name}', but there is no [league]; add one, or name another player.")
+            if not name.startswith("bot:") and name != LEAGUE and policy not in self.policies:
+                raise ConfigError(
+                    f"{key} names policy '{name}', which is not in [policies]; {did_you_mean(policy, self.policies)}"
+                )
+        if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
+            raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
+        if self.league is not None:
+            self.league.check(self.policies, set(named.values()))
+        for name in self.policies:
+            if name not in named.values() and name not in self.eval.opponents:
+                raise ConfigError(
+                    f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
+                    f"seats hold: {', '.join(sorted(set(named.values())))}."
+                )
+        return self
+
+    def _turning_points(self) -> set[int]:
+        """Steps at which the sum of the shares can be largest: where one of them turns, and right before."""
+        points = {0}
+        for matchup in self.matchups:
+            if isinstance(matchup.share, list):
+                again = range(0, self.train.steps if matchup.period else 1, matchup.period or 1)
+                turns = [int(first + at) for first in again for at, _ in matchup.share]
+                points |= {step for turn in turns for step in (turn, max(0, turn - 1))}
+                points |= {max(0, first - 1) for first in again}
+        return points
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder, whose run.json holds it."""
+    file = Path(path) / "run.json" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        near = [str(p) for p in sorted(Path("recipes").glob("*/*.toml"))]
+        raise ConfigError(f"recipe '{path}' does not exist; expected a TOML file, {did_you_mean(str(path), near)}")
+    try:
+        if file.suffix == ".json":  # the resolved recipe that a run keeps
+            data = json.loads(file.read_text(encoding="utf-8"))["recipe"]
+        else:
+            data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, KeyError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"recipe '{path}' is not a valid recipe file: {error}.") from None
+    return parse(data, overrides)
+
+
+def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    try:
+        tree: dict[str, Any] = json.loads(json.dumps(data))  # a private copy
+    except TypeError:
+        raise ConfigError("a recipe holds a date or time; expected strings, numbers, lists and tables.") from None
+    for text in overrides:
+        _override(tree, text)
+    return validate(Recipe, tree)
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """`a=b` texts as a table."""
+    tree: dict[str, Any] = {}
+    for text in texts:
+        _override(tree, text)
+    return tree
+
+
+def _override(tree: dict[str, Any], text: str) -> None:
+    key, eq, raw = text.partition("=")
+    if not eq or not key.strip():
+        raise ConfigError(f"override '{text}' has no key and value; expected a.b=c, for example train.steps=10.")
+    try:
+        value = tomllib.loads(f"v = {raw}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()  # bare words are strings: policies.player.base=tiny
+    *path, last = key.strip().split(".")
+    node = tree
+    for i, part in enumerate(path):
+        child = node.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"override '{text}' goes below {'.'.join(path[: i + 1])}, which is not a table.")
+        node = child
+    node[last] = value

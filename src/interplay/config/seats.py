@@ -1,0 +1,80 @@
+"""[seats] and [[matchups]]: who sits in which role, and in which share of the episodes somebody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from interplay.config.section import Section
+from interplay.errors import ConfigError
+
+START = "@start"  # after a policy's name: as it was when reinforcement learning began
+NOW = "@now"  # as it is at this step; it plays and does not learn
+LEAGUE = "@league"  # one of its snapshots, drawn by [league]; without a name before it, of anybody's
+Draw = Literal["pfsp", "variance", "uniform", "latest"]
+
+
+class MatchupSection(Section):
+    """Other seats for a share of the training episodes: a bot, a frozen policy, or a policy as it was or is:
+    `policy@start` (when reinforcement learning began), `policy@now` (it plays and does not learn), `policy@league` (a
+    snapshot that [league] draws) or `@league` (anybody's). Roles left out of `seats` keep what [seats] says; or `one`
+    sits in a role drawn for each task, and `others` in all the rest.
+    """
+
+    share: float | list[list[float]] = Field(description="of the episodes; or [[step, share], ...], the first at 0")
+    change: Literal["switch", "drift"] = Field("switch", description="a share by steps: at once, or in a straight line")
+    period: int = Field(0, ge=0, description="a share by steps begins again after so many; 0: never")
+    seats: dict[str, str] = Field({}, description="role = player; or")
+    one: str | None = Field(None, description="in a role drawn for each task, and")
+    others: str | None = Field(None, description="in all the rest")
+    draw: Draw | None = Field(None, description="how @league is drawn here; default league.draw")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> MatchupSection:
+        if (self.one is None) != (self.others is None) or (self.one is None) == (not self.seats):
+            raise ConfigError("a matchup has either seats, a table of role = player, or both one and others.")
+        if isinstance(self.share, list):
+            steps = [point[0] for point in self.share if len(point) == 2]
+            if len(steps) < len(self.share) or steps[:1] != [0] or any(b <= a for a, b in pairwise(steps)):
+                raise ConfigError(
+                    f"a matchup's share is {self.share}; expected [[0, share], [step, share], ...], in order."
+                )
+        shares = [self.share] if isinstance(self.share, float | int) else [point[1] for point in self.share]
+        if not all(0 <= share <= 1 for share in shares) or not any(shares):
+            raise ConfigError(f"a matchup's share is {self.share}; expected more than 0 and at most 1.")
+        return self
+
+    def share_at(self, step: int) -> float:
+        """The share of the episodes of one training step."""
+        if not isinstance(self.share, list):
+            return self.share
+        at = step % self.period if self.period else step
+        (begin, low), after = [p for p in self.share if p[0] <= at][-1], [p for p in self.share if p[0] > at]
+        if self.change == "switch" or not after:
+            return low
+        end, high = after[0]
+        return low + (high - low) * (at - begin) / (end - begin)
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Who sits somewhere, by the key that says so."""
+        if self.one is None or self.others is None:
+            return keyed("seats", self.seats)
+        return {"one": self.one, "others": self.others}
+
+
+def split_seat(key: str) -> tuple[str, int | None]:
+    """The role and the turn of a seat's key: `role`, or `role@turn`, the first turn being 1."""
+    role, at, turn = key.rpartition("@")
+    if not at:
+        return key, None
+    if not turn.isdecimal() or int(turn) < 1:
+        raise ConfigError(f"seat '{key}' has the turn '{turn}'; expected role@turn, turns counted from 1.")
+    return role, int(turn)
+
+
+def keyed(prefix: str, table: Mapping[str, str]) -> dict[str, str]:
+    return {f"{prefix}.{role}": name for role, name in table.items()}

@@ -1,0 +1,109 @@
+"""A part of the recipe is a strict pydantic model; a mistake in it is one sentence.
+
+The sentence names the key, what was expected and the nearest known name.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from interplay.errors import ConfigError, did_you_mean
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Section(BaseModel):
+    """A part of the recipe: unknown keys and wrong types are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Open(BaseModel):
+    """A part whose extra keys belong to the environment or algorithm it names."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+def validate(model: type[M], data: Mapping[str, Any], prefix: str = "") -> M:
+    """`model` from `data`, any mistake as one `ConfigError` sentence with keys under `prefix`."""
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        raise ConfigError(_sentence(model, error, prefix)) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
+    # An unknown key explains more than the missing key it was meant to be.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    above = [prefix] if prefix else []
+    named, wanted = _reach(model, [str(p) for p in first["loc"]])
+    kind, key = first["type"], ".".join(above + named)
+    if kind == "extra_forbidden":
+        where = ".".join(above + named[:-1])
+        owner = _reach(model, named[:-1])[1]
+        known = owner.model_fields if _is_model(owner) else {}
+        return (
+            f"unknown key '{named[-1]}' in {'[' + where + ']' if where else 'the recipe'}; "
+            f"{did_you_mean(named[-1], known)}"
+        )
+    if kind == "missing":
+        return f"{key} is missing; expected {_described(wanted)}."
+    bound = first["msg"].removeprefix("Input should be") if kind.startswith(("greater", "less")) else ""
+    return f"{key} is {first.get('input')!r}; expected {_described(wanted)}{bound}."
+
+
+def _reach(model: type[BaseModel], loc: Sequence[str]) -> tuple[list[str], Any]:
+    """The keys of the recipe in `loc` (pydantic also names the member of a union), and the type expected there."""
+    current: Any = model
+    named: list[str] = []
+    for part in loc:
+        if _is_model(current):
+            info = current.model_fields.get(part)
+            current = _unwrap(info.annotation) if info else None
+        elif typing.get_origin(current) in (dict, list):
+            current = _unwrap(typing.get_args(current)[-1])
+        else:
+            break
+        named.append(part)
+    return named, current
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _unwrap(annotation: Any) -> Any:
+    """The type itself where it is only optional."""
+    members = [a for a in typing.get_args(annotation) if a is not type(None)]
+    return members[0] if _is_union(annotation) and len(members) == 1 else annotation
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+_ONE = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+_MANY = {int: "whole numbers", float: "numbers", str: "strings"}
+
+
+def _described(annotation: Any) -> str:
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in parts)
+    if _is_union(annotation):
+        return " or ".join(_described(a) for a in parts)
+    if origin in (dict, list):
+        kind = "a table" if origin is dict else "a list"
+        return f"{kind} of {_MANY[parts[-1]]}" if parts[-1] in _MANY else kind
+    return "a table" if _is_model(annotation) else _ONE.get(annotation, "a value of the right type")

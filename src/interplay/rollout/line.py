@@ -1,0 +1,140 @@
+"""A line of play: the roles that must act say what they say, the environment moves on, and a ledger is kept.
+
+`Foresight` is what lies ahead of a fork: the same seats play it out, or a critic says what it is worth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from interplay.agents.agent import Agent, Player, Stamp, View
+from interplay.algorithms import Tree
+from interplay.algorithms.credit import mix
+from interplay.config import RewardSection, RolloutSection
+from interplay.envs import Env
+from interplay.errors import LimitError
+from interplay.types import Rewards, Role, Turn
+
+T = TypeVar("T")
+
+
+@dataclass
+class Ledger:
+    """What an episode has used and earned so far: shared by the line of play and its playouts."""
+
+    limits: RolloutSection
+    began: float = field(default_factory=time.monotonic)
+    tokens: int = 0
+    foreseen: dict[int, list[Mapping[Role, Rewards]]] = field(default_factory=lambda: defaultdict(list))
+
+    def spend(self, turns: Sequence[Turn]) -> None:
+        self.tokens += sum(t.sampled for t in turns)
+
+    def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
+        """What a joint action of the policies' own drawing was worth, before one of them is chosen.
+
+        Where rewards end with the step every decision counts; otherwise the first holds all that follows. Rounds
+        overlap, a critic only believes, and where choosing is not by worth the line that is played says the same.
+        """
+        counts = decision == 0 if plan.continuation == "playout" else plan.continuation == "none"
+        if found and counts and plan.keep in ("greedy", "softmax"):
+            self.foreseen[decision] += [found] * times
+
+    def sampled(self, weights: RewardSection) -> dict[Role, float]:
+        """What each role earns by its own policy, where the line that was kept is better than that."""
+        out: dict[Role, float] = {}
+        for drawn in self.foreseen.values():
+            for role in drawn[0]:
+                out[role] = out.get(role, 0.0) + sum(mix(found[role], role, weights) for found in drawn) / len(drawn)
+        return out
+
+    @property
+    def spent(self) -> bool:
+        return self.tokens >= self.limits.max_episode_tokens
+
+    def check_time(self) -> None:
+        if time.monotonic() - self.began > self.limits.max_episode_seconds:
+            raise LimitError(
+                f"the episode ran longer than rollout.max_episode_seconds ({self.limits.max_episode_seconds:g})."
+            )
+
+
+async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
+    """Every job's result. Where one fails the others are waited for: nothing stays behind in the engine."""
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [r for r in results if not isinstance(r, BaseException)]
+
+
+async def step(env: Env, actions: dict[Role, str]) -> Rewards:
+    """`env.step`, in a thread where the environment says that it waits: other episodes go on meanwhile."""
+    return await asyncio.to_thread(env.step, actions) if env.slow else env.step(actions)
+
+
+async def sample_each(
+    env: Env, agents: Mapping[Role, Player], views: Mapping[Role, View], stamp: Stamp
+) -> dict[Role, Turn]:
+    """One reply for every role that must act, drawn at the same time."""
+    if len(views) == 1:  # turn-taking: no tasks to schedule
+        ((role, view),) = views.items()
+        return {role: await agents[role].sample(env, view, stamp)}
+    drawn = await all_of(agents[r].sample(env, v, stamp) for r, v in views.items())
+    return dict(zip(views, drawn, strict=True))
+
+
+class Critic(Protocol):
+    """The value of the state a turn led to, for its role, in the units of its mixed reward."""
+
+    async def value(self, role: Role, env: Env, turn: Turn) -> float: ...
+
+    def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
+        """`turn` was kept: with what the others did it led to `env`, and earned `rewards` on the way there."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    reward: RewardSection
+    record: bool = False  # whether the turns of playouts are returned
+    critic: Critic | None = None
+
+    async def play_out(
+        self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger, until: frozenset[Role] = frozenset()
+    ) -> tuple[dict[Role, Rewards], list[Turn]]:
+        """The same seats play `env` to its end, or until one of these roles is asked; what follows for each role,
+        discounted to now.
+
+        A reward belongs to the role's latest turn; with d of its turns taken since now, it counts γ^d.
+        """
+        agents = {role: agent.fork() for role, agent in agents.items()}
+        taken = dict.fromkeys(agents, 0)
+        ahead = {role: Rewards() for role in agents}
+        turns: list[Turn] = []
+        gamma = self.reward.gamma
+
+        def book(rewards: Rewards) -> None:
+            for role in agents:
+                ahead[role] += rewards.of(role).scaled(gamma ** taken[role])
+
+        while (seen := env.observe()) and not ledger.spent:
+            if until & seen.keys():
+                return ahead, turns
+            ledger.check_time()
+            views = {role: agents[role].look(o) for role, o in seen.items()}
+            kept = await sample_each(env, agents, views, stamp)
+            ledger.spend(list(kept.values()))
+            for role, turn in kept.items():
+                agents[role].commit(views[role], turn)
+                taken[role] += 1
+            if self.record:
+                turns += kept.values()
+            book(await step(env, {r: t.text for r, t in kept.items()}))
+            stamp = replace(stamp, decision=stamp.decision + 1)
+        book(env.outcome())
+        return ahead, turns

@@ -1,0 +1,281 @@
+"""Sequences laid end to end without padding, for the learner on a GPU, and how their tokens attend.
+
+Where sequences begin alike, what they share is laid once: a *span* is followed by all the spans that continue it. A
+token attends causally within its own span, and to the whole of every span above it. That is one call of an attention
+kernel for the first, and one for each level of spans above; their results are joined by their log-sums of
+exponentials. Nothing is approximate: given the joined output and log-sum, the kernel's backward pass of each part
+yields just that part's share of the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from interplay.engines.local.attention import Causal
+
+_BACKENDS = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
+_LONG, _WIDTH, _WASTE = 1024, 256, 1.3  # when packed sequences are attended to as rows
+# Shapes: T tokens, H query heads, G key-value heads, D head size; Q and L queries and keys of a part.
+
+
+@dataclass(frozen=True)
+class Part:
+    """Who attends to whom in one call: the i-th run of queries to the i-th run of keys."""
+
+    query_lengths: tuple[int, ...]
+    key_lengths: tuple[int, ...]
+    query_bounds: Tensor
+    key_bounds: Tensor
+    queries: Tensor | None = None  # which tokens they are; None: all of them
+    keys: Tensor | None = None
+
+    @property
+    def causal(self) -> bool:
+        return self.queries is None
+
+
+@dataclass(frozen=True)
+class Spans:
+    """`lengths` in the order they are laid, `bounds` where each begins, and the end; `above`, level by level, what
+    spans continue."""
+
+    bounds: Tensor
+    lengths: tuple[int, ...]
+    above: tuple[Part, ...] = ()
+
+    @staticmethod
+    def of(lengths: Sequence[int], depths: Sequence[int], device: torch.device) -> Spans:
+        """Spans in the order of a walk that goes down first; `depths` says how many are above each."""
+        size, depth = np.array(lengths), np.array(depths)
+        bounds = np.concatenate([[0], np.cumsum(size)])
+        to = lambda a: torch.from_numpy(np.asarray(a)).to(device)  # noqa: E731
+        ends = _ends(depths)
+        above = []
+        for level in range(int(depth.max())):
+            below = [(i, ends[i]) for i in np.flatnonzero(depth == level).tolist() if ends[i] > i + 1]
+            queries = [np.arange(bounds[i + 1], bounds[end]) for i, end in below]
+            keys = [np.arange(bounds[i], bounds[i + 1]) for i, _ in below]
+            many, each = ([len(a) for a in runs] for runs in (queries, keys))
+            cuts = [np.cumsum([0, *counts]).astype(np.int32) for counts in (many, each)]
+            which = (to(np.concatenate(queries)), to(np.concatenate(keys)))
+            above.append(Part(tuple(many), tuple(each), to(cuts[0]), to(cuts[1]), *which))
+        return Spans(to(bounds.astype(np.int32)), tuple(size.tolist()), tuple(above))
+
+    @property
+    def whole(self) -> Part:
+        """Every span by itself."""
+        return Part(self.lengths, self.lengths, self.bounds, self.bounds)
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths)
+
+    @property
+    def width(self) -> int:
+        """Of rows that could hold one sequence each. Long ones have few widths, since kernels are planned for each."""
+        step = _WIDTH if self.longest >= _LONG else 16
+        return -(-self.longest // step) * step
+
+    @property
+    def alike(self) -> bool:
+        """Long sequences of like length: as padded rows they are little more work, and cuDNN's kernel for rows is
+        faster than flash attention's for packed tokens."""
+        work = len(self.lengths) * self.width**2
+        return self.longest >= _LONG and work <= _WASTE * sum(n * n for n in self.lengths)
+
+    @cached_property
+    def places(self) -> Tensor | None:
+        """Where each token stands in those rows; None where nothing is padded."""
+        if all(n == self.width for n in self.lengths):
+            return None
+        at = torch.arange(int(sum(self.lengths)), device=self.bounds.device)
+        lengths = torch.tensor(self.lengths, device=self.bounds.device)
+        row = torch.repeat_interleave(torch.arange(len(self.lengths), device=at.device), lengths, output_size=len(at))
+        return at + row * self.width - self.bounds.to(at.dtype)[row]
+
+
+def _ends(depths: Sequence[int]) -> list[int]:
+    """Behind the last span below each."""
+    out = [len(depths)] * len(depths)
+    path: list[int] = []
+    for i, depth in enumerate(depths):
+        while path and depths[path[-1]] >= depth:
+            out[path.pop()] = i
+        path.append(i)
+    return out
+
+
+@dataclass(frozen=True)
+class Varlen:
+    """The layout of a model that runs as transformers wrote it: one row of spans."""
+
+    spans: Spans
+
+    def attend(
+        self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        q, k, v = (x[0].transpose(0, 1) for x in (q_BHQD, k_BGQD, v_BGQD))
+        return varlen(q, k, v, self.spans, scale, window or 1 << 30).transpose(0, 1).unsqueeze(0)
+
+
+def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float, window: int) -> Tensor:
+    """Causal attention along every path through the spans: the fastest kernel there is for this dtype. Windows are
+    for spans with none above."""
+    if spans.above:
+        mixed: Tensor = Joined.apply(q_THD, k_TGD, v_TGD, spans, scale)
+        return mixed
+    D, longest = q_THD.shape[-1], spans.longest
+    half = q_THD.dtype in (torch.bfloat16, torch.float16)
+    if q_THD.is_cuda and window >= longest and (spans.alike or not half):  # no kernel packs fp32
+        return as_rows(q_THD, k_TGD, v_TGD, spans, scale)
+    if q_THD.is_cuda and half:
+        from torch.nn.attention.varlen import varlen_attn
+
+        if scale != D**-0.5:
+            q_THD = q_THD * (scale * D**0.5)
+        options: dict[str, Any] = {"window_size": (-1 if window >= longest else window - 1, 0)}
+        if "enable_gqa" in signature(varlen_attn).parameters:  # torch 2.11 takes fewer key-value heads untold
+            options["enable_gqa"] = True
+        bounds = spans.bounds
+        packed: Any = varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, **options)
+        return packed
+    out = []
+    for q, k, v in zip(*(x.split(spans.lengths) for x in (q_THD, k_TGD, v_TGD)), strict=True):
+        q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+        out.append(Causal().attend(0, q, k, v, scale, window)[0].transpose(0, 1))
+    return torch.cat(out)
+
+
+def as_rows(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float) -> Tensor:
+    """The same, one padded row per sequence: padding comes last, so causality hides it."""
+    shape = (len(spans.lengths), spans.width)
+    places = spans.places
+
+    def row(x: Tensor) -> Tensor:
+        if places is not None:
+            x = x.new_zeros((shape[0] * shape[1], *x.shape[1:])).index_copy(0, places, x)
+        return x.unflatten(0, shape).transpose(1, 2)
+
+    q, k, v = row(q_THD), row(k_TGD), row(v_TGD)
+    with sdpa_kernel(_BACKENDS, set_priority=True):
+        mixed = scaled_dot_product_attention(
+            q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        ).transpose(1, 2).flatten(0, 1)  # fmt: skip
+    return mixed if places is None else mixed.index_select(0, places)
+
+
+class Joined(torch.autograd.Function):
+    """Attention along paths through spans: every part's result, weighed by its share of the exponentials."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> Tensor:
+        attend = _flash if _has_kernel(q) else _plain
+        mixed, lse_HT = attend(q, k, v, spans.whole, scale)
+        out = mixed.float()
+        for part in spans.above:
+            more, lse = attend(q[part.queries], k[part.keys], v[part.keys], part, scale)
+            before = lse_HT[:, part.queries]
+            joined = torch.logaddexp(before, lse)
+            old, new = ((x - joined).exp().t().unsqueeze(2) for x in (before, lse))
+            out[part.queries] = out[part.queries] * old + more * new
+            lse_HT[:, part.queries] = joined
+        mixed = out.to(q.dtype)
+        ctx.save_for_backward(q, k, v, mixed, lse_HT)
+        ctx.spans, ctx.scale = spans, scale
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        q, k, v, out, lse_HT = ctx.saved_tensors
+        spans, scale = ctx.spans, ctx.scale
+        backward = _flash_backward if _has_kernel(q) else _plain_backward
+        grad = grad.contiguous()
+        dq, dk, dv = backward(grad, q, k, v, out, lse_HT, spans.whole, scale)
+        for part in spans.above:
+            at, of = part.queries, part.keys
+            lse = lse_HT[:, at].contiguous()
+            to_q, to_k, to_v = backward(grad[at], q[at], k[of], v[of], out[at], lse, part, scale)
+            dq.index_add_(0, at, to_q)
+            dk.index_add_(0, of, to_k)
+            dv.index_add_(0, of, to_v)
+        return dq, dk, dv, None, None
+
+
+def _has_kernel(q: Tensor) -> bool:
+    return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
+
+
+def _flash(q_QHD: Tensor, k_LGD: Tensor, v_LGD: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
+    """A part's output and log-sums [H, Q]."""
+    bounds, most = (part.query_bounds, part.key_bounds), (max(part.query_lengths), max(part.key_lengths))
+    forward = torch.ops.aten._flash_attention_forward
+    out, lse, *_ = forward(q_QHD, k_LGD, v_LGD, *bounds, *most, 0.0, part.causal, False, scale=scale)
+    return out, lse
+
+
+def _flash_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse_HQ: Tensor, part: Part, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    bounds, most = (part.query_bounds, part.key_bounds), (max(part.query_lengths), max(part.key_lengths))
+    none = torch.zeros(2, dtype=torch.uint64, device=q.device)  # nothing is dropped: no random state
+    backward = torch.ops.aten._flash_attention_backward
+    dq, dk, dv = backward(
+        grad, q, k, v, out, lse_HQ, *bounds, *most, 0.0, part.causal, none, none.new_empty(0), scale=scale
+    )
+    return dq, dk, dv
+
+
+def _plain(q_QHD: Tensor, k_LGD: Tensor, v_LGD: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
+    """What the kernel does, written out: for a CPU and for fp32."""
+    out, lse = [], []
+    for q, k, v in _runs(q_QHD, k_LGD, v_LGD, part):
+        scores_HQL = _scores(q, k, part.causal, scale)
+        lse.append(torch.logsumexp(scores_HQL, -1))
+        out.append(torch.einsum("hql,lhd->qhd", torch.softmax(scores_HQL, -1), v))
+    return torch.cat(out), torch.cat(lse, 1)
+
+
+def _plain_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse_HQ: Tensor, part: Part, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = []
+    groups = k.shape[1]
+    rest = zip(*(x.split(part.query_lengths) for x in (grad, out, lse_HQ.t())), strict=True)
+    for (qi, ki, vi), (gi, oi, li) in zip(_runs(q, k, v, part), rest, strict=True):
+        p_HQL = (_scores(qi, ki, part.causal, scale) - li.t().unsqueeze(2)).exp()
+        slope_HQL = torch.einsum("qhd,lhd->hql", gi, vi) - (gi * oi).sum(-1).t().unsqueeze(2)
+        slope_HQL = p_HQL * slope_HQL * scale
+        to_k, to_v = torch.einsum("hql,qhd->lhd", slope_HQL, qi), torch.einsum("hql,qhd->lhd", p_HQL, gi)
+        to_k, to_v = (x.unflatten(1, (groups, -1)).sum(2) for x in (to_k, to_v))
+        found.append((torch.einsum("hql,lhd->qhd", slope_HQL, ki), to_k, to_v))
+    dq, dk, dv = (torch.cat(x) for x in zip(*found, strict=True))
+    return dq, dk, dv
+
+
+def _runs(q: Tensor, k: Tensor, v: Tensor, part: Part) -> Any:
+    """The runs of a part, keys and values repeated for the query heads that share them."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    return zip(q.split(part.query_lengths), k.split(part.key_lengths), v.split(part.key_lengths), strict=True)
+
+
+def _scores(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
+    scores_HQL = torch.einsum("qhd,lhd->hql", q, k) * scale
+    if causal:
+        hidden = torch.ones(scores_HQL.shape[1:], dtype=torch.bool, device=q.device).triu(1)
+        scores_HQL = scores_HQL.masked_fill(hidden, -torch.inf)
+    return scores_HQL

@@ -1,0 +1,18 @@
+"""For tests of evaluation that play."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from small import RECIPE
+
+from interplay.config import parse
+from interplay.rollout.team import Team
+
+
+@pytest.fixture(scope="module")
+def team(private_cache: None) -> Iterator[Team]:
+    team = Team.load(parse(RECIPE))
+    yield team
+    team.close()

@@ -1,0 +1,55 @@
+"""A run as the tests make one, and what it left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from interplay.config import parse
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Observer, Trainer
+from interplay.types import Keys, Turn
+
+
+def make(folder: Path, data: Mapping[str, Any], *overrides: str) -> Trainer:
+    return Trainer(resolve(parse(data, overrides)), folder)
+
+
+def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Observer | None = None) -> Trainer:
+    """Run to the end (or to an exception) and close."""
+    trainer = make(folder, data, *overrides)
+    trainer.observer = observer or Observer()
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    return trainer
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of the trainer runs after it."""
+
+
+def killed_at(step: int) -> Observer:
+    def stepped(now: int, metrics: Mapping[str, float]) -> None:
+        if now == step:
+            raise Killed
+
+    return Observer(stepped=stepped)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The metrics, less what a clock measured."""
+    timed = ("time", "tokens_per_second")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in timed and not k.startswith("seconds/")} for row in lines]
+
+
+def turn(name: str, prompt: Sequence[int], action: Sequence[int], parent: str | None = None, **settings: Any) -> Turn:
+    """A turn as credit leaves it, whose log-probs no engine gave."""
+    keys = Keys("t", 0, "e", 0, "X", "", "", "")
+    made = Turn(name, parent, "X", 0, keys, "player", 0, tuple(prompt), tuple(action), (-1.0,) * len(action), "")
+    return replace(made, **{"advantage": 1.0, **settings})
