@@ -128,6 +128,7 @@ _MODULES = {
     "sudoku": "interplay.envs.games.sudoku",
     "sums": "interplay.envs.tasks.sums",
     "tables": "interplay.envs.tasks.tables",
+    "taboo": "interplay.envs.games.taboo",
     "textarena:": "interplay.envs.adapters.textarena",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
