@@ -1,19 +1,26 @@
 """How fast the environments are: steps (observe and step) a second on one core, played at random to their ends.
 
     python benchmarks/envs.py [SECONDS]
+    python benchmarks/envs.py --rollout
 
 Making the environment, every observation and the outcome count; processor time is measured, so that other work on the
 machine does not. An environment must never be what a rollout waits for: 2,000 steps a second is the least of our games,
 and 500 of work, where an episode is two or three long replies and its database or world is made anew. Those that run
 programs in a sandbox say so (`slow`) and are stepped in threads. The adapters' speed is mostly that of their packages;
 those that are not installed are left out.
+
+`--rollout` plays every game with the model `tiny` in all seats, 32 episodes at once on one core, and says which part of
+that processor time went into the environment (making, observing, stepping, forking). Any larger model makes it less.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -73,7 +80,79 @@ def rows(seconds: float) -> list[tuple[str, str, int, float]]:
     ]
 
 
+def share_of_rollout(name: str) -> float:
+    """Of the processor time of a rollout by `tiny`, the part inside the environment."""
+    from interplay.algorithms import Independent
+    from interplay.cli.recipe import recipe_for
+    from interplay.rollout.resolve import resolve
+    from interplay.rollout.runner import Runner
+    from interplay.rollout.team import Team
+
+    plan = resolve(recipe_for(name, ["device=cpu", "sampling.legal=true", "sampling.max_tokens=16"]), training=False)
+    recipe, team = plan.recipe, Team.load(plan.recipe)
+    seating = team.seating(lambda _: plan.seats, 1.0, recipe.sampling.max_tokens, recipe.sampling.legal)
+    runner = Runner(recipe.seed, recipe.rollout, Independent(replicas=4), recipe.reward)
+    clock = Stopwatch()
+    try:
+        asyncio.run(runner.run([plan.task(100)], seating))  # imports and first calls
+        with clock.on(envs.lookup(name)):
+            began = time.process_time()
+            asyncio.run(runner.run([plan.task(i) for i in range(8)], seating))
+            total = time.process_time() - began
+    finally:
+        team.close()
+    return clock.spent / total
+
+
+class Stopwatch:
+    """Counts the time inside the methods of a class, from the outermost call on."""
+
+    def __init__(self) -> None:
+        self.spent, self.depth = 0.0, 0
+
+    @contextmanager
+    def on(self, cls: type[envs.Env]) -> Iterator[None]:
+        own = dict(vars(cls))
+        for method in ("__init__", "observe", "step", "outcome", "state", "fork"):
+            setattr(cls, method, self._timed(getattr(cls, method)))
+        try:
+            yield
+        finally:
+            for method in ("__init__", "observe", "step", "outcome", "state", "fork"):
+                if method in own:
+                    setattr(cls, method, own[method])
+                else:
+                    delattr(cls, method)
+
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self.depth += 1
+            began = time.thread_time()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self.depth -= 1
+                if not self.depth:
+                    self.spent += time.thread_time() - began
+
+        return timed
+
+
+def rollouts() -> None:
+    import torch
+    from transformers.utils import logging
+
+    torch.set_num_threads(1)
+    logging.disable_progress_bar()
+    print(f"{'environment':<30}{'share of rollout':>17}")
+    for name in envs.known():
+        if ".games." in envs.lookup(name).__module__:
+            print(f"{name:<30}{share_of_rollout(name):>17.1%}", flush=True)
+
+
 def main() -> None:
+    if "--rollout" in sys.argv:
+        return rollouts()
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
     print(f"{'environment':<30}{'options':<24}{'steps/s':>9}{'steps/episode':>15}")
     for name, options, rate, length in rows(seconds):

@@ -2,10 +2,10 @@
 
     python benchmarks/league.py --seeds 3 --workers 2
 
-The game is rock, paper, scissors, the model `tiny-16x1`, the trainer the real one (`recipes/matrix/league.toml`;
-self-play is the same without matchups and league). The rating is the score (win 1, draw ½) against the best answer
-there is to the policy, computed exactly from its probabilities: 0.5 is perfect play, 0 is a policy that always loses to
-somebody.
+The game is rock, paper, scissors, the model `tiny-16x1`, the trainer the real one (`recipes/matrix/league.toml`, and
+with less and less of it: past selves without the exploiter, drawn by PFSP or all alike, and plain self-play). The
+rating is the score (win 1, draw ½) against the best answer there is to the policy, computed exactly from its
+probabilities: 0.5 is perfect play, 0 is a policy that always loses to somebody.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -30,16 +31,20 @@ from interplay.rollout.team import Team
 from interplay.training.trainer import Observer, Trainer
 
 RECIPE = Path(__file__).parents[1] / "recipes/matrix/league.toml"
-WAYS = ("self-play", "league without the alarm", "league")
+WAYS = ("self-play", "past selves, uniform", "past selves, PFSP", "league")
 
 
 def curve(way: str, seed: int, steps: int, every: int) -> list[float]:
     """The rating before the first step and after every `every`."""
     data = load(RECIPE, [f"seed={seed}", f"train.steps={steps}", "records.tensorboard=off"]).model_dump()
+    if way != "league":
+        del data["policies"]["exploiter"], data["matchups"][1]
+        data["league"]["exploiters"] = {}
+        data["matchups"][0]["share"] = 1.0
+    if way == "past selves, uniform":
+        data["league"]["draw"] = "uniform"
     if way == "self-play":
         data |= {"matchups": [], "league": None}
-    elif way == "league without the alarm":
-        data["league"]["alarm"] = None
     data["checkpoint"]["every"] = max(1, steps)
     data["eval"]["every"] = every
     plan = resolve(parse(data))
@@ -59,9 +64,9 @@ def curve(way: str, seed: int, steps: int, every: int) -> list[float]:
     return found
 
 
-def fall(ratings: list[float]) -> float:
-    """The furthest it ever came under its best until then."""
-    return max(max(ratings[: i + 1]) - rating for i, rating in enumerate(ratings))
+def late(ratings: list[float]) -> list[float]:
+    """The second half of a run, when whoever comes to rest has done so."""
+    return ratings[len(ratings) // 2 :]
 
 
 def timed(job: tuple[str, int, int, int]) -> list[float]:
@@ -84,10 +89,10 @@ def rows(steps: int, every: int, seeds: int, workers: int) -> dict[tuple[str, in
 def markdown(found: Mapping[tuple[str, int], list[float]], every: int) -> str:
     points = len(next(iter(found.values())))
     shown = list(range(0, points, max(1, points // 8)))
-    head = ["run", "seed", *(f"step {i * every}" for i in shown), "lowest", "furthest fall"]
+    head = ["run", "seed", *(f"step {i * every}" for i in shown), "lowest late", "mean late"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for (way, seed), ratings in found.items():
-        cells = [*(ratings[i] for i in shown), min(ratings), fall(ratings)]
+        cells = [*(ratings[i] for i in shown), min(late(ratings)), fmean(late(ratings))]
         lines.append("| " + " | ".join([way, str(seed), *(f"{cell:.2f}" for cell in cells)]) + " |")
     return "\n".join(lines) + "\n"
 
@@ -95,7 +100,7 @@ def markdown(found: Mapping[tuple[str, int], list[float]], every: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--every", type=int, default=2, help="steps between ratings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--markdown", type=Path, help="also write the table there")

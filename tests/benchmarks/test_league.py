@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 
 import pytest
@@ -22,15 +23,14 @@ def league() -> ModuleType:
 
 def test_the_table_says_what_was_found(league: ModuleType) -> None:
     table = league.markdown({("self-play", 0): [0.5, 0.4, 0.1, 0.3]}, every=2)
-    assert table.splitlines()[-1] == "| self-play | 0 | 0.50 | 0.40 | 0.10 | 0.30 | 0.10 | 0.40 |"
+    assert table.splitlines()[-1] == "| self-play | 0 | 0.50 | 0.40 | 0.10 | 0.30 | 0.10 | 0.20 |"
     assert table.splitlines()[0].startswith("| run | seed | step 0 | step 2 | step 4 | step 6 |")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_league_keeps_its_rating_where_self_play_cycles(league: ModuleType, seed: int) -> None:
-    """The recipe's alarm allows a fall of 0.1 as its panel sees it, through 48 games a player, each off by 0.06: the
-    bound is twice that."""
-    circles, kept = (league.curve(way, seed, steps=40, every=2) for way in ("self-play", "league"))
-    assert league.fall(kept) < 0.2 < league.fall(circles)
-    assert min(kept) > min(circles)
+    """A policy picked at random has a rating of 5/18 in the mean, with a deviation of 0.10; the mean of the 16 in the
+    second half of a run is off by 0.026. Who circles is no better than that. A third is two such errors above."""
+    circles, kept = (fmean(league.late(league.curve(way, seed, 60, 2))) for way in ("self-play", "league"))
+    assert circles < 1 / 3 < kept

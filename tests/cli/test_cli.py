@@ -334,6 +334,27 @@ def test_playing_a_whole_game(recipe: str) -> None:
     assert "X won" in result.output and "X: win +1" in result.output and "O: win -1" in result.output
 
 
+def test_the_name_of_an_environment_is_recipe_enough() -> None:
+    """The strongest scripted player that knows the game sits in the other seats; free text may have several lines."""
+    typed = "I like hats. \\\noffer 1 0 0\n"
+    result = call("play", "negotiation", "env.turns=2", stdin=typed + "accept\n")
+    assert result.exit_code == 0 and "You are p0; p1 is bot:solver." in result.output
+    assert "a line that ends in \\ goes on" in result.output
+    assert "I like hats." in result.output.split("p1 (bot:solver)")[1]
+    result = call("play", "kuhn", "--seat", "p1", "--seed", "3", stdin="BET\nbet\n")
+    assert result.exit_code == 0 and "p0 is bot:equilibrium" in result.output
+    for command in (["play", "kuhnn"], ["arena", "kuhnn", "bot:random", "bot:first"]):
+        with pytest.raises(ConfigError, match=r"no recipe, run folder or environment; .*Did you mean 'kuhn'"):
+            call(*command)
+
+
+def test_an_arena_takes_changes_of_the_recipe(tmp_path: Path) -> None:
+    options = ["env.size=2", "env.line=2", "seed=3", "--games", "2", "--out", str(tmp_path)]
+    result = call("arena", "tictactoe", "bot:random", "b=bot:first", *options)
+    assert result.exit_code == 0 and "2 players against each other, 2 tasks per seating, seed 3" in result.output
+    assert {r["name"] for r in json.loads((tmp_path / "arena.json").read_text())["ratings"]} == {"bot:random", "b"}
+
+
 @pytest.mark.parametrize("stdin", ["q\n", "QUIT\n", "1\nexit\n", ""])
 def test_leaving_a_game(recipe: str, stdin: str) -> None:
     """q, quit, exit or the end of input: no outcome is announced, and nothing is wrong."""

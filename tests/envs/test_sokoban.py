@@ -165,6 +165,19 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     assert refused == 2, "one level belongs to one split"
 
 
+def test_a_room_that_is_solved_already_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "solved.xsb").write_text("####\n#*@#\n####\n")
+    with pytest.raises(ConfigError, match="solved already; expected a box off its goal"):
+        make(sample_task("sokoban", {"file": str(tmp_path / "solved.xsb"), "holdout": False}))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    (tmp_path / "marked.xsb").write_text("#####\n#@$.#\n#####\n", encoding="utf-8-sig")
+    env = make(sample_task("sokoban", {"file": str(tmp_path / "marked.xsb"), "holdout": False, "team": "single"}))
+    env.step({"actor": "R"})
+    assert not env.observe() and env.outcome().of("actor")
+
+
 def test_a_files_levels_are_shared_out_between_the_splits() -> None:
     """With `holdout` no level of a file is in two splits; without, all are in all."""
     seen = {}

@@ -109,6 +109,12 @@ def test_a_file_puzzle_without_one_solution_is_refused(tmp_path: Path) -> None:
         sudoku(file=str(tmp_path / "many.txt"), holdout=False)
 
 
+def test_a_puzzle_that_is_solved_already_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full.txt").write_text("1234341221434321\n")
+    with pytest.raises(ConfigError, match="solved already; expected blanks"):
+        sudoku(file=str(tmp_path / "full.txt"), holdout=False)
+
+
 def test_known_puzzles_are_solved_as_published(samples: Path) -> None:
     """Norvig's lists: every published solution, and that it is the only one."""
     rows = [json.loads(line) for line in (samples / "sudoku" / "sudoku.jsonl").read_text().splitlines()]

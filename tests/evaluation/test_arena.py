@@ -97,12 +97,23 @@ def test_who_is_rewarded_says_whether_they_play_together(env: str, together: boo
     assert shares_rewards(resolve(parse(recipe))) is together
 
 
+def test_with_more_than_two_roles_everybody_has_every_seat_once(team: Team) -> None:
+    """Three players, of whom `a` pays one point each time: who always says it is ahead of who says anything."""
+    payoff = [[[[float(i == 0), float(j == 0), float(k == 0)] for k in (0, 1)] for j in (0, 1)] for i in (0, 1)]
+    env = {"name": "matrix", "actions": [["a", "b"]] * 3, "payoff": payoff}
+    found = play(team, ["bot:random", "bot:first"], 10, env=env)
+    assert [r.name for r in found.ratings] == ["first", "random"] and all(r.games == 2 * 3 * 10 for r in found.ratings)
+    assert found.reward["first"]["random"].value == 1.0 and 0.3 < found.reward["random"]["first"].value < 0.7
+    assert found.payoff["first"]["random"].value + found.payoff["random"]["first"].value == pytest.approx(1)
+    assert found.habits["first"].games == 3 * 10 * (1 + 2) and "each in turn" in markdown(list(sheets(found))[1])
+
+
 def test_what_cannot_meet_is_refused(team: Team) -> None:
     with pytest.raises(ConfigError, match="at least two players"):
         play(team, ["bot:random"], 1)
-    three = {"name": "matrix", "actions": [["a", "b"]] * 3, "payoff": [[[[0, 0, 0]] * 2] * 2] * 2}
-    with pytest.raises(ConfigError, match="has 3 roles; playing against each other needs two"):
-        play(team, ["bot:random", "bot:first"], 1, env=three)
+    alone = {"name": "matrix", "actions": [["a", "b"]], "payoff": [[1], [0]]}
+    with pytest.raises(ConfigError, match="has one role, and nobody to meet there; interplay eval measures it"):
+        play(team, ["bot:random", "bot:first"], 1, env=alone)
     with pytest.raises(ConfigError, match="two players are called 'a'; give one another name"):
         _named(["a=bot:random", "a=bot:first"])
     with pytest.raises(ConfigError, match="Did you mean 'minimax'"):

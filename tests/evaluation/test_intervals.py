@@ -41,9 +41,14 @@ def test_wilson_is_symmetric_and_shrinks() -> None:
 
 
 def test_mean_by_hand() -> None:
-    """1, 2, 3: mean 2, sample deviation 1, half width 1.96/√3."""
+    """1, 2, 3: mean 2, sample deviation 1, half width 4.3027/√3, Student's t with two degrees of freedom."""
     centre, low, high = intervals.mean([1.0, 2.0, 3.0])
-    assert (centre, low, high) == pytest.approx((2.0, 2 - 1.959964 / math.sqrt(3), 2 + 1.959964 / math.sqrt(3)))
+    assert (centre, low, high) == pytest.approx((2.0, 2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)))
+
+
+def test_students_t_as_tabulated() -> None:
+    known = {1: 12.7062, 5: 2.5706, 9: 2.2622, 10: 2.2281, 12: 2.1788, 20: 2.0860, 60: 2.0003, 10**6: 1.95997}
+    assert {n: intervals.student(n) for n in known} == pytest.approx(known, abs=2e-4)
 
 
 def test_one_value_says_nothing_about_the_spread() -> None:

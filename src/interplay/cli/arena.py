@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from interplay import envs
 from interplay.agents.bots import make_bot
+from interplay.cli.recipe import recipe_for, split_overrides
 from interplay.config import REMOTE, RemoteSection, load
 from interplay.errors import ConfigError
 from interplay.policies.policy import BOT
@@ -29,8 +30,10 @@ def run_arena(
     console: Console, path: str, players: Sequence[str], games: int, together: bool | None, out: Path | None
 ) -> None:
     """A player is `bot:NAME`, a policy of the recipe, a run or checkpoint folder (each role with its own policy), any
-    model or PEFT folder, or `openai:MODEL@URL`; `name=` before it names it in the table."""
-    recipe = load(path, [])
+    model or PEFT folder, or `openai:MODEL@URL`; `name=` before it names it in the table. What begins with a key of the
+    recipe, such as `env.size=4`, changes that."""
+    changes, players = split_overrides(players)
+    recipe = recipe_for(path, changes)
     plan = resolve(recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"games": games})}), training=False)
     named = _named(players)
     from interplay.cli.evaluate import newest, publish
@@ -51,7 +54,7 @@ def run_arena(
         seated = {name: _seat(plan, team, name, source) for name, source in named.items()}
         field = Field(plan, team, games, "test", recipe.eval.temperature, played=Played(folder / "played.jsonl"))
         with Progress(console=console, transient=True) as bar:
-            job = bar.add_task("playing", total=arena.meetings(seated, together) * field.size)
+            job = bar.add_task("playing", total=len(arena.meetings(plan, seated, together)) * field.size)
             field.done = lambda _: bar.advance(job)
             found = asyncio.run(arena.meet(field, seated, together))
     finally:

@@ -50,7 +50,7 @@ def env_markdown() -> str:
         "# Environments",
         "",
         "Printed by `interplay envs --markdown`. A recipe names one in `[env]`, with its options beside the name;",
-        "`interplay check NAME option=value` runs the conformance suite on it; `interplay play RECIPE` seats you.",
+        "`interplay check NAME option=value` runs the conformance suite on it; `interplay play NAME` seats you.",
         "",
         "| name | what | roles |",
         "|---|---|---|",

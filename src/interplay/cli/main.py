@@ -34,6 +34,9 @@ console = Console()
 problems = Console(stderr=True)
 
 RecipeArgument = Annotated[str, typer.Argument(help="A recipe (TOML), or a run folder.", metavar="RECIPE")]
+GameArgument = Annotated[
+    str, typer.Argument(help="A recipe (TOML), a run folder, or an environment's name.", metavar="RECIPE")
+]
 OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(help="Changes to the recipe, such as train.steps=10 env.size=4.", metavar="[a.b=c]..."),
@@ -105,7 +108,7 @@ def evaluate(
 
 @app.command()
 def play(
-    recipe: RecipeArgument,
+    recipe: GameArgument,
     overrides: OverridesArgument = None,
     seat: Annotated[str | None, typer.Option(help="The role you play; default the first.")] = None,
     against: Annotated[
@@ -116,6 +119,8 @@ def play(
     """Play a seat yourself, in the terminal, against the trained policies of a run or against bots.
 
     interplay play runs/demo --seat O
+
+    In place of a recipe the name of an environment will do: interplay play hanabi env.players=3
     """
     from interplay.cli.play import play_game
 
@@ -124,10 +129,13 @@ def play(
 
 @app.command()
 def arena(
-    recipe: RecipeArgument,
+    recipe: GameArgument,
     players: Annotated[
         list[str],
-        typer.Argument(help="Two or more: bot:NAME, a policy, a run, a checkpoint, a model, openai:MODEL@URL; NAME=…"),
+        typer.Argument(
+            help="Two or more: bot:NAME, a policy, a run, a checkpoint, a model, openai:MODEL@URL; NAME=… names one. "
+            "Also changes to the recipe, a.b=c."
+        ),
     ],
     games: Annotated[int, typer.Option(help="Tasks per pair and seating.", min=1)] = 100,
     together: Annotated[
@@ -139,6 +147,8 @@ def arena(
     """Let players meet, every pair in both seats on the same tasks, and rate them; in games for a team, cross-play.
 
     interplay arena recipes/tictactoe/demo.toml bot:random bot:minimax new=runs/demo --games 200
+
+    In place of a recipe the name of an environment will do: interplay arena connect_four bot:greedy bot:alpha_beta:4
 
     Writes arena.html, arena.md and arena.json. Killed and called again, it goes on where it stopped; a player more
     costs only that player's games. A server's key is read from OPENAI_API_KEY.
@@ -284,7 +294,7 @@ def main() -> None:
             1,
         )
     except KeyboardInterrupt:
-        _fail("interrupted; the newest checkpoint is whole, go on with interplay train RUN --resume.", 130)
+        _fail("interrupted; what was done is kept: the same command goes on from there (train: with --resume).", 130)
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from interplay import envs
 from interplay.agents.agent import Stamp, cut
+from interplay.agents.bots import make_bot
 from interplay.agents.syntax import Malformed, Plain, describe
-from interplay.config import ToolSection, load
-from interplay.errors import ConfigError, did_you_mean
-from interplay.rollout.resolve import resolve
+from interplay.cli.recipe import recipe_for
+from interplay.config import ToolSection
+from interplay.errors import ConfigError, InterplayError, did_you_mean
+from interplay.policies.policy import BOT
+from interplay.rollout.resolve import Plan, resolve
 from interplay.types import Observation, Rewards, Role
 
 QUIT = ("q", "quit", "exit")
@@ -21,7 +25,7 @@ QUIT = ("q", "quit", "exit")
 def play_game(
     console: Console, path: str, overrides: Sequence[str], seat: str | None, against: str | None, seed: int
 ) -> None:
-    plan = resolve(load(path, overrides))
+    plan = resolve(recipe_for(path, overrides), training=False)
     role = seat or plan.roles[0]
     if role not in plan.roles:
         raise ConfigError(f"--seat is '{role}'; {did_you_mean(role, plan.roles)}")
@@ -33,11 +37,13 @@ def play_game(
 
     team = Team.load(plan.recipe, newest(path, plan, None))
     sampling = plan.recipe.sampling
+    if against is None and path == plan.recipe.env.name:  # no recipe that says who else plays
+        against = _strongest(plan)
     others = {r: against or who for r, who in plan.seats.items() if r != role}
     agents = {r: team.agent(r, who, plan.recipe.eval.temperature, sampling.max_tokens) for r, who in others.items()}
-    seating = ", ".join(f"{r} is {w}" for r, w in others.items())
-    console.print(f"You are {role}; {seating}. Type your move, or q to leave.", highlight=False)
     env = envs.make(plan.task(seed, "test"))
+    seating = "; ".join([f"You are {role}", ", ".join(f"{r} is {w}" for r, w in others.items())])
+    console.print(f"{seating.removesuffix('; ')}. Type your move, or q to leave.", highlight=False, soft_wrap=True)
 
     async def game() -> bool:
         decision = 0
@@ -69,17 +75,31 @@ def play_game(
         team.close()
 
 
+def _strongest(plan: Plan) -> str | None:
+    """The best scripted player that knows this game, if any does."""
+    env = envs.make(plan.task(0, "test"))
+    for name in ("solver", "equilibrium", "alpha_beta", "hanabi", "expert", "greedy", "random"):
+        with contextlib.suppress(InterplayError):
+            make_bot(name, plan.recipe.env.name).suits(env)
+            return BOT + name
+    return None
+
+
 def _ask(console: Console, observation: Observation, limits: ToolSection) -> str | None:
-    """The person's move; anything not listed as legal is asked again, as a courtesy models do not get. Tools are called
-    by a line `@NAME argument`."""
+    """The person's move; anything not listed as legal is asked again, as a courtesy models do not get. A reply in free
+    text may have several lines. Tools are called by a line `@NAME argument`."""
     left = limits.calls if observation.tools else 0
     for message in observation.messages:
         console.print(message.content, highlight=False, markup=False, style="dim" if message.role == "system" else None)
+    if not observation.legal:
+        console.print("(a line that ends in \\ goes on in the next)", highlight=False, markup=False, style="dim")
     if left:
         console.print(describe(observation.tools), highlight=False, markup=False, style="dim")
     while True:
         try:
             reply = console.input("> ").strip()
+            while reply.endswith("\\"):
+                reply = reply[:-1].rstrip() + "\n" + console.input("| ").strip()
         except EOFError:
             return None
         if reply.lower() in QUIT:
@@ -91,8 +111,11 @@ def _ask(console: Console, observation: Observation, limits: ToolSection) -> str
                 console.print(cut(output, limits.characters), highlight=False, markup=False)
             console.print(f"({left} calls left)", highlight=False, markup=False)
             continue
-        if not observation.legal or reply in observation.legal:
+        if not observation.legal:
             return reply
+        for action in observation.legal:
+            if action.lower() == reply.lower():
+                return action
         console.print(f"not a legal move; choose from: {', '.join(observation.legal)}", highlight=False, markup=False)
 
 

@@ -267,7 +267,7 @@ def from_file(rng: random.Random, data: Mapping[str, Any], reader: Callable[[str
 
 @lru_cache(maxsize=16)
 def _texts(path: Path, stamp: int, reader: Callable[[str], Sequence[str]]) -> tuple[str, ...]:
-    return tuple(reader(path.read_text(encoding="utf-8")))
+    return tuple(reader(path.read_text(encoding="utf-8-sig")))
 
 
 # -- moves on a grid ------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""Players meet: every pair, both seats, the same tasks with the same dice.
+"""Players meet: every pair, every seat, the same tasks with the same dice.
 
 A player is a seat map: who of the team sits in each role when this player has it; a run with a policy per role plays
-each role with its own. Where roles are rewarded apart they play against each other, and are rated. Where all rewards
-are the team's, as in Hanabi, they play together, everybody with everybody and with itself: cross-play.
+each role with its own. Where roles are rewarded apart they play against each other, and are rated; with more than two
+roles one player has one of them, each in turn, and the other all the rest. Where all rewards are the team's, as in
+Hanabi, they play together, everybody with everybody and with itself: cross-play.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from interplay.rollout.resolve import Plan
 from interplay.types import Episode, Level, Reward, Role, Status
 
 Player = Mapping[Role, str]
+Meeting = tuple[str, str, Role]  # one player, another, and the role that the one has; the other has all the rest
 Scores = dict[str, list[float]]  # by task
 _PROBES = 32
 
@@ -53,8 +55,8 @@ class Hunted:
 
 @dataclass(frozen=True)
 class Standing:
-    """`payoff[a][b]` is the mean score of a against b over both seats, where a win is 1 and a draw ½, and `reward` the
-    mean reward; together, both are the mean reward of a in the first seat with b in all others."""
+    """`payoff[a][b]` is the mean score of a against b over all seats, where to earn more is 1 and as much ½;
+    `reward` the mean reward; together, both are the mean reward of a in the first seat with b in all others."""
 
     together: bool
     roles: tuple[Role, ...]
@@ -96,43 +98,41 @@ async def meet(field: Field, players: Mapping[str, Player], together: bool | Non
         raise ConfigError("an arena needs at least two players.")
     if together is None:
         together = shares_rewards(plan)
-    if not together and len(plan.roles) != 2:
-        raise ConfigError(f"{plan.recipe.env.name} has {len(plan.roles)} roles; playing against each other needs two.")
-    played: dict[tuple[str, str], list[Episode]] = {}
-    for first, second in _meetings(players, together):
-        played[first, second] = await field.play(seats_of(plan, players, first, second))
+    if len(plan.roles) == 1:
+        raise ConfigError(f"{plan.recipe.env.name} has one role, and nobody to meet there; interplay eval measures it.")
+    played: dict[Meeting, list[Episode]] = {}
+    for meeting in meetings(plan, players, together):
+        played[meeting] = await field.play(seats_of(plan, players, meeting))
     failed = sum(e.error is not None for games in played.values() for e in games)
-    played = {pair: [e for e in games if e.error is None] for pair, games in played.items()}
+    played = {meeting: [e for e in games if e.error is None] for meeting, games in played.items()}
     habits = {name: _habits(plan, played, name) for name in players}
     if together:
         return _cross_play(plan, players, played, habits, failed)
     return _versus(plan, players, played, habits, await _hunt(field, players), failed)
 
 
-def _meetings(players: Mapping[str, Player], together: bool) -> Iterator[tuple[str, str]]:
-    return ((a, b) for a in players for b in players if together or a != b)
+def meetings(plan: Plan, players: Mapping[str, Player], together: bool) -> list[Meeting]:
+    """With two roles the first is enough: every pair meets both ways round."""
+    roles = plan.roles[:1] if together or len(plan.roles) == 2 else plan.roles
+    return [(a, b, role) for a in players for b in players if together or a != b for role in roles]
 
 
-def meetings(players: Mapping[str, Player], together: bool) -> int:
-    return len(list(_meetings(players, together)))
-
-
-def seats_of(plan: Plan, players: Mapping[str, Player], first: str, second: str) -> dict[Role, str]:
-    """`first` has the first role, `second` all others."""
-    return {role: players[second if i else first][role] for i, role in enumerate(plan.roles)}
+def seats_of(plan: Plan, players: Mapping[str, Player], meeting: Meeting) -> dict[Role, str]:
+    one, other, role = meeting
+    return {r: players[one if r == role else other][r] for r in plan.roles}
 
 
 def _versus(
-    plan: Plan, players: Mapping[str, Player], played: Mapping[tuple[str, str], Sequence[Episode]],
+    plan: Plan, players: Mapping[str, Player], played: Mapping[Meeting, Sequence[Episode]],
     habits: dict[str, Habits], hunted: dict[str, Hunted], failed: int,
 ) -> Standing:  # fmt: skip
     games: list[Game] = []
     tasks: list[str] = []
     scores, rewards = ({a: {b: Scores() for b in players if b != a} for a in players} for _ in range(2))
-    one, two = plan.roles
-    for (a, b), episodes in played.items():
+    for (a, b, role), episodes in played.items():
         for e in episodes:
-            mine, theirs = (credit.mix(e.rewards, role, plan.recipe.reward) for role in (one, two))
+            mine = credit.mix(e.rewards, role, plan.recipe.reward)
+            theirs = fmean(credit.mix(e.rewards, r, plan.recipe.reward) for r in plan.roles if r != role)
             score = 0.5 + 0.5 * ((mine > theirs) - (mine < theirs))
             games.append((a, b, score))
             tasks.append(e.task.id)
@@ -148,7 +148,7 @@ def _versus(
 
 
 def _cross_play(
-    plan: Plan, players: Mapping[str, Player], played: Mapping[tuple[str, str], Sequence[Episode]],
+    plan: Plan, players: Mapping[str, Player], played: Mapping[Meeting, Sequence[Episode]],
     habits: dict[str, Habits], failed: int,
 ) -> Standing:  # fmt: skip
     def scores(episodes: Sequence[Episode]) -> Scores:
@@ -158,10 +158,11 @@ def _cross_play(
             out.setdefault(e.task.id, []).append(fmean(mixed))
         return out
 
-    payoff = {a: {b: _estimate(scores(played[a, b])) for b in players if played[a, b]} for a in players}
+    first = plan.roles[0]
+    payoff = {a: {b: _estimate(scores(played[a, b, first])) for b in players if played[a, b, first]} for a in players}
     mixed = {}
     for name in players:
-        others = [e for pair, games in played.items() if name in pair and pair != (name, name) for e in games]
+        others = [e for (a, b, _), games in played.items() if a != b and name in (a, b) for e in games]
         mixed[name] = _estimate(scores(others))
     alone = {name: payoff[name][name] for name in players}
     return Standing(True, plan.roles, [], payoff, payoff, alone, mixed, habits, {}, failed)
@@ -171,11 +172,11 @@ def _estimate(scores: Scores) -> Estimate:
     return bootstrap([fmean(found) for found in scores.values()])
 
 
-def _habits(plan: Plan, played: Mapping[tuple[str, str], Sequence[Episode]], name: str) -> Habits:
+def _habits(plan: Plan, played: Mapping[Meeting, Sequence[Episode]], name: str) -> Habits:
     sat: list[tuple[Role, Episode]] = []
-    for (first, second), games in played.items():
-        for i, role in enumerate(plan.roles):
-            if name == (second if i else first):
+    for (one, other, his), games in played.items():
+        for role in plan.roles:
+            if name == (one if role == his else other):
                 sat += [(role, e) for e in games]
     lines = [(role, e.line(role)) for role, e in sat]
     turns = [t for _, line in lines for t in line]
@@ -221,10 +222,11 @@ def sheets(standing: Standing) -> Iterator[Sheet]:
             "Mean reward together", standing.reward, names, f"The row has {standing.roles[0]}, the column {rest}."
         )
     else:
-        yield _cross(
-            "Mean score", standing.payoff, names, "Of the row against the column: a win is 1, a draw ½; both seats."
-        )
-        yield _cross("Mean reward", standing.reward, names, "Of the row against the column; both seats.")
+        two = len(standing.roles) == 2
+        seats = "both seats" if two else "the row in one seat, each in turn, the column in all others, and the reverse"
+        score = "a win is 1, a draw ½" if two else "to earn more than the others' mean is 1, as much ½"
+        yield _cross("Mean score", standing.payoff, names, f"Of the row against the column: {score}; {seats}.")
+        yield _cross("Mean reward", standing.reward, names, f"Of the row against the column; {seats}.")
     yield _habits_sheet(standing, names)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.console import Group
 
 from interplay.config import TEAM
 from interplay.evaluation import intervals
@@ -22,7 +22,7 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 # -- before and after -------------------------------------------------------------------------------------------------
 
 
-def table(stages: Stages, title: str) -> Table:
+def table(stages: Stages, title: str) -> Group:
     """One row per opponent, seat and stage, then all seats together; narrow enough for 80 columns. Policies have a
     column where a seat does not say whose it is."""
     seated = {(r.role, r.policy) for results in stages.values() for r in results}
@@ -146,9 +146,10 @@ def _by_seed(report: Report) -> Sheet:
         for seed, r in entry.seeds.items():
             won, score = Estimate(r.win_rate, r.win_low, r.win_high), Estimate(r.reward, r.reward_low, r.reward_high)
             rows.append([_who(entry), str(seed), percent(won), number(score), str(r.games)])
-        shares = [r.win_rate for r in entry.seeds.values()]
-        rows.append([_who(entry), "all seeds", percent(intervals.mean(shares)), "", str(entry.result.games)])
-    note = "Of all seeds: the mean, with the normal interval over seeds."
+        found = intervals.mean([r.win_rate for r in entry.seeds.values()])
+        within = Estimate(found.value, max(0.0, found.low), min(1.0, found.high))
+        rows.append([_who(entry), "all seeds", percent(within), "", str(entry.result.games)])
+    note = "Of all seeds: the mean, with Student's interval over seeds."
     return Sheet("By seed", ["who", "seed", "success (95%)", "score (95%)", "games"], rows, 2, note)
 
 
@@ -180,7 +181,14 @@ def _changes(title: str, changes: Sequence[Change], note: str) -> Sheet:
         [_label(c), percent(c.won), points(c.won_drop), number(c.score), number(c.score_drop, sign=True)]
         for c in changes
     ]
-    return Sheet(title, ["change", "success (95%)", "drop (95%)", "score (95%)", "score drop"], rows, 1, note)
+    return Sheet(
+        title,
+        ["change", "success (95%)", "drop (95%)", "score (95%)", "score drop"],
+        rows,
+        1,
+        note,
+        hide=["score (95%)"],
+    )
 
 
 def _tasks(report: Report, entry: Entry) -> Sheet:

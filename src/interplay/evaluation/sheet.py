@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from interplay.evaluation.intervals import Estimate
 
@@ -63,9 +66,9 @@ class Curves:
 Chart = Bars | Heat | Curves
 
 
-def terminal(sheet: Sheet) -> Table:
-    """Narrow enough for 80 columns."""
-    out = Table(title=sheet.title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+def terminal(sheet: Sheet) -> Group:
+    """Narrow enough for 80 columns; the note under it is as wide as the table, or wider where that is slim."""
+    out = Table(title=escape(sheet.title), title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     shown = [i for i, name in enumerate(sheet.head) if name not in sheet.hide]
     for i in shown:
         word = i < sheet.labels
@@ -73,9 +76,8 @@ def terminal(sheet: Sheet) -> Table:
         least = min(longest, 60 // (3 * sheet.labels)) if word else None
         out.add_column(sheet.head[i], justify="left" if word else "right", no_wrap=not word, min_width=least)
     for row in sheet.rows:
-        out.add_row(*(row[i] for i in shown if row))
-    out.caption, out.caption_justify = sheet.note or None, "left"
-    return out
+        out.add_row(*(escape(row[i]) for i in shown if row))
+    return Group(out, *([Text(sheet.note, "italic dim")] if sheet.note else []))
 
 
 def markdown(sheet: Sheet) -> str:

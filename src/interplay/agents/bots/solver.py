@@ -1,8 +1,8 @@
 """The bot `solver`: plays every puzzle to its end, in the actor's seat, the planner's, or both.
 
 The planner's seat says the moves that the actor's would play. Path, Sudoku, Blocksworld and Queens are solved where
-they are defined, since drawing a level needs it; Sokoban's solver is here. In the other games with a solver (twenty
-questions, proposer–solver, social deduction) it plays each role by a simple rule.
+they are defined, since drawing a level needs it; Sokoban's solver is here. In the games that are played with words
+(twenty questions, taboo, proposer–solver, the spy, negotiation, matrix games) it plays each role by a simple rule.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from interplay.envs.env import Env
 from interplay.envs.games.blocksworld import Blocksworld
 from interplay.envs.games.eight_queens import EightQueens
 from interplay.envs.games.hider_guesser import HiderGuesser
+from interplay.envs.games.matrix import Matrix
+from interplay.envs.games.negotiation import WORTH, Negotiation, worth
 from interplay.envs.games.plan_path import PlanPath
 from interplay.envs.games.proposer_solver import ProposerSolver
 from interplay.envs.games.social_deduction import SocialDeduction
 from interplay.envs.games.sokoban import Room, Sokoban, bits, offsets, reach, shift, walk
 from interplay.envs.games.sudoku import Sudoku
+from interplay.envs.games.taboo import Taboo
 from interplay.envs.puzzle import Puzzle
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Role
@@ -224,8 +227,46 @@ def _deduce(env: Env, role: Role, rng: random.Random) -> str:
     return env.advise(role, rng)
 
 
+def _describe_or_guess(env: Env, role: Role, rng: random.Random) -> str:
+    assert isinstance(env, Taboo)
+    return env.best_clue(rng) if role == "hinter" else rng.choice(env.fitting())
+
+
+def _haggle(env: Env, role: Role, rng: random.Random) -> str:
+    """Ask for everything at first and for half at the end; take any offer that is worth as much."""
+    assert isinstance(env, Negotiation)
+    me, turns = env.roles.index(role), env.task.data["turns"]
+    left = turns - len(env.said)  # turns, this one included; on the last one an offer comes too late
+    wanted = WORTH / 2 * (1 + (left - 1) / turns)
+    if env.said:
+        offered = worth(env.rest(env.said[-1][1]), env.values[me])
+        if offered >= wanted or (left == 1 and offered):
+            return "accept"
+    splits = [(keeps, worth(keeps, env.values[me])) for keeps in env.splits()]
+    fair = [(keeps, value) for keeps, value in splits if value >= wanted]
+    most = min(sum(keeps) for keeps, _ in fair)  # items that cost little are given away
+    a, b, c = rng.choice([keeps for keeps, _ in fair if sum(keeps) == most])
+    return f"offer {a} {b} {c}"
+
+
+def _respond(env: Env, role: Role, rng: random.Random) -> str:
+    """The best answer to what the others have done so far, at first to anything alike; it has nothing to say."""
+    assert isinstance(env, Matrix)
+    if env.talking:
+        return ""
+    me = env.roles.index(role)
+    seen = env.history or [tuple(rng.choice(words) for words in env.actions) for _ in range(32)]
+    total = {
+        word: sum(env.pays((*moves[:me], word, *moves[me + 1 :]))[me] for moves in seen) for word in env.actions[me]
+    }
+    return rng.choice([word for word, value in total.items() if value == max(total.values())])
+
+
 _RULES: dict[type[Env], Callable[[Env, Role, random.Random], str]] = {
     HiderGuesser: _twenty_questions,
+    Matrix: _respond,
+    Negotiation: _haggle,
     ProposerSolver: _propose_or_solve,
     SocialDeduction: _deduce,
+    Taboo: _describe_or_guess,
 }

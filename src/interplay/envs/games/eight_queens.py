@@ -35,7 +35,7 @@ from interplay.errors import ConfigError
 
 NONE = -1
 Board = tuple[int, ...]  # of each row, the column of its queen, or NONE
-_MOVE = re.compile(r"(-?)\s*(\d{1,2})\s+(\d{1,2})")
+_MOVE = re.compile(r"(-?)\s*([0-9]{1,2})\s+([0-9]{1,2})")
 
 
 class Options(PuzzleOptions):

@@ -145,11 +145,14 @@ class Matrix(Env):
             left = self.task.data["rounds"] - len(self.history)  # for each, so that leaving early never pays
             pay = Rewards.agent("payoff", {r: float(lowest) * left if r in bad else 0.0 for r in self.roles})
             return Rewards.process("illegal", dict.fromkeys(bad, -1.0)) + pay
-        joint = [k for k in played if k is not None]
-        self.history.append(tuple(a[k] for a, k in zip(self.actions, joint, strict=True)))
+        self.history.append(tuple(a[k] for a, k in zip(self.actions, played, strict=True) if k is not None))
         self.over = len(self.history) >= self.task.data["rounds"]
-        values = [float(v) for v in _entry(self.payoff, joint)]
-        return Rewards.agent("payoff", dict(zip(self.roles, values, strict=True)))
+        return Rewards.agent("payoff", dict(zip(self.roles, self.pays(self.history[-1]), strict=True)))
+
+    def pays(self, moves: Sequence[str]) -> list[float]:
+        """What each player gets for a move of each."""
+        joint = [words.index(move) for words, move in zip(self.actions, moves, strict=True)]
+        return [float(v) for v in _entry(self.payoff, joint)]
 
     def outcome(self) -> Rewards:
         return Rewards()

@@ -108,7 +108,7 @@ class Negotiation(Env):
             return Rewards.process("illegal", {role: -1.0})
         if accepts:
             theirs = self.said[-1][1]
-            mine = self._rest(theirs)
+            mine = self.rest(theirs)
             self.deal = (mine, theirs) if self.roles.index(role) == 0 else (theirs, mine)
             self.over = True
         elif keeps is not None:
@@ -144,19 +144,25 @@ class Negotiation(Env):
         twin.values = (own, theirs) if me == 0 else (theirs, own)
         return twin
 
-    def _rest(self, keeps: Three) -> Three:
+    def rest(self, keeps: Three) -> Three:
+        """What is left for the other."""
         a, b, c = (n - k for n, k in zip(self.pool, keeps, strict=True))
         return a, b, c
 
+    def splits(self) -> list[Three]:
+        """Everything that one player can keep."""
+        a, b, c = (range(n + 1) for n in self.pool)
+        return list(itertools.product(a, b, c))
+
     def _offers(self) -> list[str]:
-        return [f"offer {a} {b} {c}" for a, b, c in itertools.product(*(range(n + 1) for n in self.pool))]
+        return [f"offer {a} {b} {c}" for a, b, c in self.splits()]
 
     def _heard(self) -> str:
         if not self.said:
             return ""
         text, keeps = self.said[-1]
         quoted = f'They say: "{text}"\n' if text else ""
-        return f"{quoted}They offer: you get {_listed(self._rest(keeps))}, they keep {_listed(keeps)}.\n"
+        return f"{quoted}They offer: you get {_listed(self.rest(keeps))}, they keep {_listed(keeps)}.\n"
 
     def _rules(self, me: int) -> Message:
         how = (

@@ -20,19 +20,16 @@ Version       1
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 
 from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
-from interplay.envs.games.hider_guesser import OBJECTS, QUESTIONS
-from interplay.envs.puzzle import TRIES, heard, split_of, split_of_task
-from interplay.errors import ConfigError
-from interplay.types import Message, Observation, Rewards, Role, Task
+from interplay.envs.games.objects import OBJECTS, QUESTIONS, draw, names_one, statement, understood
+from interplay.envs.puzzle import heard
+from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LONGEST = 80  # characters of a clue
 
@@ -44,17 +41,6 @@ class Options(Section):
     last_word: bool = Field(True, description="a spy who is found out may still name the secret")
 
 
-@lru_cache(maxsize=4096)
-def _draw(seed: int, count: int, players: int) -> tuple[tuple[str, ...], str, int]:
-    rng, split = random.Random(seed), split_of_task(seed)
-    for _ in range(TRIES):
-        words = tuple(sorted(rng.sample(sorted(OBJECTS), count)))
-        secret = rng.choice(words)
-        if split_of(f"{secret}: {words}") == split:
-            return words, secret, rng.randrange(players)
-    raise ConfigError(f"no words for the {split} split were found with env.words = {count}.")
-
-
 @register("social_deduction")
 class SocialDeduction(Env):
     Options = Options
@@ -64,8 +50,9 @@ class SocialDeduction(Env):
         super().__init__(task)
         data = task.data
         self.roles = tuple(f"p{i}" for i in range(data["players"]))
-        self.words, self.secret, spy = _draw(task.seed, data["words"], data["players"])
-        self.spy: Role = self.roles[spy]
+        self.words, self.secret = draw(task.seed, data["words"])
+        # Not from the dice that drew the words: those on the table would then hint at the spy.
+        self.spy: Role = self.roles[seed_of("spy", task.seed) % len(self.roles)]
         self.clues: tuple[str, ...] = ()
         self.votes: tuple[tuple[Role, Role | None], ...] = ()  # once all have voted
         self.last: str | None = None  # what a spy who was found out named
@@ -109,8 +96,12 @@ class SocialDeduction(Env):
         return seen
 
     def _seen(self, role: Role, ask: str, legal: tuple[str, ...]) -> Observation:
-        know = "You are the spy, and do not know it." if role == self.spy else f"It is: {self.secret}."
-        rules = f"Words: {', '.join(self.words)}. One is the secret, known to all but the spy. {know}"
+        know = "You are the spy: you do not know which." if role == self.spy else f"It is: {self.secret}."
+        end = ", unless the spy then names the secret" if self.task.data["last_word"] else ""
+        rules = (
+            f"Words: {', '.join(self.words)}. One is the secret, known to all but the spy. {know} Everybody gives a "
+            f"clue, then all vote: a spy with most votes loses{end}; otherwise the spy wins."
+        )
         said = [f"{self.roles[i % len(self.roles)]}: {clue or '(silence)'}" for i, clue in enumerate(self.clues)]
         messages = (Message("system", rules), Message("user", "\n".join([*said, ask])))
         return Observation(messages, True, legal, self.phase)
@@ -127,14 +118,10 @@ class SocialDeduction(Env):
             self.last = _name(text) if _name(text) in self.words else ""
             return Rewards() if self.last else Rewards.process("illegal", {role: -1.0})
         clue = heard(text, LONGEST + 1)
-        bad = not clue or len(clue) > LONGEST or self._names_a_word(clue)
+        # Any of the words, and for the spy too: a rule that bound only those who know the secret would give it away.
+        bad = not clue or len(clue) > LONGEST or names_one(clue, self.words)
         self.clues = (*self.clues, "" if bad else clue)
         return Rewards.process("illegal", {role: -1.0}) if bad else Rewards()
-
-    def _names_a_word(self, clue: str) -> bool:
-        # For the spy too: a rule that only bound those who know the secret would give it away.
-        plain = f" {re.sub(r'[^a-z0-9]+', ' ', clue.lower())} "
-        return any(f" {word} " in plain or f" {word}s " in plain for word in self.words)
 
     def outcome(self) -> Rewards:
         if not self.votes:  # cut short
@@ -172,7 +159,7 @@ class SocialDeduction(Env):
         fits = dict.fromkeys(self.words, 0)
         for i, clue in enumerate(self.clues):
             speaker = self.roles[i % len(self.roles)]
-            if (read := _claim(clue)) is None:
+            if (read := understood(clue)) is None:
                 continue
             key, holds = read
             for word in self.words:
@@ -187,13 +174,14 @@ class SocialDeduction(Env):
         return rng.choice([r for r, mark in marks.items() if mark == worst])
 
     def _clue(self, role: Role, rng: random.Random) -> str:
-        said = {read[0] for clue in self.clues if (read := _claim(clue))}
+        said = {read[0] for clue in self.clues if (read := understood(clue))}
         options = []
         for key in QUESTIONS:
             for holds in (True, False):
                 count = sum((key in OBJECTS[word]) == holds for word in self.words)
                 true = role == self.spy or (key in OBJECTS[self.secret]) == holds
-                if true and count < len(self.words) and key not in said and not self._names_a_word(_phrase(key, holds)):
+                fresh = key not in said and not names_one(statement(key, holds), self.words)
+                if true and count < len(self.words) and fresh:
                     options.append((count, key, holds))
         if not options:
             return "I have nothing to add."
@@ -201,19 +189,8 @@ class SocialDeduction(Env):
         aim = max(o[0] for o in options) if role == self.spy else min(max(2, len(self.words) // 3), len(self.words) - 1)
         near = min(abs(o[0] - aim) for o in options)
         _, key, holds = rng.choice([o for o in options if abs(o[0] - aim) == near])
-        return _phrase(key, holds)
+        return statement(key, holds)
 
 
 def _name(text: str) -> str:
     return " ".join(text[:200].lower().strip(" \t\r\n.,!:").split())
-
-
-def _phrase(key: str, holds: bool) -> str:
-    return f"{QUESTIONS[key]} {'Yes.' if holds else 'No.'}"
-
-
-_CLAIMS = {_phrase(key, holds): (key, holds) for key in QUESTIONS for holds in (True, False)}
-
-
-def _claim(clue: str) -> tuple[str, bool] | None:
-    return _CLAIMS.get(clue)

@@ -217,6 +217,8 @@ def parse_xsb(text: str) -> Room:
             f"a level of env.file has {len(players)} players, {len(boxes)} boxes and {len(goals)} goals; "
             f"expected one player and as many boxes as goals:\n{text}"
         )
+    if boxes == goals:
+        raise ConfigError(f"a level of env.file is solved already; expected a box off its goal:\n{text}")
     (player,) = players
     floor = reach(player, sum(1 << cell for cell, mark in cells.items() if mark != "#"), width)
     if not all(floor >> cell & 1 for cell in boxes | goals):

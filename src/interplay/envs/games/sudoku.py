@@ -35,7 +35,7 @@ from interplay.envs.puzzle import FileOptions, Level, Mine, Puzzle, PuzzleOption
 from interplay.errors import ConfigError
 
 MOST_BLANKS = {4: 10, 9: 55}  # beyond these a random order of removal rarely keeps the solution unique
-_MOVE = re.compile(r"r?(\d)(?:\s+|\s*c)(\d)(?:\s+|\s*[=:]\s*)(\d)")
+_MOVE = re.compile(r"r?([0-9])(?:\s+|\s*c)([0-9])(?:\s+|\s*[=:]\s*)([0-9])")
 
 
 class Options(PuzzleOptions, FileOptions):
@@ -206,6 +206,8 @@ class Sudoku(Puzzle):
             answer = _answer(clues or ())
             if answer is None:
                 raise ConfigError(f"env.file holds '{key}', which has no solution or several; expected exactly one.")
+            if answer == clues:
+                raise ConfigError(f"env.file holds '{key}', which is solved already; expected blanks (0 or .).")
         else:
             answer = next(solve([0] * data["size"] ** 2, rng))
             key = "".join(map(str, answer))  # the whole grid: no solution of one split is another's

@@ -22,7 +22,7 @@ from interplay.envs.env import Env, register
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-_REPLY = re.compile(r"[^\w-]*(\d+)\W*")
+_REPLY = re.compile(r"[^\w-]*([0-9]+)\W*")
 
 
 class Options(Section):

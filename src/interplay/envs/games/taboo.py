@@ -1,0 +1,138 @@
+"""Taboo: a hinter describes a thing without its name or its taboo words, a guesser names it. Unlike roles, one team.
+
+Rules         `objects` things are named to both; one is the secret, known to the hinter alone, with `taboo` words that
+              belong to it. In each of `rounds` rounds the hinter gives a clue and the guesser names one thing. A clue
+              may hold no taboo word and no thing on the table, nor its plural, nor either spelt out. It ends with the
+              right name, or after the last round.
+Roles         hinter (acts first) and guesser.
+Observation   hinter: the things, the secret, the taboo words, the clues and guesses so far. Guesser: the things, the
+              clues and guesses so far. Every prompt is fresh and complete in itself.
+Actions       hinter: a clue of at most 80 characters; an illegal one is heard as silence. Guesser: the name of a thing
+              that was not guessed yet; an illegal reply spends the round.
+Rewards       `found` (team, at the end): 1 in the first round, less by 1/(2 · rounds) for every further one, 0 if it
+              was not found. `illegal` (process): −0.1.
+Difficulty    objects, rounds, taboo.
+Version       1
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import Env, register
+from interplay.envs.games.objects import OBJECTS, QUESTIONS, draw, names_one, statement, understood
+from interplay.envs.puzzle import heard
+from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
+
+LONGEST = 80  # characters of a clue
+PENALTY = -0.1
+
+
+class Options(Section):
+    objects: int = Field(12, ge=2, le=64, description="how many things are on the table")
+    rounds: int = Field(3, ge=1, le=20, description="clues, and guesses, at most")
+    taboo: int = Field(3, ge=0, le=8, description="words that the clues may not hold, besides the names")
+
+
+def taboo_words(secret: str, count: int) -> tuple[str, ...]:
+    """What is true of the secret, in a word each; those first that are true of few things and would give it away."""
+    told = sorted(OBJECTS[secret], key=lambda key: (sum(key in facts for facts in OBJECTS.values()), key))
+    return tuple(told[:count])
+
+
+@register("taboo")
+class Taboo(Env):
+    Options = Options
+    reward_names = ("found", "illegal")
+    roles = ("hinter", "guesser")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.names, self.secret = draw(seed_of("taboo", task.seed) & ~3 | task.seed & 3, task.data["objects"])
+        self.clues: tuple[str, ...] = ()
+        self.guesses: tuple[str, ...] = ()  # one for each clue but the last, which may still wait for it
+
+    @property
+    def difficulty(self) -> Mapping[str, float]:
+        return {key: self.task.data[key] for key in ("objects", "rounds", "taboo")}
+
+    @property
+    def taboo(self) -> tuple[str, ...]:
+        return taboo_words(self.secret, self.task.data["taboo"])
+
+    @property
+    def found(self) -> bool:
+        return self.secret in self.guesses
+
+    @property
+    def over(self) -> bool:
+        return self.found or len(self.guesses) >= self.task.data["rounds"]
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over:
+            return {}
+        table = f"Taboo. The things on the table: {', '.join(self.names)}."
+        now = f"{self._log()}Round {len(self.guesses) + 1} of {self.task.data['rounds']}."
+        if len(self.clues) == len(self.guesses):
+            barred = f" or one of these words: {', '.join(self.taboo)}" if self.taboo else ""
+            rules = f"{table} Describe {self.secret} to a guesser, in one short clue without a name of a thing{barred}."
+            return {"hinter": Observation((Message("system", rules), Message("user", now)), True, (), "clue")}
+        rules = f"{table} Somebody describes one of them. Reply with its name alone."
+        legal = tuple(name for name in self.names if name not in self.guesses)
+        return {"guesser": Observation((Message("system", rules), Message("user", now)), True, legal, "guess")}
+
+    def _log(self) -> str:
+        ends = [*(f" Guess: {guess or 'none'}. Wrong.\n" for guess in self.guesses), "\n"]
+        return "".join(f"Clue: {clue or '(silence)'}{end}" for clue, end in zip(self.clues, ends, strict=False))
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        if role == "hinter":
+            clue = heard(text, LONGEST + 1)
+            fair = clue and len(clue) <= LONGEST and not names_one(clue, (*self.names, *self.taboo))
+            self.clues = (*self.clues, clue if fair else "")
+        else:
+            name = " ".join(text[:200].lower().strip(" \t\r\n.,!").split())
+            fair = name in self.names and name not in self.guesses
+            self.guesses = (*self.guesses, name if fair else "")
+        return Rewards() if fair else Rewards.process("illegal", {role: PENALTY})
+
+    def outcome(self) -> Rewards:
+        late = (len(self.guesses) - 1) / (2 * self.task.data["rounds"])
+        return Rewards.team("found", 1.0 - late if self.found else 0.0)
+
+    def state(self) -> str:
+        now = "over" if self.over else f"{next(iter(self.observe()))} to speak"
+        return f"{self.secret} among {', '.join(self.names)}; taboo: {', '.join(self.taboo)}\n{self._log()}{now}"
+
+    def fork(self, seed: int | None = None) -> Taboo:
+        return self.twin()  # only immutable values, and no chance after the draw
+
+    def redeal(self, role: Role, rng: random.Random) -> Taboo:
+        twin = self.fork()
+        if role == "guesser":
+            twin.secret = rng.choice([name for name in self.names if name not in self.guesses])
+        return twin
+
+    # -- for scripted players -------------------------------------------------------------------------------------
+
+    def fitting(self) -> list[str]:
+        """The things that all clues in the form of statements fit, and that were not guessed."""
+        told = [read for clue in self.clues if (read := understood(clue))]
+        left = [name for name in self.names if name not in self.guesses]
+        return [name for name in left if all((key in OBJECTS[name]) == holds for key, holds in told)] or left
+
+    def best_clue(self, rng: random.Random) -> str:
+        """A true statement without a barred word that fits as few as possible of what still fits."""
+        left, counts = self.fitting(), dict[str, int]()
+        for key in QUESTIONS:
+            holds = key in OBJECTS[self.secret]
+            clue = statement(key, holds)
+            if clue not in self.clues and not names_one(clue, (*self.names, *self.taboo)):
+                counts[clue] = sum((key in OBJECTS[name]) == holds for name in left)
+        fewest = min(counts.values(), default=0)
+        return rng.choice([clue for clue, count in counts.items() if count == fewest] or ["I have nothing to add."])
