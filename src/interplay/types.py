@@ -28,10 +28,18 @@ def seed_of(*parts: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is the chat role (system, user, assistant, tool), not the seat."""
+    """One chat message; `role` is the chat role (system, user, assistant, tool), not the seat.
+
+    `images` (PNG files) belong to the words; a model that cannot see is given the words alone."""
 
     role: str
     content: str
+    images: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @property
+    def words(self) -> Message:
+        """The message without its images."""
+        return replace(self, images=()) if self.images else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +315,7 @@ class Episode:
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
+    answered: bool = True  # whether that holds an answer, where answers are what is played for
     sampled: Mapping[Role, float] = field(default_factory=dict)  # a tree that keeps the best plays above its policy:
     # what each role's mix came to over all candidates, before any was chosen
 

@@ -113,6 +113,19 @@ def test_the_number_of_calls_is_limited_and_the_last_output_says_so() -> None:
     assert "no calls left" not in turn.calls[1].messages[0].content
 
 
+def test_a_budget_is_for_all_calls_of_a_decision() -> None:
+    """Each call may use what those before it left; where nothing is left, what was said is the action."""
+    _, _, _, engine = play(["@double 1", "2"])
+    first = len(engine.renderer.encode_reply("@double 1"))
+    for budget, calls in ((first, 0), (first + 3, 1), (None, 1)):
+        agent, view, _, engine = play(["@double 1", "2"])
+        agent.budget, engine.asked[:] = budget, []
+        turn = asyncio.run(agent.sample(make(TASK), view, STAMP))
+        assert len(turn.calls) == calls
+        if budget and calls:
+            assert engine.asked[-1].sampling.max_tokens == 3
+
+
 def test_no_calls_means_no_tools() -> None:
     _, view, turn, _ = play(["@double 1"], calls=0)
     assert view.prompt is not None and "Doubles" not in view.prompt.text

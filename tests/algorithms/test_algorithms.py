@@ -30,8 +30,23 @@ def test_every_algorithm_is_known_and_makes_a_plan() -> None:
     assert make("grpo", group=4).plan == Independent(4)
     assert make("rae").plan == Independent(1)
     assert make("ppo", replicas=3).plan == Independent(3)
-    tree = make("at_grpo", candidates=3, continuation="none", playouts=2, keep="softmax", keep_temperature=0.5).plan
-    assert tree == Tree(3, "none", 2, "softmax", 0.5)
+    tree = make("at_grpo", candidates=3, playouts=2, keep="softmax", keep_temperature=0.5).plan
+    assert tree == Tree(3, "playout", 2, "softmax", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("cispo", {"dual_clip": 3.0}, ["algorithm.dual_clip", "'cispo'", "loss = 'clip'"]),
+        ("grpo", {"kl_kind": "k3"}, ["algorithm.kl_kind", "algorithm.kl is 0"]),
+        ("at_grpo", {"continuation": "none", "playouts": 2}, ["algorithm.playouts", "'none'", "'playout'"]),
+        ("c3", {"critic": {"lr": 1e-3}}, ["algorithm.critic", "'playout'", "'critic'"]),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(name: str, options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(name, **options)
+    assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_only_algorithms_with_a_critic_ask_for_one() -> None:

@@ -116,6 +116,29 @@ def test_dapo_drops_groups_that_tie(make_turn: MakeTurn, make_episode: MakeEpiso
     assert advantages(tied) == [None, None]
     assert advantages(apart) == pytest.approx([1.0, -1.0], rel=1e-5)
     assert metrics["credit/groups_dropped"] == 1
+    assert metrics["credit/zero_share/X"] == 0.5, "those that tied, though they are not trained"
+
+
+def test_whitening_ties_gives_exact_zeros(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+    """Rounding in the mean must not become an advantage: a step by momentum alone would follow."""
+    for value in (0.1, 0.3, 1 / 3, -0.7):
+        episodes = [make_episode([make_turn("X", value, task=str(i), tokens=1 + i % 3)]) for i in range(7)]
+        make("reinforce_pp").credit(episodes)
+        assert set(advantages(episodes)) == {0.0}
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo", "rae", "ppo", "qmix", "maddpg", "at_grpo", "online_dpo", "shapley"])
+def test_a_batch_in_which_only_bots_played_has_nothing_to_credit(
+    make_turn: MakeTurn, make_episode: MakeEpisode, name: str
+) -> None:
+    """As a matchup of bots gives: no error, no advantage, and what fits beside the policies goes on."""
+    turn = make_turn("X", 1.0)
+    turn.action, turn.logprobs, turn.policy = (), (), "bot:random"
+    algorithm = make(name)
+    episodes = [make_episode([turn])]
+    algorithm.credit(episodes)
+    algorithm.update(episodes)
+    assert advantages(episodes) == [None]
 
 
 def test_dr_mas_counts_turns_of_one_agent(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
@@ -668,6 +691,9 @@ def test_a_grouping_by_phase_compares_what_follows(make_turn: MakeTurn, make_epi
     ("settings_", "words"),
     [
         ({"plan": FLAT, "grouping": ["task", "rolle"]}, ["'rolle'", "Did you mean 'role'?"]),
+        ({"plan": FLAT, "grouping": ["task", "role", "turn"]}, ["'turn'", "called 'decision'"]),
+        ({"plan": TREE | {"continuation": "none", "playouts": 2}, "grouping": ONE_PROMPT}, ["plan.playouts", "'none'"]),
+        ({"plan": FLAT, "grouping": ["task", "role"], "critic": {"lr": 1e-3}}, ["algorithm.critic", "'independent'"]),
         ({"plan": FLAT, "grouping": ["task"]}, ["mix tasks or roles", "'role'"]),
         ({"plan": FLAT, "grouping": ["task", "role", "decision"]}, ["different prompts", "'prompt'"]),
         ({"plan": FLAT, "grouping": ["episode", "role"]}, ["one member", "'task' in place of 'episode'"]),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import Chat, serving
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -276,13 +277,17 @@ def test_algorithms_lists_needs_and_recipes(monkeypatch: pytest.MonkeyPatch) -> 
     names, recipes = columns[0], columns[3]
     assert names == known()
     assert [load(str(recipe)).algorithm.name for recipe in recipes] == names
+    assert {str(recipe).split("/")[1] for recipe in recipes} <= {"matrix", "tictactoe", "kuhn"}, "these need no extra"
     needs = {name: algorithm_needs(name) for name in names}
     assert needs["mappo"] == ["central critic"] and needs["coma"] == ["tree", "central critic"]
     assert needs["grpo"] == ["groups"] and needs["online_dpo"] == ["tree", "reference"]
     assert "legal actions" in needs["qmix"][-1] and needs["rae"] == ["nothing"]
     page = call("algorithms", "dapo").output
     assert "Clip-higher" in page and "clip_high = 0.28" in page
-    assert "plan = (required)" in call("algorithms", "custom").output
+    assert "Needs: groups." in page and "Recipe: recipes/matrix/dapo.toml" in page
+    assert "overlong.margin = (required)" in page
+    custom = call("algorithms", "custom").output
+    assert "plan = (required)" in custom and "plan.keep = 'greedy'" in custom and "critic.lr = 1e-05" in custom
 
 
 def test_bots_are_listed_as_a_seat_names_them() -> None:
@@ -474,6 +479,20 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     older = run / "checkpoints" / "step-000002"
     assert call("eval", str(run), "eval.games=2", "--checkpoint", str(older)).exit_code == 0
     assert "You are X" in call("play", str(run), stdin="q\n").output
+
+
+def test_training_against_a_remote_model(recipe: str, tmp_path: Path) -> None:
+    """Somebody's server sits in one seat: it is asked for moves, it is not trained, and it takes no memory here."""
+    run = tmp_path / "run"
+    with serving(Chat(answer=lambda body: "4")) as chat:
+        far = f'policies.far={{base = "openai:m", remote = {{url = "{chat.url}"}}, trainable = false}}'
+        seats = 'seats={X = "player", O = "far"}'
+        result = call("train", recipe, far, seats, "eval.every=0", "eval.games=1", "--run", str(run))
+    assert result.exit_code == 0 and "needs about" in result.output
+    assert chat.bodies and {body["model"] for body in chat.bodies} == {"m"}
+    turns = [t for e in records.read(run / "episodes.jsonl") for t in e.turns]
+    assert {(t.role, t.policy, bool(t.action)) for t in turns} == {("X", "player", True), ("O", "far", False)}
+    assert [p.name for p in (run / "checkpoints" / "step-000002" / "policies").iterdir()] == ["player"]
 
 
 def test_what_was_measured_before_a_kill_is_not_lost(

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from chat_server import Chat, serving
 
+from interplay.agents.agent import Stamp
 from interplay.agents.remote import RemoteAgent
 from interplay.config import RemoteSection, parse
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.openai import RemoteEngine
+from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError, RemoteError
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
-from interplay.types import Completion, Message, Status, Stop
+from interplay.types import (
+    Completion,
+    Episode,
+    Message,
+    Observation,
+    Parameter,
+    Rewards,
+    Status,
+    Stop,
+    Task,
+    Tool,
+    Turn,
+)
 
 SAID = (Message("system", "Play."), Message("user", "Your move?"))
 
@@ -184,6 +200,85 @@ def test_what_a_remote_model_cannot_do_is_said(chat: Chat, monkeypatch: pytest.M
     engine.close()
     with pytest.raises(ConfigError, match="environment variable NO_SUCH_KEY, which is not set"):
         RemoteEngine("m", RemoteSection(key_variable="NO_SUCH_KEY"))
+
+
+def test_pictures_go_along_unless_the_model_cannot_see(chat: Chat) -> None:
+    """As parts of the message, in a data URL; `images = false` sends the words alone."""
+    image = b"\x89PNG..."
+    url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    seen = (Message("user", "What is this?", (image,)),)
+    for section, wanted in (
+        ({}, [{"type": "text", "text": "What is this?"},
+              {"type": "image_url", "image_url": {"url": url}}]),
+        ({"images": False}, "What is this?"),
+    ):  # fmt: skip
+        engine = RemoteEngine("m", RemoteSection(url=chat.url, **section), pause=0.01)
+        asyncio.run(engine.generate(Request((0,), (), 7, Sampling(), messages=seen)))
+        engine.close()
+        assert chat.bodies[-1]["messages"] == [{"role": "user", "content": wanted}]
+
+
+class Shown(Env):
+    """One turn with a picture and a tool."""
+
+    roles = ("finder",)
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.said = ""
+
+    def observe(self) -> dict[str, Observation]:
+        look = Tool("look", "Looks at a cell.", (Parameter("cell", "its number", "integer"),), lambda cell: f"x{cell}")
+        message = Message("user", "What is in cell 3?", (b"\x89PNG",))
+        return {} if self.said else {"finder": Observation((message,), tools=(look,))}
+
+    def step(self, actions: dict[str, str]) -> Rewards:
+        self.said = actions["finder"]
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("found", float(self.said == "x3"))
+
+    def state(self) -> str:
+        return self.said
+
+
+def test_a_remote_model_sees_and_calls_tools(chat: Chat) -> None:
+    """Tools are described in its first message and called by a line; the output is in its next request. The episode's
+    record keeps picture and calls. A text model in the same seat is given the words."""
+    from interplay.rollout import records
+
+    chat.answer = lambda body: "x3" if body["messages"][-1]["content"] == "x3" else "@look 3"
+    recipe = parse({
+        "name": "t", "device": "cpu", "env": {"name": "tictactoe"}, "algorithm": {"name": "grpo"},
+        "seats": {"X": "eye", "O": "player"},
+        "policies": {"player": {"base": "tiny-16x1"}, "eye": {"base": "openai:gpt", "trainable": False,
+                                                             "remote": {"url": chat.url, "retries": 0}}},
+        "sampling": {"max_tokens": 4},
+    })  # fmt: skip
+    team = Team.load(recipe)
+    task = Task("t", "shown", 0)
+
+    def play(who: str) -> Turn:
+        env = Shown(task)
+        agent = team.agent("finder", who, 1.0, 8)
+        view = agent.look(env.observe()["finder"])
+        turn = asyncio.run(agent.sample(env, view, Stamp(0, task, 0, "e", 0)))
+        agent.commit(view, turn)
+        episode = Episode("e", task, 0, {"finder": who}, [turn])
+        assert records.from_json(json.loads(json.dumps(records.to_json(episode)))) == episode
+        return turn
+
+    try:
+        turn = play("eye")
+        assert turn.text == "x3" and [c.text for c in turn.calls] == ["@look 3"] and turn.keys.tool == "look"
+        assert turn.calls[0].messages[0].images == (b"\x89PNG",) and turn.sampled == len("@look 3x3") + 2
+        first, second = (body["messages"] for body in chat.bodies)
+        assert first[0]["content"][0]["text"].endswith("@look CELL: Looks at a cell.")
+        assert [m["role"] for m in second] == ["user", "assistant", "user"]
+        assert not any(m.images for m in play("player").whole[0].messages)
+    finally:
+        team.close()
 
 
 # -- in a recipe ------------------------------------------------------------------------------------------------------

@@ -124,11 +124,21 @@ def test_wrong_options_are_one_sentence() -> None:
 
 
 def test_the_table_can_be_seen_where_there_is_opengl() -> None:
-    env = make(sample_task("robotics", {}))
+    """Both roles are shown it beside words that say the same; without `picture` there is none."""
+    env = make(sample_task("robotics", {"picture": 64}))
     assert isinstance(env, Robotics)
     try:
-        image = env.picture(64)
+        (told,) = env.observe().values()
     except EnvError as error:
         assert "MUJOCO_GL" in str(error)
         pytest.skip(f"no OpenGL on this machine: {error}")
+    (image,) = told.messages[-1].images
     assert image.startswith(b"\x89PNG") and len(image) > 500
+    assert "red block:" in told.messages[-1].content and "A is orange" in told.messages[-1].content
+    before = make(sample_task("robotics", {})).observe()
+    assert not any(m.images for o in before.values() for m in o.messages)
+    env.step({"planner": "Bring it."})
+    (told,) = env.observe().values()
+    assert told.messages[-1].images == (image,), "nothing moved"
+    env.step({"controller": env.script("controller")})
+    assert env.picture(64) != image

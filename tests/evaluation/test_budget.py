@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,9 @@ def test_the_majority_is_of_whole_games() -> None:
     assert _majority([game("a"), game("b")]).final_state == "a", "of equals the first"
     assert _majority([game("a"), game("b", cut=True), game("b", cut=True)]).final_state == "a"
     assert _majority([game("b", cut=True)]).final_state == "b"
+    silent = [replace(game("none"), answered=False) for _ in range(3)]
+    assert _majority([*silent, game("a")]).final_state == "a", "who gives no answer has no vote"
+    assert _majority(silent).final_state == "none"
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,38 @@ def test_a_folder_with_a_broken_model_is_refused_in_one_sentence(tiny: Loaded, t
         loading(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("file", "left", "sentence"),
+    [
+        ("tokenizer.json", None, "its tokenizer is missing or broken"),
+        ("tokenizer.json", b"{", "its tokenizer is missing or broken"),
+        ("model.safetensors", b"half of a header", "its weights are missing or broken"),
+    ],
+)
+def test_a_model_that_was_copied_in_part_says_which_part(
+    tiny: Loaded, tmp_path: Path, file: str, left: bytes | None, sentence: str
+) -> None:
+    save(tiny, tmp_path)
+    (tmp_path / file).unlink()
+    if left is not None:
+        (tmp_path / file).write_bytes(left)
+    with pytest.raises(ModelError, match=rf"cannot be loaded: {sentence} \(.+\); expected") as caught:
+        loading(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_cannot_end_a_reply_is_refused_and_one_end_is_enough(tiny: Loaded, tmp_path: Path) -> None:
+    """Where only the generation config names an end token, imitation and masks end replies with it too."""
+    save(tiny, tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert loading(str(tmp_path)).tokenizer.eos_token_id == tiny.tokenizer.eos_token_id
+    for name in ("config.json", "generation_config.json"):
+        settings = json.loads((tmp_path / name).read_text())
+        (tmp_path / name).write_text(json.dumps({**settings, "eos_token_id": None}))
+    with pytest.raises(ModelError, match=r"has no end token.*expected eos_token in its tokenizer_config\.json"):
+        loading(str(tmp_path))
+
+
 def test_a_name_that_is_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match=r"model 'no-such-org/no-such-model' cannot be loaded .*hub name"):

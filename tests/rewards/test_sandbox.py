@@ -209,8 +209,8 @@ def test_no_silent_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_level_is_offered_only_if_a_program_cannot_get_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Detection tries to break out: walls that were only half put up are found."""
-    weaker = sandbox.START.replace("main(int", "program.restrict = lambda *_: None\nmain(int")
-    weaker = weaker.replace("import main", "import main\nimport interplay.rewards.jail.program as program")
+    weaker = sandbox.START.replace("main(int", "program.restrict = zygote.fence = lambda *_: None\nmain(int")
+    weaker = weaker.replace("import main", "import main\nfrom interplay.rewards.jail import program, zygote")
     monkeypatch.setattr(sandbox, "START", weaker)
     if not offered("landlock"):
         assert "read a file outside its folder, use the network" in offered.__wrapped__("landlock")

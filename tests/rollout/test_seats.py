@@ -79,6 +79,45 @@ def test_a_policy_per_role_is_as_many_policies() -> None:
         resolve(parse(shared, ['eval.opponents=["player"]']))
 
 
+def test_a_matchup_of_a_policy_per_role_seats_each_roles_own() -> None:
+    """One line turns a league of one policy into a league of one per role: the share is split over who sits where."""
+    data = {
+        **RECIPE,
+        "policies": {"player": {**TINY, "per": "role"}},
+        "seats": "player",
+        "league": {"every": 1},
+        "matchups": [
+            {"share": 0.4, "one": "player", "others": "player@league"},
+            {"share": [[0, 0.2], [5, 0.4]], "one": "bot:random", "others": "player@now"},
+            {"share": 0.1, "one": "player", "others": "@league"},
+        ],
+    }
+    plan = resolve(parse(data))
+    assert [(m.share, m.seats) for m in plan.recipe.matchups] == [
+        (0.2, {"X": "player-X", "O": "player-O@league"}),
+        (0.2, {"X": "player-X@league", "O": "player-O"}),
+        ([[0, 0.1], [5, 0.2]], {"X": "bot:random", "O": "player-O@now"}),
+        ([[0, 0.1], [5, 0.2]], {"X": "player-X@now", "O": "bot:random"}),
+        (0.05, {"X": "player-X", "O": "@league"}),
+        (0.05, {"X": "@league", "O": "player-O"}),
+    ]
+    assert resolve(parse(plan.recipe.model_dump())).recipe == plan.recipe
+    only = {**data, "seats": {"X": "player", "O": "bot:random"}, "league": None}
+    grown = resolve(parse({**only, "matchups": [{"share": 0.5, "seats": {"O": "player"}}]}))
+    assert grown.trainable == ["player-X", "player-O"], "a seat in a matchup is one to learn in too"
+    with pytest.raises(ConfigError, match=r"seats 'player-O@start', but 'player-O'.* learns in no seat of that role"):
+        resolve(parse({**only, "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}]}))
+    with pytest.raises(ConfigError, match=r"league\.alarm\.panel names 'player@start', which is one policy per role"):
+        resolve(parse({**data, "league": {"alarm": {"panel": ["player@start"]}}}))
+
+
+def test_a_run_in_which_nobody_may_learn_is_refused() -> None:
+    data = {**RECIPE, "policies": {"player": {**TINY, "frozen": [[0]]}}, "seats": "player"}
+    with pytest.raises(ConfigError, match=r"every trainable policy is frozen in all of the \d+ steps"):
+        resolve(parse(data))
+    resolve(parse(data), training=False)
+
+
 def play(data: dict[str, Any], tree: bool = False) -> tuple[Team, list[Any]]:
     plan = resolve(parse(data))
     team = Team.load(plan.recipe)

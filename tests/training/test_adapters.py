@@ -124,6 +124,22 @@ def test_a_recipe_of_two_adapters_shares_one_base_and_moves_both(tmp_path: Path)
     assert moved
 
 
+def test_the_reference_is_the_base_with_adapters_off(tmp_path: Path) -> None:
+    """No second copy: what the pull is towards are the base's own tensors, with an adapter that changes nothing. (After
+    an imitation it is the adapter as it was then.)"""
+    data = {k: v for k, v in L2.items() if k not in ("warmstart", "matchups")}
+    trainer = train(tmp_path, {**data, "env": {"name": "tictactoe"}, "sampling": {"max_tokens": 2, "legal": True}})
+    members = trainer.team.members
+    bases = {p.untyped_storage().data_ptr() for p in members["first"].loaded.model.parameters()}
+    for name in ("first", "second"):
+        then = members[f"{name}@start"]
+        assert {p.untyped_storage().data_ptr() for p in then.loaded.model.parameters()} == bases
+        assert then.engine is members[name].engine and then.adapter is not None
+        assert all(not up.any() for _, up in then.adapter.weights.values()), "adapters off"
+        assert any(up.any() for _, up in (members[name].adapter or then.adapter).weights.values()), "it has moved on"
+    assert len(trainer.team.engines) == 1
+
+
 def test_promise_9_a_killed_run_of_adapters_resumes_bit_identical(tmp_path: Path) -> None:
     train(tmp_path / "whole", L2)
     with pytest.raises(Killed):

@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,12 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import turn
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets, policy_loss
+from interplay.engines.local import fused
 from interplay.policies.model import Loaded, locate
+from interplay.training import forward
 from interplay.training.batch import MicroBatch, lay, micro_batches
-from interplay.training.forward import hidden_states, logprobs, predict
+from interplay.training.forward import hidden_states, logprobs, pieces, predict
 from interplay.training.learner import token_weights
 from interplay.types import Turn
 
@@ -349,6 +353,73 @@ def test_promise_6_loss_and_gradients_do_not_depend_on_sharing_merging_or_cuttin
     assert max(g.abs().max().item() for g in expected.values()) > 1e-2
     for name, gradient in found.items():
         torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(("share", "limit"), [(True, HUGE), (True, 120), (False, HUGE), (False, 1)])
+def test_promise_6_loss_and_gradients_do_not_depend_on_packing(
+    tiny: Loaded,
+    reference: tuple[str, float, dict[str, Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
+    share: bool,
+    limit: int,
+) -> None:
+    """Laid end to end in one row without padding, as on a GPU, and attended to span by span."""
+    monkeypatch.setattr(fused, "of", lambda model: None)  # a GPU's kernels have tests of their own
+    average, expected_loss, expected = reference
+    losses, padding = [], 0
+    for batch in micro_batches(lay(ALL, share, limit, branch=False), ALL, limit, CPU, pack=True):
+        assert batch.spans is not None and len(batch.ids_BL) == 1
+        padding += batch.ids_BL.numel() - sum(batch.spans.lengths)
+        logp_M, entropy_M = predict(tiny.model, batch, 0.7)
+        members = [ALL[i] for i in batch.turns]
+        losses.append(objective(members, logp_M[batch.prediction_N], entropy_M[batch.prediction_N], average))
+    assert padding == 0 and (len(losses) == 1) == (limit == HUGE)
+    loss, found = gradients(tiny.model, losses)
+    assert loss == pytest.approx(expected_loss, abs=1e-5)
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+class _Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that any operation makes."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for made in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(made, torch.Tensor):
+                self.numbers = max(self.numbers, made.numel())
+        return out
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_log_probs_are_made_in_pieces_with_the_same_gradients(
+    tiny: Loaded, monkeypatch: pytest.MonkeyPatch, masked: bool
+) -> None:
+    """[predictions, vocabulary] never exists, forward or backward; a large vocabulary costs time, not memory."""
+    turns = [turn(f"t{i}", (5, 6, 7 + i), (20 + i, 21, 22, 23)) for i in range(30)]
+    if masked:  # some of them, so that pieces with and without a mask meet
+        turns[::2] = [replace(t, masked=(t.action, (*t.action[:2], 40, 41))) for t in turns[::2]]
+    vocabulary = tiny.model.config.vocab_size
+    (batch,) = pieces(tiny.model, turns, 10_000)
+    found = []
+    for limit in (1 << 24, 5 * vocabulary):
+        monkeypatch.setattr(forward, "LOGITS", limit)
+        tiny.model.zero_grad()
+        with _Largest() as largest:
+            logp_M, entropy_M = predict(tiny.model, batch, 0.7)
+            (logp_M.sum() + entropy_M.sum()).backward()
+        gradients = [p.grad.clone() for p in tiny.model.parameters() if p.grad is not None]
+        found.append((logp_M.detach(), entropy_M.detach(), gradients, largest.numbers))
+    tiny.model.zero_grad()
+    whole, cut = found
+    count = len(batch.target_M)
+    assert whole[3] == count * vocabulary > cut[3], "weights' gradients are larger than a piece of the logits"
+    for a, b in zip(whole[:2], cut[:2], strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+    for a, b in zip(whole[2], cut[2], strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
 def test_hidden_states_are_those_of_the_predicting_columns(tiny: Loaded) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from interplay.errors import CheckpointError
@@ -90,23 +91,61 @@ def test_an_interrupted_save_leaves_no_checkpoint(tmp_path: Path, save: Save, mo
     assert names(tmp_path) == ["step-000001", "step-000002"], "what was left behind is cleaned up"
 
 
-@pytest.mark.parametrize("victim", ["torch.save", "json.dumps", "os.fsync"])
-def test_a_full_disk_leaves_no_checkpoint(
-    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch, victim: str
+FULL = [  # as they were raised on a disk that was full
+    ("torch.save", RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 85248 vs 85200")),
+    ("torch.save", SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")),
+    ("json.dumps", OSError(28, "No space left on device")),
+    ("os.fsync", OSError(122, "Disk quota exceeded")),
+]
+
+
+@pytest.mark.parametrize(("victim", "error"), FULL, ids=["torch", "safetensors", "file", "quota"])
+def test_a_full_disk_leaves_no_checkpoint_and_is_one_sentence(
+    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch, victim: str, error: Exception
 ) -> None:
-    """Whichever file cannot be written, the checkpoint before stays the newest, and whole."""
+    """Whichever file cannot be written, the checkpoint before stays the newest, and whole; nothing half is left."""
     save(1)
 
     def full(*args: Any, **kwargs: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     with monkeypatch.context() as patch:
         module = {"torch": torch, "json": json, "os": os}[victim.split(".")[0]]
         patch.setattr(module, victim.split(".")[1], full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(
+            CheckpointError, match=r"step-000002' could not be written, for the disk is full; free some"
+        ):
             save(2)
     found = checkpoint.latest(tmp_path)
     assert found is not None and found.step == 1
+    assert names(tmp_path) == ["step-000001"]
+
+
+def test_another_failure_to_write_keeps_its_own_words(
+    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(torch, "save", broken)
+    with pytest.raises(PermissionError):
+        save(1)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("left", ["", "{", "[]", "{}"])
+@pytest.mark.parametrize("paper", ["trainer.json", "MANIFEST.json"])
+def test_a_damaged_paper_vouches_for_nothing_and_stops_nothing(
+    tmp_path: Path, save: Save, paper: str, left: str
+) -> None:
+    """Whether it is the newest or an older one: it is passed over, also where snapshots are counted."""
+    for step in (1, 2, 3):
+        save(step, keep=3, snapshots={f"player@{step}": ""})
+    for step in (1, 3):
+        (tmp_path / f"step-00000{step}" / paper).write_text(left)
+    found = checkpoint.latest(tmp_path)
+    assert found is not None and found.step == 2
+    assert checkpoint.snapshots(tmp_path) == {"player@2"}
 
 
 def test_only_the_latest_few_are_kept(tmp_path: Path, save: Save) -> None:

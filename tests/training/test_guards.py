@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from interplay.config import TrainSection
@@ -25,7 +27,12 @@ def test_a_gradient_that_leaps_is_named_once_there_is_a_mean() -> None:
 @pytest.mark.parametrize(("entropy", "count"), [(0.2, 0), (0.04, 1)])
 def test_collapsed_entropy(entropy: float, count: int) -> None:
     assert len(guards(guard_entropy=0.05).look("p", {"entropy": entropy}, {})) == count
-    assert guards().look("p", {"entropy": 0.0}, {}) == [], "off unless asked for"
+    watch = guards()
+    assert len(watch.look("p", {"entropy": 1e-4}, {})) == 1, "watched by default"
+    assert watch.look("p", {"entropy": 1e-4}, {}) == [], "said once, when it begins"
+    assert watch.look("p", {"entropy": 1.0}, {}) == []
+    assert len(watch.look("p", {"entropy": 1e-4}, {})) == 1, "and again when it comes back"
+    assert guards(guard_entropy=0.0).look("p", {"entropy": 0.0}, {}) == [], "0 is off"
 
 
 def test_credit_that_says_nothing_is_named_by_role() -> None:
@@ -33,9 +40,19 @@ def test_credit_that_says_nothing_is_named_by_role() -> None:
     assert said.startswith("role X: 95%")
 
 
-def test_the_mean_survives_a_checkpoint() -> None:
+def test_a_role_that_has_nothing_to_learn_from_for_long_is_named_without_being_asked() -> None:
+    watch = guards()
+    assert [watch.look("p", {}, {"X": 1.0, "O": 0.99}) for _ in range(4)] == [[]] * 4, "it may be chance"
+    (said,) = watch.look("p", {}, {"X": 1.0, "O": 0.99})
+    assert "role X: all of its advantages have been exactly zero for 5 steps" in said
+    assert watch.look("p", {}, {"X": 1.0}) == watch.look("p", {}, {"X": 0.5}) == []
+
+
+def test_what_they_know_survives_a_checkpoint() -> None:
     one, two = guards(), guards()
-    for norm in (1.0, 2.0, 3.0):
-        one.look("p", {"grad_norm": norm}, {})
-    two.load_state_dict(one.state_dict())
+    for norm in (1.0, 2.0, 3.0, 3.0):
+        one.look("p", {"grad_norm": norm, "entropy": 0.0}, {"X": 1.0})
+    two.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert two.state_dict() == one.state_dict() != {}
+    assert two.look("p", {"entropy": 0.0}, {}) == [], "it was said before the run was cut"
+    assert len(two.look("p", {}, {"X": 1.0})) == 1, "the fifth step"

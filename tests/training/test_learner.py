@@ -22,6 +22,7 @@ from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import GuardError
 from interplay.policies.model import Loaded
+from interplay.training import learner as learner_module
 from interplay.training.critic import Critic
 from interplay.training.forward import logprobs, pieces
 from interplay.training.learner import Learner, _factor, minibatches, token_weights
@@ -194,6 +195,39 @@ def test_the_engine_samples_from_the_weights_as_they_are_after_a_step(make_tiny:
     assert after.logprobs != before.logprobs
     again = replace(turn("again", ask.ids, after.tokens), logprobs=after.logprobs)
     assert ours.logprobs([again])[0] == pytest.approx(after.logprobs, abs=1e-4)
+
+
+def test_the_ratio_at_the_first_minibatch_is_one_or_the_step_is_refused(
+    make_tiny: MakeTiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several minibatches need the policy as it was before the first: a pass of its own, which must agree."""
+    loaded = make_tiny(0)
+    several: dict[str, Any] = {"minibatches": 2, "epochs": 2, "lr": 1e-2}
+    found = learner(loaded, **several).step(sampled(loaded.model), ppo, "token", False)
+    assert found["ratio"] == pytest.approx(1.0, abs=1e-4) and found["clip_share"] > 0, "later ones did move"
+    honest = learner_module.logprobs
+    monkeypatch.setattr(
+        learner_module, "logprobs", lambda *given: [[x + 0.05 for x in each] for each in honest(*given)]
+    )
+    fresh = sampled(loaded.model)
+    open_gate = learner(loaded, **several).step(fresh, ppo, "token", False)
+    assert open_gate["ratio"] == pytest.approx(math.exp(0.05), abs=1e-3)
+    before = [p.detach().clone() for p in loaded.model.parameters()]
+    turns = [replace(t, logprobs=tuple(x + 0.05 for x in t.logprobs)) for t in sampled(loaded.model)]
+    with pytest.raises(GuardError, match=r"at the first minibatch the ratio .* is 1\.0513 .*past train\.gap_stop"):
+        learner(loaded, **several, gap_stop=0.01).step(turns, ppo, "token", False)
+    assert all(torch.equal(a, b) for a, b in zip(before, loaded.model.parameters(), strict=True)), "no step was taken"
+
+
+@pytest.mark.parametrize("average", ["token", "turn", 64])
+def test_entropy_is_a_mean_over_what_was_computed(make_tiny: MakeTiny, average: str | int) -> None:
+    """Turns without advantage have no gradient and are left out: they must not make the entropy look small."""
+    loaded = make_tiny(0)
+    turns = sampled(loaded.model, 8)
+    whole = learner(loaded, **STILL).step(turns, ppo, average, False)["entropy"]
+    assert 1.0 < whole < math.log(loaded.model.config.vocab_size)
+    some = [replace(t, advantage=0.0) if i else t for i, t in enumerate(turns)]
+    assert learner(loaded, **STILL).step(some, ppo, average, False)["entropy"] == pytest.approx(whole, rel=0.3)
 
 
 # -- promise 6: cutting, through the whole step ---------------------------------------------------------------------

@@ -152,6 +152,39 @@ def test_copies_are_counted() -> None:
     assert half["gradients"] == 1.5 * plain["gradients"]
 
 
+def test_a_leagues_lineup_is_counted() -> None:
+    """As many snapshots as a step may draw; adapters share their base."""
+    one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
+    plain = memory.estimate(plan(**one))
+    drawn: dict[str, Any] = {
+        "league": {"lineup": 3},
+        "matchups": [{"share": 0.5, "one": "player", "others": "@league"}],
+    }
+    league = memory.estimate(plan(**one, **drawn))
+    assert league.parts["weights"] == 4 * plain.parts["weights"] and league.cache == 4 * plain.cache
+    one["policies"] = {"player": {"base": "tiny", "adapter": {"rank": 2}}}
+    assert memory.estimate(plan(**one, **drawn)).cache == memory.estimate(plan(**one)).cache
+
+
+def test_a_base_that_is_imitated_is_counted_as_trained() -> None:
+    """Under adapters, which need little: its moments and gradients are the most that the run ever holds."""
+    one: dict[str, Any] = {"policies": {"player": {"base": "tiny", "adapter": {"rank": 2}}}, "seats": "player"}
+    warm = {"bot": "bot:random", "base": True}
+    whole = memory.estimate(plan(policies={"player": {"base": "tiny"}}, seats="player")).parts
+    found = memory.estimate(plan(**one, warmstart=warm)).parts
+    most = found["imitation of the base"] + found["optimiser"] + found["gradients"]
+    assert most == whole["optimiser"] + whole["gradients"]
+    assert "imitation of the base" not in memory.estimate(plan(**one)).parts
+
+
+def test_a_remote_model_needs_nothing_here() -> None:
+    own: dict[str, Any] = {"player": {"base": "tiny"}}
+    far = {"base": "openai:some-model", "remote": {"url": "http://localhost:1/v1"}, "trainable": False}
+    alone = plan(policies=own, seats={"X": "player", "O": "bot:random"})
+    both = plan(policies={**own, "far": far}, seats={"X": "player", "O": "far"})
+    assert memory.estimate(both) == memory.estimate(alone)
+
+
 def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
     found = memory.estimate(plan("train.micro_batch_tokens=100000000000"))
     assert "needs about" in str(found) and "GiB" in str(found) and "activations" in str(found)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import random
+import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -255,6 +258,69 @@ def test_promise_9_a_run_killed_at_random_twenty_times_ends_with_the_same_weight
     assert same(state(tmp_path / "whole", 6), state(tmp_path / "cut", 6))
     rows = [(tmp_path / n / "metrics.jsonl").read_text().count("\n") for n in ("whole", "cut")]
     assert rows == [6, 6], "no step is counted twice"
+
+
+RUN = """
+from pathlib import Path
+from transformers.utils import logging
+from interplay.config import parse
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Observer, Trainer
+logging.disable_progress_bar()
+trainer = Trainer(resolve(parse(data)), Path(folder), Observer(stepped=lambda step, metrics: told.send(step)))
+trainer.train()
+trainer.close()
+told.send(None)
+"""
+
+
+@pytest.mark.slow
+def test_promise_9_twenty_times_kill_minus_nine_at_moments_nobody_chose(tmp_path: Path) -> None:
+    """Full weights against an adapter, a league, a pull to a reference that moves on: the end is that of a run never
+    killed, to the bit, and so is every snapshot on the way."""
+    data = {
+        **TWO,
+        "algorithm": {"name": "grpo", "group": 2, "kl": 0.01, "kl_refresh": 3},
+        "league": {"every": 2, "capacity": 3},
+        "matchups": [{"share": 0.5, "one": "first", "others": "@league"}],
+        "rollout": {"tasks": 2},
+        "train": {"steps": 41, "lr": 1e-2, "schedule": "linear"},
+        "checkpoint": {"keep": 2},
+    }
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["interplay.training.trainer"])
+    rng = random.Random(0)
+
+    def play(folder: Path, steps: int | None) -> int | None:
+        """Killed somewhere in the step after `steps` more were taken; without, to the end."""
+        told, telling = forks.Pipe(duplex=False)
+        process = forks.Process(target=exec, args=(RUN, {"data": data, "folder": str(folder), "told": telling}))
+        process.start()
+        telling.close()
+        seen: list[int | None] = []
+        began = time.monotonic()
+        while steps is None or len(seen) < steps:
+            assert told.poll(120), "no step in two minutes"
+            seen.append(told.recv())
+            if seen[-1] is None:
+                break
+        if steps is not None:
+            time.sleep(rng.uniform(0.0, (time.monotonic() - began) / (1 + len(seen))))
+            process.kill()
+        process.join()
+        assert process.exitcode == (0 if steps is None else -signal.SIGKILL)
+        return seen[-1] if seen else 0
+
+    assert play(tmp_path / "whole", None) is None
+    reached = [play(tmp_path / "cut", rng.randint(1, 2)) for _ in range(20)]
+    assert reached[-1] is not None and reached[-1] <= 41
+    play(tmp_path / "cut", None)
+    assert same(state(tmp_path / "whole", 41), state(tmp_path / "cut", 41))
+    one, other = (checkpoint.read(tmp_path / n / "checkpoints" / "step-000041").trainer for n in ("whole", "cut"))
+    assert {k: one[k] for k in ("league", "snapshots", "versions", "guards")} == {
+        k: other[k] for k in ("league", "snapshots", "versions", "guards")
+    }
+    assert (tmp_path / "cut" / "metrics.jsonl").read_text().count("\n") == 41
 
 
 def _kill_inside(trainer: Trainer, place: str, after: bool) -> None:

@@ -82,6 +82,78 @@ class Agent(Player, Protocol):
     def fork(self) -> Agent: ...
 
 
+class Caller(Player, Protocol):
+    """An agent that may call tools before it acts."""
+
+    role: Role
+    sampling: Sampling
+    tools: ToolSection
+    budget: int | None
+
+    async def generate(
+        self, view: View, stamp: Stamp, sampling: Sampling, parent: str | None, call: int, new: tuple[Message, ...]
+    ) -> Turn:
+        """One model call; `new` is what its prompt adds to that of the call before."""
+        ...
+
+    def wanted(self, view: View, turn: Turn) -> Wanted:
+        """The calls that a reply makes."""
+        ...
+
+    def harmless(self, output: str) -> str:
+        """A tool's output as it may stand in the prompt."""
+        ...
+
+    def follow(self, view: View, turn: Turn, outputs: tuple[Message, ...]) -> View:
+        """What the model sees after its call `turn` was answered."""
+        ...
+
+
+async def answered(agent: Caller, view: View, stamp: Stamp) -> Turn:
+    """Model calls until one is the action; the others are its `calls`."""
+    turn = await agent.generate(view, stamp, agent.sampling, agent.parent, 0, ())
+    digest = turn.keys.prompt  # of what the decision answers: the same for all its calls
+    calls: tuple[Turn, ...] = ()
+    left, spent = agent.tools.calls, turn.sampled
+    while left and spent != agent.budget and (wanted := agent.wanted(view, turn)):
+        wanted = wanted[:left]
+        left -= len(wanted)
+        outputs = await _use(agent, wanted, stamp, turn.call, last=not left)
+        used = "+".join(sorted({MALFORMED if isinstance(w, Malformed) else w.tool.name for w in wanted}))
+        turn.keys = replace(turn.keys, tool=used)
+        calls += (turn,)
+        view = agent.follow(view, turn, outputs)
+        sampling = agent.sampling
+        if agent.budget is not None:
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, agent.budget - spent))
+        turn = await agent.generate(view, stamp, sampling, turn.id, len(calls), outputs)
+        turn.keys = replace(turn.keys, prompt=digest)
+        spent += turn.sampled
+    if calls:
+        turn.calls = calls
+        turn.keys = replace(turn.keys, tool="+".join(sorted({t for c in calls for t in c.keys.tool.split("+")})))
+    return turn
+
+
+async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: bool) -> tuple[Message, ...]:
+    """What the tools answer, one message for each call."""
+    outputs = []
+    for n, one in enumerate(wanted):
+        if isinstance(one, Malformed):
+            outputs.append(f"error: {one.why}")
+        else:
+            outputs.append(await toolbox().use((*key_of(agent.role, stamp), call, n), one))
+    shown = [agent.harmless(cut(text, agent.tools.characters)) for text in outputs]
+    if last:
+        shown[-1] += LAST
+    return tuple(Message("tool", text) for text in shown)
+
+
+def key_of(role: Role, stamp: Stamp, call: int = 0) -> tuple[object, ...]:
+    key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, role, stamp.candidate)
+    return (*key, call) if call else key
+
+
 def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
     out = {role: player for role, player in players.items() if isinstance(player, Agent)}
     if missing := next((role for role in players if role not in out), None):
@@ -103,6 +175,7 @@ class ModelAgent:
     adapter: str | None = None  # of the engine's base; None is the model as it is
     legal: bool = False  # where legal actions are listed, nothing else can be said
     tools: ToolSection = field(default_factory=ToolSection)
+    budget: int | None = None  # tokens for all model calls of one decision together
     history: tuple[Message, ...] = ()
     said: Said | None = None
     parent: str | None = None
@@ -110,6 +183,8 @@ class ModelAgent:
     def look(self, observation: Observation) -> View:
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
+        if any(m.images for m in observation.messages):
+            observation = replace(observation, messages=tuple(m.words for m in observation.messages))
         keep = not observation.fresh
         messages = (self.history if keep else ()) + observation.messages
         prompt = self.renderer.prompt(messages, self.said if keep else None, observation.tools)
@@ -117,68 +192,37 @@ class ModelAgent:
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         assert view.prompt is not None
-        digest = view.prompt.digest  # of what the decision answers: the same for all its calls
-        turn = await self._generate(view, stamp, digest, self.parent)
-        calls: tuple[Turn, ...] = ()
-        left = self.tools.calls
-        while left and (wanted := self._wanted(view, turn)):
-            wanted = wanted[:left]
-            left -= len(wanted)
-            outputs = await self._use(wanted, stamp, turn.call, last=not left)
-            used = "+".join(sorted({MALFORMED if isinstance(w, Malformed) else w.tool.name for w in wanted}))
-            turn.keys = replace(turn.keys, tool=used)
-            calls += (turn,)
-            view = self._follow(view, turn, outputs)
-            turn = await self._generate(view, stamp, digest, turn.id, len(calls), outputs)
-        if calls:
-            turn.calls = calls
-            turn.keys = replace(turn.keys, tool="+".join(sorted({t for c in calls for t in c.keys.tool.split("+")})))
-        return turn
+        return await answered(self, view, stamp)
 
-    async def _generate(
-        self, view: View, stamp: Stamp, digest: str, parent: str | None, call: int = 0, new: tuple[Message, ...] = ()
+    async def generate(
+        self, view: View, stamp: Stamp, sampling: Sampling, parent: str | None, call: int, new: tuple[Message, ...]
     ) -> Turn:
-        """One model call; `new` is what its prompt adds to that of the call before."""
         prompt = view.prompt
         assert prompt is not None
-        key = (*self._key(stamp), call) if call else self._key(stamp)
+        key = key_of(self.role, stamp, call)
         masked = self.renderer.replies(view.observation.legal) if self.legal else ()
         began = time.monotonic()
-        request = Request(key, prompt.ids, seed_of(*key), self.sampling, self.adapter, masked)
+        request = Request(key, prompt.ids, seed_of(*key), sampling, self.adapter, masked)
         completion = await self.engine.generate(request)
         text, _ = self.renderer.decode(completion.tokens)
-        turn = blank(self.role, self.policy, view.observation, stamp, digest, text, parent)
+        turn = blank(self.role, self.policy, view.observation, stamp, prompt.digest, text, parent)
         if call:
             turn.id, turn.call, turn.messages = f"{turn.id}.{call}", call, new
         turn.version, turn.prompt, turn.merged = completion.version, prompt.ids, prompt.merged
         turn.action, turn.logprobs = completion.tokens, completion.logprobs
-        turn.temperature, turn.masked = self.sampling.temperature, masked
+        turn.temperature, turn.masked = sampling.temperature, masked
         turn.status = Status.LENGTH if completion.stop is Stop.LENGTH else Status.OK
         turn.seconds = time.monotonic() - began
         return turn
 
-    def _key(self, stamp: Stamp) -> tuple[object, ...]:
-        return stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate
-
-    def _wanted(self, view: View, turn: Turn) -> Wanted:
+    def wanted(self, view: View, turn: Turn) -> Wanted:
         tools = view.observation.tools
         return self.renderer.syntax.calls(turn.text, tools) if tools and not turn.masked else []
 
-    async def _use(self, wanted: Wanted, stamp: Stamp, call: int, last: bool) -> tuple[Message, ...]:
-        """What the tools answer, one message for each call."""
-        outputs = []
-        for n, one in enumerate(wanted):
-            if isinstance(one, Malformed):
-                outputs.append(f"error: {one.why}")
-            else:
-                outputs.append(await toolbox().use((*self._key(stamp), call, n), one))
-        shown = [self.renderer.harmless(cut(text, self.tools.characters)) for text in outputs]
-        if last:
-            shown[-1] += LAST
-        return tuple(Message("tool", text) for text in shown)
+    def harmless(self, output: str) -> str:
+        return self.renderer.harmless(output)
 
-    def _follow(self, view: View, turn: Turn, outputs: tuple[Message, ...]) -> View:
-        """What the model sees after its call `turn` was answered."""
+    def follow(self, view: View, turn: Turn, outputs: tuple[Message, ...]) -> View:
         assert view.prompt is not None
         reply, ended = self.renderer.decode(turn.action)
         messages = (*view.messages, Message("assistant", reply), *outputs)
@@ -190,7 +234,7 @@ class ModelAgent:
             self.history, self.said = (*view.messages, Message("assistant", turn.text)), None
             return
         for call, after in itertools.pairwise(turn.whole):
-            view = self._follow(view, call, after.messages)
+            view = self.follow(view, call, after.messages)
         assert view.prompt is not None
         reply, ended = self.renderer.decode(turn.action)
         self.history = (*view.messages, Message("assistant", reply))
@@ -213,8 +257,7 @@ class BotAgent:
         return View(observation)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
-        key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
-        text = self.bot.act(env, self.role, random.Random(seed_of(*key)))
+        text = self.bot.act(env, self.role, random.Random(seed_of(*key_of(self.role, stamp))))
         return blank(self.role, self.policy, view.observation, stamp, "", text, self.parent)
 
     def commit(self, view: View, turn: Turn) -> None:

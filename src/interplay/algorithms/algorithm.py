@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.algorithms import credit
 from interplay.config import AdapterSection, Open, RewardSection, Section, validate
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from interplay.algorithms.losses import Outputs, Targets
 
 Continuation = Literal["none", "round", "playout", "critic"]
+PLAYED: tuple[Continuation, ...] = ("playout", "round")  # those that play on
 Keep = Literal["greedy", "softmax", "uniform", "first"]
 Joint = Literal["first", "aligned", "crossed", "without", "coalitions"]
 # A critic's values: at the prompt; at Env.state(); at every token. And the log-probs of every legal reply.
@@ -100,6 +101,18 @@ class LossSettings(Section):
             raise ConfigError(f"algorithm.average is {value}; expected 'token', 'turn' or a length of at least 1.")
         return value
 
+    @model_validator(mode="after")
+    def _says_nothing_in_vain(self) -> LossSettings:
+        given = self.model_fields_set
+        if self.dual_clip is not None and self.loss == "cispo":
+            raise ConfigError(
+                "algorithm.dual_clip is set, but the loss 'cispo' clips the weight of a token and not its objective; "
+                "expected dual_clip to be left out, or loss = 'clip'."
+            )
+        if "kl_kind" in given and not self.kl:
+            raise ConfigError("algorithm.kl_kind is set, but algorithm.kl is 0; expected a kl above 0 with it.")
+        return self
+
     @property
     def regularised(self) -> bool:
         """Whether turns without advantage have a gradient all the same."""
@@ -123,6 +136,16 @@ class TreeSettings(LossSettings):
     continuation: Continuation = Field("playout", description="what follows a candidate's own step rewards")
     playouts: int = Field(1, ge=1, description="plays to the end per candidate")
     critic: CriticSettings = CriticSettings()
+
+    @model_validator(mode="after")
+    def _continues_one_way(self) -> TreeSettings:
+        for name, wanted in (("playouts", PLAYED), ("critic", ("critic",))):
+            if name in self.model_fields_set and self.continuation not in wanted:
+                raise ConfigError(
+                    f"algorithm.{name} is set, but algorithm.continuation is '{self.continuation}'; expected "
+                    f"'{wanted[0]}', or {name} to be left out."
+                )
+        return self
 
 
 class Algorithm(ABC):

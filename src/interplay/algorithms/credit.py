@@ -117,18 +117,20 @@ def grade_episodes(
     played = lines(episodes)
     first = {id(line[0]): line for line in played}
     grouped = groups([line[0] for line in played], ("task", "role"))
-    dropped = 0
+    tied: list[list[Turn]] = []
     for group in grouped:
         members = [first[id(turn)] for turn in group]
         advantages = rule([returns(line, weights)[0] for line in members])
-        tied = drop_ties and not any(advantages)
-        dropped += tied
+        tied += [] if any(advantages) else members
         for line, advantage in zip(members, advantages, strict=True):
             for turn in line:
-                turn.advantage = None if tied else advantage
+                turn.advantage = advantage
     lonely = sum(len(g) == 1 for g in grouped)
     metrics = {"credit/groups_of_one": lonely, **summary(t for line in played for t in line)}
-    return metrics | {"credit/groups_dropped": dropped} if drop_ties else metrics
+    if drop_ties:
+        metrics["credit/groups_dropped"] = len({line[0].keys.pick(("task", "role")) for line in tied})
+        withdraw(t for line in tied for t in line)
+    return metrics
 
 
 def candidates(episodes: Iterable[Episode]) -> list[Turn]:
@@ -156,15 +158,17 @@ def share(turns: Iterable[Turn]) -> None:
 
 
 def whiten(turns: Sequence[Turn]) -> None:
-    """Mean 0 and deviation 1 over the trained tokens of these turns, tool calls included."""
+    """Mean 0 and deviation 1 over the trained tokens of these turns, tool calls included; ties become exact zeros."""
     share(turns)
     turns = [call for turn in turns for call in turn.whole]
     per_turn = [list(t.token_advantages or [_advantage(t)] * len(t.action)) for t in turns]
     flat = [a for part in per_turn for a in part]
     mean = math.fsum(flat) / len(flat)
-    deviation = math.sqrt(math.fsum((a - mean) ** 2 for a in flat) / len(flat))
-    for turn, part in zip(turns, per_turn, strict=True):
-        white = [(a - mean) / (deviation + 1e-6) for a in part]
+    differ = max(flat) - min(flat) > 1e-9
+    shifted = [[a - mean if differ else 0.0 for a in part] for part in per_turn]
+    deviation = math.sqrt(math.fsum(a * a for part in shifted for a in part) / len(flat))
+    for turn, part in zip(turns, shifted, strict=True):
+        white = [a / (deviation + 1e-6) for a in part]
         turn.advantage = max(white, key=abs)
         if turn.token_advantages is not None:
             turn.token_advantages = tuple(white)

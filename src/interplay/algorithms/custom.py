@@ -26,6 +26,7 @@ from pydantic import Field, model_validator
 
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import (
+    PLAYED,
     Algorithm,
     Continuation,
     CriticSettings,
@@ -42,6 +43,7 @@ from interplay.errors import ConfigError, did_you_mean
 from interplay.types import KEY_NAMES, Episode, Role, Turn
 
 INSIDE = {"decision", "phase", "tool", "prompt"}
+_WITH_CRITIC = {(kind, "critic") for kind in ("tree", "crossed", "replay")}
 
 
 class PlanSettings(Section):
@@ -63,6 +65,11 @@ class PlanSettings(Section):
             raise ConfigError(
                 f"algorithm.plan.{name} has no meaning with kind = '{self.kind}'; expected it to be left out, "
                 f"'{self.kind}' has: {', '.join(sorted(allowed))}."
+            )
+        if "playouts" in self.model_fields_set and self.continuation not in PLAYED:
+            raise ConfigError(
+                f"algorithm.plan.playouts is set, but algorithm.plan.continuation is '{self.continuation}'; expected "
+                "'playout', or playouts to be left out."
             )
         return self
 
@@ -89,11 +96,17 @@ class CustomSettings(LossSettings):
         keys = set(self.grouping)
         for key in self.grouping:
             if key not in KEY_NAMES:
-                raise ConfigError(f"algorithm.grouping names '{key}'; {did_you_mean(key, KEY_NAMES)}")
+                hint = " A role's turn is called 'decision'." if key == "turn" else ""
+                raise ConfigError(f"algorithm.grouping names '{key}'; {did_you_mean(key, KEY_NAMES)}{hint}")
         if "role" not in keys or not keys & {"task", "episode"}:
             raise ConfigError(
                 f"algorithm.grouping is {self.grouping}: its groups would mix tasks or roles, whose returns are not "
                 "comparable; expected 'role' and one of 'task' and 'episode' in it."
+            )
+        if "critic" in self.model_fields_set and (self.plan.kind, self.plan.continuation) not in _WITH_CRITIC:
+            raise ConfigError(
+                f"algorithm.critic is set, but nothing in a plan of kind '{self.plan.kind}' asks it; expected "
+                "plan.continuation = 'critic' in a tree, or critic to be left out."
             )
         if self.credit != "batch":
             self._groups_have_members(keys)

@@ -34,7 +34,7 @@ class Words(nn.Module):
         for words in bags:
             starts.append(len(flat))
             flat += words
-        return self.table(torch.tensor(flat, dtype=torch.long), torch.tensor(starts))
+        return self.table(torch.tensor(flat, dtype=torch.long), torch.tensor(starts, dtype=torch.long))
 
 
 def head(width: int) -> nn.Sequential:

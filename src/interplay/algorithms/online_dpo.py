@@ -45,8 +45,9 @@ class OnlineDPO(CompareReplies):
     def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         if self.settings.kind == "wins":
             return super().credit(episodes)
-        turns = [t for t in credit.candidates(episodes) if t.ref_logprobs is not None]
-        if not turns:
+        scored = credit.candidates(episodes)
+        turns = [t for t in scored if t.ref_logprobs is not None]
+        if scored and not turns:
             raise GuardError("no candidate has reference log-probs; online DPO needs the score step before credit.")
         pairs = 0
         for group in credit.groups(turns, ("episode", "decision", "role")):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -107,14 +108,21 @@ def algorithm_table() -> Table:
     for name in ("what", "needs"):
         table.add_column(name)
     table.add_column("recipe", no_wrap=True)  # to be copied
-    found = {path: load(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
-    recipes = {r.algorithm.name: str(path) for path, r in found.items() if ":" not in r.env.name}  # of our own games
+    recipes = algorithm_recipes()
     for name in algorithms.known():
         what = _page(algorithms.lookup(name)).splitlines()[0]
         table.add_row(name, what, ", ".join(algorithm_needs(name)), recipes.get(name, ""))
     table.caption = "interplay algorithms NAME shows one's page; interplay train RECIPE runs it"
     table.caption_justify = "left"
     return table
+
+
+def algorithm_recipes() -> dict[str, str]:
+    """A recipe for each algorithm: of the smallest games, which need nothing but this package, where there is one."""
+    found = {path: load(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
+    games = ("kuhn", "tictactoe", "matrix")  # the last that is found stays
+    order = sorted(found, key=lambda p: games.index(p.parent.name) if p.parent.name in games else -1)
+    return {found[p].algorithm.name: str(p) for p in order if ":" not in found[p].env.name}
 
 
 def algorithm_needs(name: str) -> list[str]:
@@ -140,20 +148,26 @@ def algorithm_needs(name: str) -> list[str]:
 
 def algorithm_page(name: str) -> str:
     cls = algorithms.lookup(name)
-    return "\n".join([_page(cls), "", "Settings (algorithm.NAME in a recipe):", *_fields(cls.Settings)]).replace(
-        "[", r"\["
-    )
+    recipe = algorithm_recipes().get(name)
+    told = [f"Needs: {', '.join(algorithm_needs(name))}.", *([f"Recipe: {recipe}"] if recipe else [])]
+    settings = ["Settings (algorithm.NAME in a recipe):", *_fields(cls.Settings)]
+    return "\n".join([_page(cls), "", *told, "", *settings]).replace("[", r"\[")
 
 
 def _page(cls: type) -> str:
     return inspect.getdoc(sys.modules[cls.__module__]) or cls.__name__
 
 
-def _fields(settings: type[BaseModel]) -> list[str]:
+def _fields(settings: type[BaseModel], above: str = "") -> list[str]:
+    """A line for each setting; a table's own settings follow under its name."""
     lines = []
     for name, info in settings.model_fields.items():
-        value = "(required)" if info.is_required() else repr(info.get_default(call_default_factory=True))
-        lines.append(f"  {name} = {value}  {info.description or ''}".rstrip())
+        default = None if info.is_required() else info.get_default(call_default_factory=True)
+        tables = [t for t in (info.annotation, *get_args(info.annotation)) if inspect.isclass(t)]
+        table = next((t for t in tables if issubclass(t, BaseModel)), None)
+        value = "(required)" if info.is_required() else "{}" if isinstance(default, BaseModel) else repr(default)
+        lines.append(f"  {above}{name} = {value}  {info.description or ''}".rstrip())
+        lines += _fields(table, f"{above}{name}.") if table is not None else []
     return lines
 
 

@@ -287,7 +287,7 @@ def main() -> None:
     except InterplayError as error:
         _fail(str(error), 1)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         _fail(
             "the disk is full; free some space, then interplay train RUN --resume (the newest checkpoint is whole).",

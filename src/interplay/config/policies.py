@@ -34,6 +34,7 @@ class RemoteSection(Section):
     limit: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="what the server calls the limit of a reply"
     )
+    images: bool = Field(True, description="it is sent the pictures that an environment shows; false: the words alone")
     options: dict[str, Any] = Field({}, description="more fields of every request, such as top_p")
 
 

@@ -38,8 +38,10 @@ class TrainSection(Section):
     gap_mean_warn: float = Field(0.02, gt=0, description="the same of the mean over tokens, for bf16: a warning")
     gap_mean_stop: float = Field(0.1, gt=0, description="the same of the mean over tokens, for bf16: stops the run")
     guard_grad_spike: float = Field(20.0, gt=1, description="times its running mean that a gradient norm may reach")
-    guard_entropy: float = Field(0.0, ge=0, description="nats a token under which the policy has collapsed; 0 is off")
-    guard_zero_share: float = Field(1.0, ge=0, le=1, description="share of zero advantages of a role; 1 is off")
+    guard_entropy: float = Field(1e-3, ge=0, description="nats a token under which the policy has collapsed; 0 is off")
+    guard_zero_share: float = Field(
+        1.0, ge=0, le=1, description="share of zero advantages of a role that is too much; 1: all of them, for long"
+    )
     stop_on_guard: bool = Field(False, description="stop the run where a guard would only warn")
     recompute: bool = Field(False, description="compute activations again in the backward pass: less memory, slower")
 

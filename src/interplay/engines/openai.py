@@ -12,6 +12,7 @@ environment, sent to the server, and never shown.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import random
 import threading
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from interplay.config import RemoteSection
 from interplay.engines.engine import Adapter, Capabilities, Request
 from interplay.errors import ConfigError, EngineError, RemoteError
-from interplay.types import Completion, Stop
+from interplay.types import Completion, Message, Stop
 
 if TYPE_CHECKING:
     import httpx
@@ -89,7 +90,7 @@ class RemoteEngine:
         sampling = request.sampling
         body = {
             "model": self.model,
-            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+            "messages": [{"role": m.role, "content": self._content(m)} for m in request.messages],
             "temperature": sampling.temperature,
             self.section.limit: sampling.max_tokens,
             "seed": request.seed % 2**31,
@@ -109,6 +110,14 @@ class RemoteEngine:
                     wait = min(_LONGEST_PAUSE, self.pause * 2 ** (attempt - 1)) * jitter.uniform(0.5, 1.0)
                     await asyncio.sleep(min(_LONGEST_PAUSE, max(wait, failure.after)))
         raise AssertionError("unreachable")
+
+    def _content(self, message: Message) -> str | list[dict[str, Any]]:
+        """Its words; with images, a list of parts."""
+        if not message.images or not self.section.images:
+            return message.content
+        urls = (f"data:image/png;base64,{base64.b64encode(image).decode()}" for image in message.images)
+        pictures = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        return [{"type": "text", "text": message.content}, *pictures]
 
     async def _once(self, body: dict[str, Any]) -> Completion:
         import httpx

@@ -63,6 +63,11 @@ class Env(ABC):
     def state(self) -> str:
         """The global view, for central critics, solvers and the viewer."""
 
+    @property
+    def answered(self) -> bool:
+        """Whether the end holds an answer at all: one without has no vote where several episodes are put together."""
+        return True
+
     def fork(self, seed: int | None = None) -> Env:
         """An independent copy, with the same randomness ahead of it or, given a seed, with fresh."""
         rng = random.Random(0 if seed is None else seed)

@@ -30,7 +30,7 @@ def sql(data: bytes, rows: int = 10) -> Tool:
     def run(query: str) -> str:
         return database.text(database.run(data, query), rows)
 
-    description = f"Runs one SELECT on the database (SQLite) and shows the first {rows} rows."
+    description = f"Runs one SELECT on the database ({database.dialect(data)}) and shows the first {rows} rows."
     return Tool("sql", description, (Parameter("query", "one SELECT statement"),), run)
 
 

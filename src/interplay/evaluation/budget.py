@@ -5,8 +5,8 @@ for the same task (the environment in its one-role form, `eval.single`), in two 
 
 longer    one episode, in which a reply may be as long as what is left of B. It may end early and use less.
 samples   episode after episode with the usual limits until B is used up, to the token: the reply that reaches B is cut
-          there. They are put together by `majority` (the end state that most of the finished ones reached; of equals
-          the first) and by `best` (whether any succeeded: what a perfect judge of the samples would get).
+          there. They are put together by `majority` (the end state that most of those with an answer reached; of
+          equals the first) and by `best` (whether any succeeded: what a perfect judge of the samples would get).
 
 Prompts are not counted: a token is one that somebody sampled.
 """
@@ -62,9 +62,9 @@ class Thrifty:
         room = getattr(self.agent.engine, "max_context", None)
         if room is not None and view.prompt is not None:
             limit = min(limit, max(1, room - len(view.prompt.ids)))
-        short = replace(self.agent, sampling=replace(self.agent.sampling, max_tokens=limit))
+        short = replace(self.agent, sampling=replace(self.agent.sampling, max_tokens=limit), budget=self.purse.left)
         turn = await short.sample(env, view, stamp)
-        if turn.sampled > limit:
+        if turn.sampled > self.purse.left or max(len(t.action) or t.used for t in turn.whole) > limit:
             raise InterplayError(
                 f"{self.policy} was given {limit} tokens and used {turn.sampled}: no budget can be matched."
             )
@@ -216,7 +216,8 @@ async def _spend(
 
 
 def _majority(games: Sequence[Episode]) -> Episode:
-    """The first game of those that reached the most common end; what the budget cut short has no vote."""
-    whole = [g for g in games if not g.truncated] or list(games)
+    """The first game of those that reached the most common end; what the budget cut short, or has no answer, has no
+    vote."""
+    whole = [g for g in games if not g.truncated and g.answered] or list(games)
     (state, _), *_ = Counter(g.final_state for g in whole).most_common(1)
     return next(g for g in whole if g.final_state == state)

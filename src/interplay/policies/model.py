@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -137,16 +138,27 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     config, source = read_config(base, seed), locate(base, seed)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        _refuse_unsupported(base, config)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
     except (OSError, ValueError) as error:
-        raise _unloadable(base, error) from None
+        raise _unloadable(base, error, "its tokenizer is missing or broken") from None
+    _refuse_unsupported(base, config)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unloadable(base, error, "its weights are missing or broken") from None
     model.to(device).eval()
     _refuse_other_attention(base, model)
     _refuse_altered_logits(base, model)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = FALLBACK_TEMPLATE
-    return Loaded(model, tokenizer, _stop_ids(model, tokenizer))
+    stop_ids = _stop_ids(model, tokenizer)
+    if not stop_ids:
+        raise ModelError(
+            f"model '{base}' has no end token, so no reply of it would end; expected eos_token in its "
+            "tokenizer_config.json, or eos_token_id in its generation_config.json."
+        )
+    if tokenizer.eos_token_id is None:
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(stop_ids[0])
+    return Loaded(model, tokenizer, stop_ids)
 
 
 def read_config(base: str, seed: int) -> Any:
@@ -157,11 +169,11 @@ def read_config(base: str, seed: int) -> Any:
         raise _unloadable(base, error) from None
 
 
-def _unloadable(base: str, error: Exception) -> ModelError:
-    reason = str(error).strip().splitlines()[0]
+def _unloadable(base: str, error: Exception, what: str = "") -> ModelError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ModelError(
-        f"model '{base}' cannot be loaded ({reason}); expected tiny, smollm2, a Hugging Face folder, "
-        "a .gguf file or a hub name that can be reached."
+        f"model '{base}' cannot be loaded{': ' if what else ''}{what} ({reason}); expected tiny, smollm2, a Hugging "
+        "Face folder, a .gguf file or a hub name that can be reached."
     )
 
 

@@ -10,9 +10,9 @@ is one string from here on, an occupant: `player`, or `opener, then player`, who
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from interplay.config import START, Recipe, split_seat
+from interplay.config import MatchupSection, PolicySection, Recipe, split_seat
 from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Role
 
@@ -76,26 +76,62 @@ def per_role(recipe: Recipe, roles: Sequence[Role]) -> Recipe:
     shared = {name: policy for name, policy in recipe.policies.items() if policy.per == "role"}
     if not shared:
         return recipe
+    _refuse_for_all(recipe, shared)
     table = dict.fromkeys(roles, recipe.seats) if isinstance(recipe.seats, str) else dict(recipe.seats)
+    made: dict[str, PolicySection] = {}
 
     def own(seats: Mapping[str, str]) -> dict[str, str]:
+        """`player` becomes `player-X`, and `player@start` `player-X@start`."""
         out = {}
         for seat, name in seats.items():
-            policy = name.removesuffix(START)
-            mine = f"{policy}-{split_seat(seat)[0]}" + name[len(policy) :]
-            out[seat] = mine if policy in shared else name
+            policy, mark, which = name.partition("@")
+            mine = f"{policy}-{split_seat(seat)[0]}"
+            if policy in shared and not mark:
+                made[mine] = shared[policy].model_copy(update={"per": "team"})
+            out[seat] = mine + mark + which if policy in shared else name
         return out
 
-    for name in recipe.eval.opponents:
-        if name in shared:
-            raise ConfigError(
-                f"eval.opponents names '{name}', which is one policy per role; expected bot:NAME or one policy."
-            )
     seats = own(table)
-    matchups = [m.model_copy(update={"seats": own(m.seats)}) for m in recipe.matchups]
-    policies = {n: p for n, p in recipe.policies.items() if n not in shared}
-    for name, policy in shared.items():
-        for seat, who in table.items():
-            if who == name:
-                policies[f"{name}-{split_seat(seat)[0]}"] = policy.model_copy(update={"per": "team"})
+    spread = [m for matchup in recipe.matchups for m in _by_role(matchup, roles, shared)]
+    matchups = [m.model_copy(update={"seats": own(m.seats)}) for m in spread]
+    for name in (n for m in matchups for n in m.seats.values()):
+        policy, mark, _ = name.partition("@")
+        if mark and policy and policy not in made and policy not in recipe.policies:
+            raise ConfigError(
+                f"a matchup seats '{name}', but '{policy}', one policy per role, learns in no seat of that role; "
+                "expected it in [seats], or another player there."
+            )
+    policies = {n: p for n, p in recipe.policies.items() if n not in shared} | made
     return recipe.model_copy(update={"seats": seats, "matchups": matchups, "policies": policies})
+
+
+def _by_role(matchup: MatchupSection, roles: Sequence[Role], shared: Collection[str]) -> list[MatchupSection]:
+    """A matchup as it is or, where `one` or `others` is another policy in each role, one for each role `one` can have:
+    an even part of its share."""
+    if matchup.one is None or matchup.others is None:
+        return [matchup]
+    if not any(name.partition("@")[0] in shared for name in (matchup.one, matchup.others)):
+        return [matchup]
+    part = 1 / len(roles)
+    share = (
+        [[step, part * value] for step, value in matchup.share]
+        if isinstance(matchup.share, list)
+        else part * matchup.share
+    )
+    none = {"one": None, "others": None, "share": share}
+    return [
+        matchup.model_copy(update={**none, "seats": {r: matchup.one if r == mine else matchup.others for r in roles}})
+        for mine in roles
+    ]
+
+
+def _refuse_for_all(recipe: Recipe, shared: Collection[str]) -> None:
+    """Places where one policy is meant, whatever its role."""
+    league = recipe.league
+    named = [("eval.opponents", name) for name in recipe.eval.opponents]
+    if league is not None:
+        named += [("league.exploiters", name) for name in league.exploiters]
+        named += [("league.alarm.panel", name) for name in (league.alarm.panel if league.alarm else ())]
+    for key, name in named:
+        if name.partition("@")[0] in shared:
+            raise ConfigError(f"{key} names '{name}', which is one policy per role; expected bot:NAME or one policy.")

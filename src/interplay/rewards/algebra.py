@@ -68,14 +68,13 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
         )  # fmt: skip
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.end)
             if self._line(PATIENCE) != READY:
                 raise InterplayError(
                     "the process that compares formulas does not start; try: python -c 'import math_verify'."
                 )
-        except BaseException:
-            self.end()
-            raise
+            undo.pop_all()
 
     def ask(self, gold: str, answer: str) -> bool | None:
         """None: the worker died over it."""

@@ -1,9 +1,9 @@
 """Queries that nobody trusts, on real SQLite databases held in memory: read-only, limited, and the same every time.
 
-A database is its bytes; every query runs on a copy of its own. An authorizer lets nothing through but reading, the
-work is limited in steps of SQLite's virtual machine (not in seconds, so that a limit falls at the same place on every
-machine), and rows, text and memory are limited too. Chance and the clock are refused. What went wrong is a sentence in
-`Result.error`.
+A database is its bytes; where DuckDB wrote them, `duck.py` answers. Every SQLite query runs on a copy of its own. An
+authorizer lets nothing through but reading, the work is limited in steps of SQLite's virtual machine (not in seconds,
+so that a limit falls at the same place on every machine), and rows, text and memory are limited too. Chance and the
+clock are refused. What went wrong is a sentence in `Result.error`.
 
 `same` compares results: rows as a multiset, or in order where the question asks for one; columns in any order; numbers
 to six digits. A result can be known without knowing the query (`SELECT 42`): `shadow` makes a database with the same
@@ -24,6 +24,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 from interplay.errors import DataError
 
@@ -64,8 +65,11 @@ def read(path: str | Path) -> bytes:
 @lru_cache(maxsize=64)
 def _read(file: Path, stamp: int) -> bytes:
     data = file.read_bytes()
+    if is_duck(data):
+        _duck().check(data)
+        return data
     if not data.startswith(b"SQLite format 3\0"):
-        raise DataError(f"'{file}' is no SQLite database.")
+        raise DataError(f"'{file}' is no SQLite or DuckDB database.")
     with closing(_open(data)) as db:
         try:
             db.execute("PRAGMA journal_mode=DELETE")
@@ -73,6 +77,20 @@ def _read(file: Path, stamp: int) -> bytes:
             return db.serialize()
         except sqlite3.DatabaseError as error:
             raise DataError(f"'{file}' is no SQLite database: {error}.") from None
+
+
+def is_duck(data: bytes) -> bool:
+    return data[8:12] == b"DUCK"
+
+
+def dialect(data: bytes) -> str:
+    return "DuckDB" if is_duck(data) else "SQLite"
+
+
+def _duck() -> ModuleType:
+    from interplay.rewards import duck
+
+    return duck
 
 
 def build(script: str, rows: dict[str, Sequence[Sequence[Cell]]]) -> bytes:
@@ -102,6 +120,9 @@ def run(data: bytes, query: str, rows: int = ROWS) -> Result:
         return Result(error="the query holds a character that SQL does not")
     if timely(query):
         return Result(error="the present time is not known here")
+    if is_duck(data):
+        found: Result = _duck().run(data, query, rows)
+        return found
     with closing(_open(data)) as db:
         db.execute(f"PRAGMA hard_heap_limit={MEMORY}")
         db.execute("PRAGMA temp_store=MEMORY")
@@ -125,15 +146,15 @@ def run(data: bytes, query: str, rows: int = ROWS) -> Result:
         db.set_authorizer(allowed)
         try:
             cursor = db.execute(query)
-            found = cursor.fetchmany(rows + 1)
+            given = cursor.fetchmany(rows + 1)
         except (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError, UnicodeError) as error:
             why = refused[0] if refused else "it took too long" if "interrupted" in str(error) else str(error)
             return Result(error=why or type(error).__name__)
         if cursor.description is None:
             return Result(error="it is no query")
-        if len(found) > rows:
+        if len(given) > rows:
             return Result(error=f"it gives more than {rows:,} rows")
-        return Result(tuple(str(d[0]) for d in cursor.description), tuple(found))
+        return Result(tuple(str(d[0]) for d in cursor.description), tuple(given))
 
 
 def timely(query: str) -> bool:
@@ -220,6 +241,9 @@ class Column:
 @lru_cache(maxsize=256)
 def tables(data: bytes) -> dict[str, tuple[Column, ...]]:
     """Every table with its columns, in the order they were made."""
+    if is_duck(data):
+        listed: dict[str, tuple[Column, ...]] = _duck().tables(data)
+        return listed
     with closing(_open(data)) as db:
         names = [r[0] for r in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid")]
         found = {}
@@ -246,6 +270,9 @@ def schema(data: bytes) -> str:
 def shadow(data: bytes, seed: int) -> bytes:
     """The same schema with other contents: about a third of the rows of every table are missing, and every other
     number that is no key is another one."""
+    if is_duck(data):
+        made: bytes = _duck().shadow(data, seed)
+        return made
     rng = random.Random(seed)
     with closing(_open(data)) as db:
         db.execute("PRAGMA foreign_keys=OFF")

@@ -129,12 +129,11 @@ class _Worker:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
             self.channel.settimeout(GRACE)
             self._answer()
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     def run(self, job: Job) -> Result:
         try:
@@ -195,19 +194,19 @@ class Sandbox:
         return self
 
     def run(self, job: Job) -> Result:
-        worker = self._idle.get()
+        worker, well = self._idle.get(), False
         try:
             if self._closed:
                 raise SandboxError("the sandbox is closed.")
             if worker is None:
                 worker = _Worker(self.level)
-            return worker.run(job)
-        except BaseException:
-            if worker is not None:
+            result = worker.run(job)
+            well = True
+            return result
+        finally:  # a worker that was interrupted may be in the middle of a job
+            if worker is not None and not well:
                 worker.close()
-            worker = None
-            raise
-        finally:
+                worker = None
             self._idle.put(worker)
 
     def map(self, jobs: Iterable[Job]) -> list[Result]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -55,10 +56,19 @@ def _rewards_in(rows: Iterable[Iterable[Any]]) -> Rewards:
     return Rewards(tuple(Reward(name, Level(level), role, value) for name, level, role, value in rows))
 
 
+def _message_out(message: Message) -> list[Any]:
+    images = [base64.b64encode(image).decode() for image in message.images]
+    return [message.role, message.content, images] if images else [message.role, message.content]
+
+
+def _message_in(role: str, content: str, images: Iterable[str] = ()) -> Message:
+    return Message(role, content, tuple(base64.b64decode(image) for image in images))
+
+
 def _turn_out(turn: Turn) -> dict[str, Any]:
     out = {f.name: getattr(turn, f.name) for f in fields(Turn)}
     out["keys"] = {f.name: getattr(turn.keys, f.name) for f in fields(Keys)}
-    out["messages"] = [[m.role, m.content] for m in turn.messages]
+    out["messages"] = [_message_out(m) for m in turn.messages]
     out["calls"] = [_turn_out(call) for call in turn.calls]
     out["rewards"] = _rewards_out(turn.rewards)
     out["outlook"] = None if turn.outlook is None else _rewards_out(turn.outlook)
@@ -77,7 +87,7 @@ def _turn_in(data: Mapping[str, Any]) -> Turn:
         out["legal_logprobs"] = tuple(map(tuple, data["legal_logprobs"]))
     out["keys"] = Keys(**data["keys"])
     out["calls"] = tuple(_turn_in(call) for call in data["calls"])
-    out["messages"] = tuple(Message(role, content) for role, content in data["messages"])
+    out["messages"] = tuple(_message_in(*m) for m in data["messages"])
     out["rewards"] = _rewards_in(data["rewards"])
     out["outlook"] = None if data["outlook"] is None else _rewards_in(data["outlook"])
     out["coalitions"] = {who: _rewards_in(rows) for who, rows in data["coalitions"].items()}

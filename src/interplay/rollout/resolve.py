@@ -109,6 +109,37 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
     seats = seat_map(recipe.seats, sample.roles)
+    _check_players(recipe, seats, sample)
+    _check_eval(recipe, seats, sample)
+    _check_warmstart(recipe, sample)
+    _check_best(recipe)
+    algorithm = algorithms.make(recipe.algorithm, recipe.reward)
+    plan = Plan(recipe, sample.roles, seats, algorithm)
+    if training and not plan.learning:
+        raise ConfigError(
+            "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
+        )
+    steps = recipe.train.steps
+    if training and steps and not any(plan.updated(step) for step in range(steps)):
+        raise ConfigError(
+            f"every trainable policy is frozen in all of the {steps} steps of train.steps, so nothing would be "
+            "learned; expected policies.NAME.frozen to leave some out, or interplay eval."
+        )
+    _check_algorithm(plan, sample)
+    _check_weights(recipe, sample)
+    if recipe.curriculum is not None:
+        _check_curriculum(plan, recipe.curriculum, sample)
+    return plan
+
+
+def records_of(section: WarmstartSection) -> Path:
+    """The file of recorded play that is imitated."""
+    path = Path(section.records or "").expanduser()
+    return path / "episodes.jsonl" if path.is_dir() else path
+
+
+def _check_players(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> None:
+    """Whoever is seated, by [seats], a matchup or the league, can play this environment."""
     tables = {f"matchups.{i}.seats": occupants_of(m.seats, sample.roles, f"matchups.{i}.seats")
               for i, m in enumerate(recipe.matchups)}  # fmt: skip
     for key, table in {"seats": seats, **tables}.items():
@@ -125,6 +156,9 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
     for key, name in players.items():
         if name.startswith(BOT):
             _check_bot(key, name, sample)
+
+
+def _check_eval(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> None:
     for name in recipe.eval.opponents:
         if name == TEAM:
             if recipe.eval.success not in sample.reward_names:
@@ -140,13 +174,23 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             )
     if recipe.eval.exploitability:
         _check_exploitable(recipe, seats, sample)
-    if recipe.warmstart is not None and recipe.warmstart.bot is not None:
-        _check_bot("warmstart.bot", recipe.warmstart.bot, sample)
-    elif recipe.warmstart is not None and not records_of(recipe.warmstart).is_file():
+
+
+def _check_warmstart(recipe: Recipe, sample: envs.Env) -> None:
+    section = recipe.warmstart
+    if section is None:
+        return
+    if section.bot is not None:
+        _check_bot("warmstart.bot", section.bot, sample)
+    elif not records_of(section).is_file():
         raise ConfigError(
-            f"warmstart.records is '{recipe.warmstart.records}', where no episodes are; expected an episodes.jsonl or "
-            "a run folder."
+            f"warmstart.records is '{section.records}', where no episodes are; expected an episodes.jsonl or a run "
+            "folder."
         )
+
+
+def _check_best(recipe: Recipe) -> None:
+    """A metric of the short evaluations is only there if they are made."""
     rates = ("win_rate", "draw_rate", "reward", "illegal")
     measured = [f"eval/{what}/{name}" for what in rates for name in recipe.eval.opponents[:1]]
     best = recipe.checkpoint.best or ""
@@ -155,12 +199,11 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             f"checkpoint.best is '{best}', with eval.every = {recipe.eval.every}; expected a metric of the short "
             f"evaluations, eval.every being their interval, {did_you_mean(best, measured)}"
         )
-    algorithm = algorithms.make(recipe.algorithm, recipe.reward)
-    plan = Plan(recipe, sample.roles, seats, algorithm)
-    if training and not plan.learning:
-        raise ConfigError(
-            "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
-        )
+
+
+def _check_algorithm(plan: Plan, sample: envs.Env) -> None:
+    """The environment and the recipe give what the algorithm needs. `sample` is played a few moves for it."""
+    recipe, algorithm = plan.recipe, plan.algorithm
     sampling = algorithm.plan
     if isinstance(sampling, Tree) and sampling.joint == "crossed":
         joints = sampling.candidates ** sum(role in plan.learning for role in sample.observe())
@@ -179,16 +222,6 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             f"{recipe.algorithm.name} weighs every legal reply (algorithm.actor = 'gumbel'), so nothing else may be "
             "sampled; expected sampling.legal = true, or algorithm.actor = 'score'."
         )
-    _check_weights(recipe, sample)
-    if recipe.curriculum is not None:
-        _check_curriculum(plan, recipe.curriculum, sample)
-    return plan
-
-
-def records_of(section: WarmstartSection) -> Path:
-    """The file of recorded play that is imitated."""
-    path = Path(section.records or "").expanduser()
-    return path / "episodes.jsonl" if path.is_dir() else path
 
 
 def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, str]) -> None:

@@ -99,7 +99,7 @@ class Runner:
         final = env.outcome()
         episode.rewards += final
         attribute(final, latest)
-        episode.final_state = env.state()
+        episode.final_state, episode.answered = env.state(), env.answered
         episode.sampled = ledger.sampled(self.reward)
 
 

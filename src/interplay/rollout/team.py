@@ -137,7 +137,8 @@ class Team:
         if occupant.startswith(BOT):
             return BotAgent(role, occupant, make_bot(occupant.removeprefix(BOT), self.env_name))
         if occupant in self.remotes:
-            return RemoteAgent(role, occupant, self.remotes[occupant], Sampling(temperature, max_tokens))
+            sampling = Sampling(temperature, max_tokens)
+            return RemoteAgent(role, occupant, self.remotes[occupant], sampling, tools=self.tools)
         member = self.members.get(occupant.removesuffix(NOW))
         if member is None:
             known = {**self.members, **self.remotes}

@@ -8,12 +8,14 @@ link to the one that did best in the metric that `checkpoint.best` names.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,22 +52,15 @@ def save(
     best: int | None = None,
 ) -> Path:
     """`policies` write themselves to the folder they are given. The latest `keep` stay, and the one of step `best`."""
-    root.mkdir(parents=True, exist_ok=True)
-    final, work = _folder(root, step), root / f".writing-{step:06d}"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    for name, save_policy in policies.items():
-        save_policy(work / "policies" / name)
-    torch.save(dict(state), work / "state.pt")
-    (work / "trainer.json").write_text(json.dumps({**trainer, "step": step, "format": FORMAT}))
-    files = sorted(p for p in work.rglob("*") if p.is_file())
-    manifest = {str(p.relative_to(work)): file_digest(p) for p in files}
-    (work / "MANIFEST.json").write_text(json.dumps(manifest, indent=1))
-    for path in [*files, work / "MANIFEST.json"]:
-        sync(path)
-    shutil.rmtree(final, ignore_errors=True)  # left by a run that was resumed from before this step
-    work.rename(final)
-    sync(root)
+    final = _folder(root, step)
+    with written(final) as work:
+        for name, save_policy in policies.items():
+            save_policy(work / "policies" / name)
+        torch.save(dict(state), work / "state.pt")
+        (work / "trainer.json").write_text(json.dumps({**trainer, "step": step, "format": FORMAT}))
+        files = sorted(p for p in work.rglob("*") if p.is_file())
+        manifest = {str(p.relative_to(work)): file_digest(p) for p in files}
+        (work / "MANIFEST.json").write_text(json.dumps(manifest, indent=1))
     steps = _steps(root)
     now = steps.index(final) + 1
     stay = {*steps[max(0, now - keep) : now], *([] if best is None else [_folder(root, best)])}
@@ -75,6 +70,39 @@ def save(
         if other not in stay:
             shutil.rmtree(other)
     return final
+
+
+@contextmanager
+def written(final: Path) -> Iterator[Path]:
+    """A folder to write in, which becomes `final` whole, with all of it on disk, or not at all; what stood there is
+    left by a run that was resumed from before it."""
+    work = final.with_name(f".writing-{final.name}")
+    for left in final.parent.glob(".writing-*"):  # by a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        work.mkdir(parents=True)
+        yield work
+        for path in sorted(p for p in work.rglob("*") if p.is_file()):
+            sync(path)
+        shutil.rmtree(final, ignore_errors=True)
+        work.rename(final)
+        sync(final.parent)
+    except Exception as error:
+        shutil.rmtree(work, ignore_errors=True)
+        if not _no_room(error):
+            raise
+        raise CheckpointError(
+            f"'{final}' could not be written, for the disk is full; free some space, then interplay train RUN --resume "
+            "goes on from the newest checkpoint, which is whole."
+        ) from None
+
+
+def _no_room(error: Exception) -> bool:
+    """Whether the disk, or the user's part of it, is full; torch and safetensors say so in words of their own."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    signs = ("PytorchStreamWriter", "inline_container", f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}")
+    return any(sign in str(error) for sign in signs)
 
 
 def latest(root: Path) -> Checkpoint | None:
@@ -100,17 +128,16 @@ class Damaged(CheckpointError):
 
 
 def snapshots(root: Path) -> set[str]:
-    """The snapshots that the checkpoints speak of."""
-    papers = [json.loads((step / "trainer.json").read_text()) for step in _steps(root)]
-    return {name for paper in papers for name in paper.get("snapshots", ())}
+    """The snapshots that the checkpoints speak of; from one that is damaged no run goes on."""
+    out: set[str] = set()
+    for step in _steps(root):
+        with suppress(Damaged):
+            out |= set(_papers(step)[1].get("snapshots", ()))
+    return out
 
 
 def read(folder: Path) -> Checkpoint:
-    try:
-        manifest = json.loads((folder / "MANIFEST.json").read_text())
-        trainer = json.loads((folder / "trainer.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise Damaged(f"checkpoint '{folder}' is not readable ({error}).") from None
+    manifest, trainer = _papers(folder)
     if trainer.get("format") != FORMAT:
         raise CheckpointError(
             f"checkpoint '{folder}' has format {trainer.get('format')}, this version of Interplay reads {FORMAT}; "
@@ -121,6 +148,19 @@ def read(folder: Path) -> Checkpoint:
         if not path.is_file() or file_digest(path) != digest:
             raise Damaged(f"checkpoint '{folder}' is damaged at {name}: it is not what was written.")
     return Checkpoint(folder, int(trainer["step"]), trainer)
+
+
+def _papers(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """The manifest, which must vouch for what every checkpoint has, and what the trainer noted."""
+    try:
+        manifest, trainer = (json.loads((folder / name).read_text()) for name in ("MANIFEST.json", "trainer.json"))
+    except (OSError, ValueError) as error:
+        raise Damaged(f"checkpoint '{folder}' is not readable ({error}).") from None
+    listed = isinstance(manifest, dict) and {"state.pt", "trainer.json"} <= set(manifest)
+    if not listed or manifest["trainer.json"] != file_digest(folder / "trainer.json"):
+        where = "trainer.json" if listed else "MANIFEST.json"
+        raise Damaged(f"checkpoint '{folder}' is damaged at {where}: it is not what was written.")
+    return manifest, trainer
 
 
 def _folder(root: Path, step: int) -> Path:

@@ -33,7 +33,7 @@ from interplay.rollout.team import Team, fresh_adapter
 from interplay.training.batch import MicroBatch
 from interplay.training.forward import Mixer, hidden_states, pieces
 from interplay.training.learner import minibatches
-from interplay.training.optimizers import clipped_step, make_optimizer
+from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
 from interplay.types import Message, Rewards, Role, Turn, seed_of
 
 
@@ -49,6 +49,7 @@ class Critic:
         adapter: Adapter | None = None,
     ) -> None:
         self.name, self.model, self.config, self.clip = name, model, config, settings.clip
+        self.lr = settings.lr
         self.device = next(model.parameters()).device
         size = model.config.get_text_config().hidden_size
         self.head = nn.Linear(size, 1).to(self.device)
@@ -124,7 +125,9 @@ class Critic:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.module.load_state_dict(state["module"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_moments(self.optimizer, state["optimizer"])
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr
         self.steps = state["steps"]
 
 

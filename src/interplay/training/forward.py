@@ -1,7 +1,8 @@
 """Turns to log-probs: the learner's forward pass, on a CPU and on a GPU.
 
 On a GPU sequences are packed without padding, and models of a known shape run through fused kernels (`packed.py`);
-elsewhere tries are padded rows and the model runs as transformers wrote it. Log-probs are fp32, after temperature.
+elsewhere tries are padded rows and the model runs as transformers wrote it. Log-probs are fp32, after temperature, and
+made from hidden states in pieces: [tokens, vocabulary] never exists as a whole.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from interplay.training.batch import MicroBatch, Trie, lay, micro_batches
 from interplay.training.spans import Varlen
 from interplay.types import Turn
 
+LOGITS = 1 << 24  # that exist at a time, unless one prediction alone has more; a GPU's kernel has a limit of its own
 GAIN = 0.6  # tokens with sharing, of those without: from here on the GPU gains more than the calls cost
 
 
@@ -129,12 +131,31 @@ def predict(
 
         logp_M, entropy_M = LogProbs.apply(hidden_MC, head.weight, batch.target_M, temperature)
         return logp_M, entropy_M
+    size = max(1, LOGITS // head.weight.shape[0])
+    parts = []
+    for start in range(0, len(hidden_MC), size):
+        piece = slice(start, start + size)
+        given = head, hidden_MC[piece], batch.target_M[piece], temperature, batch.allowed and batch.allowed[piece]
+        if len(hidden_MC) <= size:
+            return _from_hidden(*given)
+        parts.append(checkpoint(_from_hidden, *given, use_reentrant=False, preserve_rng_state=False))
+    logp_M, entropy_M = (torch.cat(found) for found in zip(*parts, strict=True))
+    return logp_M, entropy_M
+
+
+def _from_hidden(
+    head: nn.Module,
+    hidden_MC: Tensor,
+    target_M: Tensor,
+    temperature: float,
+    allowed: Sequence[tuple[int, ...] | None] | None,
+) -> tuple[Tensor, Tensor]:
     logits_MV = head(hidden_MC).float() / temperature
-    if batch.allowed is not None:  # the same mask the engine sampled under
-        logits_MV = logits_MV.masked_fill(_forbidden(batch.allowed, logits_MV), -1e30)
+    if allowed is not None and any(tokens is not None for tokens in allowed):  # the same mask the engine sampled under
+        logits_MV = logits_MV.masked_fill(_forbidden(allowed, logits_MV), -1e30)
     logp_MV = torch.log_softmax(logits_MV, dim=-1)
     entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
-    return logp_MV.gather(1, batch.target_M.unsqueeze(1)).squeeze(1), entropy_M
+    return logp_MV.gather(1, target_M.unsqueeze(1)).squeeze(1), entropy_M
 
 
 def _forbidden(allowed: Sequence[tuple[int, ...] | None], logits_MV: Tensor) -> Tensor:

@@ -1,13 +1,14 @@
 """Watches every step of every policy, and says so when something goes wrong: never silently on.
 
 The gate between engine and learner (promise 2) and non-finite losses stop a step in `learner.py`, before the weights
-move. Here are the slower illnesses: gradients that leap, entropy that collapses, credit that says nothing. Each warns;
-with `train.stop_on_guard` the run stops instead, its newest checkpoint whole.
+move. Here are the slower illnesses: gradients that leap, entropy that collapses, credit that says nothing. Each
+warns when it begins; with `train.stop_on_guard` the run stops instead, its newest checkpoint whole.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,21 +18,27 @@ from interplay.errors import GuardError
 log = logging.getLogger("interplay")
 _MEMORY = 0.9  # of the running mean of gradient norms
 _YOUNG = 5  # steps before a mean means anything
+_LASTING = ""  # no policy is called so
+_MUTE = 5  # steps in a row in which all of a role's advantages may be zero
 
 
 class Guards:
     def __init__(self, config: TrainSection) -> None:
         self.config = config
         self._norms: dict[str, tuple[int, float]] = {}  # per policy: steps seen, running mean
+        self._lasting: dict[str, int] = {}  # what is wrong, and for how many steps now
 
     def gate(self, name: str, metrics: Mapping[str, float], rounded: bool) -> None:
         """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
 
         Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
         key, limit = ("gap_mean", self.config.gap_mean_warn) if rounded else ("gap", self.config.gap_warn)
-        gap = metrics.get(key, 0.0)
+        gap, ratio = metrics.get(key, 0.0), metrics.get("ratio_mean" if rounded else "ratio", 1.0)
         if gap > limit:
             log.warning("policy '%s': engine and learner disagree by %.2e in log-prob (train.%s_warn)", name, gap, key)
+        if math.log(ratio) > limit:
+            sentence = "policy '%s': the ratio at the first minibatch is %.4f, expected 1 (train.%s_warn)"
+            log.warning(sentence, name, ratio, key)
 
     def watch(self, step: int, policies: Sequence[str], metrics: Mapping[str, float]) -> None:
         """Warn of what is wrong with a step; where the recipe says so, end the run."""
@@ -58,24 +65,35 @@ class Guards:
                 )
             self._norms[name] = (seen + 1, norm if seen == 0 else _MEMORY * mean + (1 - _MEMORY) * norm)
         entropy = metrics.get("entropy")
-        if entropy is not None and entropy < self.config.guard_entropy:
+        if entropy is not None and self._lasts(f"entropy {name}", entropy < self.config.guard_entropy) == 1:
             found.append(
                 f"policy '{name}': the entropy is {entropy:.3g} nats a token, under train.guard_entropy "
                 f"({self.config.guard_entropy:g}): it says nearly the same whatever it sees"
             )
-        found += [
-            f"role {role}: {share:.0%} of its advantages are exactly zero, over train.guard_zero_share "
-            f"({self.config.guard_zero_share:.0%}): there is little to learn from"
-            for role, share in zero_shares.items()
-            if share > self.config.guard_zero_share
-        ]
+        for role, share in zero_shares.items():
+            if self._lasts(f"zeros {role}", share > self.config.guard_zero_share) == 1:
+                found.append(
+                    f"role {role}: {share:.0%} of its advantages are exactly zero, over train.guard_zero_share "
+                    f"({self.config.guard_zero_share:.0%}): there is little to learn from"
+                )
+            if self._lasts(f"mute {role}", share == 1.0) == _MUTE:
+                found.append(
+                    f"role {role}: all of its advantages have been exactly zero for {_MUTE} steps, so nothing is "
+                    "learned: what is compared always earns the same; look at its rewards, or sample more of each task"
+                )
         return found
 
+    def _lasts(self, what: str, wrong: bool) -> int:
+        """For how many steps something has been wrong, this one included."""
+        self._lasting[what] = self._lasting.get(what, 0) + 1 if wrong else 0
+        return self._lasting[what]
+
     def state_dict(self) -> dict[str, Any]:
-        return {name: list(pair) for name, pair in self._norms.items()}
+        return {**{name: list(pair) for name, pair in self._norms.items()}, _LASTING: dict(self._lasting)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._norms = {name: (int(seen), float(mean)) for name, (seen, mean) in state.items()}
+        self._lasting = dict(state.get(_LASTING, {}))
+        self._norms = {name: (int(pair[0]), float(pair[1])) for name, pair in state.items() if name != _LASTING}
 
 
 def _below(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from interplay.config import TrainSection
 from interplay.engines.engine import Adapter
 from interplay.errors import GuardError
 from interplay.training.forward import Mixer, logprobs, pieces, predict, temperature_of
-from interplay.training.optimizers import clipped_step, make_optimizer
+from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
 from interplay.types import Turn, seed_of
 
 Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
@@ -110,7 +110,7 @@ class Learner:
         return {"optimizer": self.optimizer.state_dict(), "masters": self.masters.state(), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_moments(self.optimizer, state["optimizer"])
         self.masters.load(state["masters"])
         self.steps = state["steps"]
 
@@ -136,11 +136,13 @@ def step(
     totals: dict[str, dict[str, float]] = {x.name: {} for x in learners}
     for k in range(max(map(len, parts.values()))):
         now = [x for x in learners if k < len(parts[x.name])]
-        for name, metrics in _optimise(now, {x.name: parts[x.name][k] for x in now}, loss, average, keep_zeros, old):
+        mine = {x.name: parts[x.name][k] for x in now}
+        for name, metrics in _optimise(now, mine, loss, average, keep_zeros, old, k == 0):
             whole = totals[name]
             for key, value in metrics.items():
                 before = whole.get(key, 0.0)
-                whole[key] = max(before, value) if key[:3] == "gap" else before + value / len(parts[name])
+                worst = key.startswith(("gap", "ratio"))
+                whole[key] = max(before, value) if worst else before + value / len(parts[name])
     for learner in learners:
         learner.steps += 1
         lr = learner.optimizer.param_groups[0]["lr"]
@@ -162,7 +164,10 @@ class _Tally:
     metrics: dict[str, float] = field(default_factory=dict)
     gap: float = 0.0
     far: float = 0.0
+    ratio: float = 0.0  # the same two of the learner with itself, where its two passes should agree
+    strayed: float = 0.0
     tokens: int = 0
+    weight: float = 0.0
 
 
 def _optimise(
@@ -172,6 +177,7 @@ def _optimise(
     average: str | int,
     keep_zeros: bool,
     old: Mapping[str, list[float]],
+    first_part: bool,
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """One optimiser step of each learner. Nobody moves before everybody's gate is passed."""
     weight = {key: w for part in parts.values() for key, w in token_weights(part, average).items()}
@@ -213,6 +219,11 @@ def _optimise(
             tally.gap = max(tally.gap, apart.max().item())
             tally.far += apart.sum().item()
             tally.tokens += len(apart)
+            tally.weight += targets.weights_N.sum().item()
+            if first_part and old:
+                stray = (outputs.logprobs_N.detach() - before).abs().nan_to_num(math.inf, posinf=math.inf)
+                tally.ratio = max(tally.ratio, stray.max().item())
+                tally.strayed += stray.sum().item()
             for key, number in (metrics | {"loss": value.item()}).items():
                 tally.metrics[key] = tally.metrics.get(key, 0.0) + number
         objective.backward()
@@ -226,7 +237,11 @@ def _optimise(
         tally = tallies[learner.name]
         norm = learner.apply(tally.metrics["loss"])
         gaps = {"gap": tally.gap, "gap_mean": tally.far / tally.tokens}
-        yield learner.name, tally.metrics | gaps | {"grad_norm": norm}
+        if first_part:
+            gaps |= {"ratio": math.exp(tally.ratio), "ratio_mean": math.exp(tally.strayed / tally.tokens)}
+        # Means over what was computed: turns without advantage may not be, and a constant length is no count.
+        means = {key: value / tally.weight for key, value in tally.metrics.items() if key != "loss"}
+        yield learner.name, {"loss": tally.metrics["loss"], **means, **gaps, "grad_norm": norm}
 
 
 class _Spread:
@@ -258,18 +273,25 @@ def _apart(
 
 
 def _refuse_gap(learner: Learner, tally: _Tally, everyone: Sequence[Learner]) -> None:
-    """Promise 2. In bf16 single tokens may be far apart: there the mean is what must be small."""
+    """Promise 2. In bf16 single tokens may be far apart: there the mean is what must be small. And before the first
+    step of a batch the ratio to the policy as it was is 1."""
     config, rounded = learner.config, learner.rounded
-    mean = tally.far / tally.tokens
-    found, limit = (mean, config.gap_mean_stop) if rounded else (tally.gap, config.gap_stop)
-    if found > limit:
-        for other in everyone:
-            other.optimizer.zero_grad(set_to_none=True)
+    key, limit = ("gap_mean_stop", config.gap_mean_stop) if rounded else ("gap_stop", config.gap_stop)
+    gap, stray = (tally.far / tally.tokens, tally.strayed / tally.tokens) if rounded else (tally.gap, tally.ratio)
+    if max(gap, stray) <= limit:
+        return
+    for other in everyone:
+        other.optimizer.zero_grad(set_to_none=True)
+    if gap > limit:
         raise GuardError(
-            f"policy '{learner.name}': engine and learner disagree by {found:.2e} in log-prob, past "
-            f"train.{'gap_mean_stop' if rounded else 'gap_stop'} ({limit:g}); "
-            "the samples were not drawn from these weights."
+            f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, past train.{key} "
+            f"({limit:g}); the samples were not drawn from these weights."
         )
+    raise GuardError(
+        f"policy '{learner.name}': at the first minibatch the ratio to the policy before the step is "
+        f"{math.exp(stray):.4f} where nothing has moved, past train.{key} ({limit:g} in log-prob): two passes over the "
+        "same tokens disagree."
+    )
 
 
 class Masters:

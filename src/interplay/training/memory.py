@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from interplay.config import AdapterSection, Optimizer, Recipe
+from interplay.config import LEAGUE, START, AdapterSection, Optimizer, Recipe
 from interplay.engines.local.adapters import layers, sizes
 from interplay.engines.local.attention import NAME as ATTENTION
 from interplay.engines.local.attention import using
@@ -27,12 +27,13 @@ from interplay.errors import ConfigError, ResourceError
 from interplay.policies.model import read_config
 from interplay.rollout.resolve import Plan
 from interplay.rollout.team import device_of, dtype_of
+from interplay.training.forward import LOGITS
 
 GiB = 1 << 30
 _FP32 = 4
 _SMALL = 4096  # tensors under this keep fp32 moments in an 8-bit optimiser
 _BLOCK = 256  # numbers that share a scale there
-_LOGITS_CPU = 5  # [predictions, vocabulary] in fp32: logits, scaled, log-probs, probabilities, their product
+_LOGITS_CPU = 5  # copies of a piece in fp32: logits, scaled, log-probs, probabilities, their product
 _LOGITS_GPU = 1 << 29  # logits that exist at a time there, as training/packed.py makes them, with their gradients
 _CACHE_CPU = 131_072  # tokens, as engines/local makes it
 _CACHE_GPU = 0.25  # of what is free when an engine starts, and
@@ -97,18 +98,19 @@ class _Shape:
 
 def estimate(plan: Plan) -> Estimate:
     recipe, train = plan.recipe, plan.recipe.train
+    ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
     device = device_of(recipe)
     dtype = dtype_of(recipe, device)
     width, rounded = dtype.itemsize, dtype is not torch.float32
     shapes = {base: _shape(base, recipe.seed, dtype) for base in _bases(plan)}
     parts = dict.fromkeys(("weights", "masters", "optimiser", "gradients", "activations", "logits"), 0)
     engines: list[str] = []  # by base
-    bases = {p.base for p in recipe.policies.values() if p.adapter is not None}
+    bases = {p.base for p in ours.values() if p.adapter is not None}
     gradients: dict[str, int] = {}
     for base in bases:
         parts["weights"] += width * shapes[base].count
         engines.append(base)
-    for name, policy in recipe.policies.items():
+    for name, policy in ours.items():
         shape = shapes[policy.base]
         if policy.adapter is not None:
             own = shape.adapter(policy.adapter)
@@ -125,8 +127,8 @@ def estimate(plan: Plan) -> Estimate:
             parts["masters"] += _FP32 * sum(own) if copies else 0
             parts["optimiser"] += _moments(own, plan.settings(name).optimizer)
             gradients[group] = gradients.get(group, 0) + (_FP32 + (width if copies else 0)) * sum(own)
-    for name in plan.snapshots:
-        policy = recipe.policies[name.partition("@")[0]]
+    for name in _frozen_copies(plan, shapes):
+        policy = recipe.policies[name]
         if policy.adapter is None:
             parts["weights"] += width * shapes[policy.base].count
             engines.append(policy.base)
@@ -134,11 +136,17 @@ def estimate(plan: Plan) -> Estimate:
             parts["weights"] += (_FP32 + width) * sum(shapes[policy.base].adapter(policy.adapter))
     _add_critics(plan, shapes, parts, gradients)
     parts["gradients"] = max(gradients.values(), default=0)  # those of one model at a time
+    if recipe.warmstart is not None and recipe.warmstart.base:  # before there is anything of what follows it
+        moving = [shapes[p.base].tensors for p in ours.values() if p.adapter is not None and p.trainable]
+        whole = (_moments(t, train.optimizer) + (_FP32 + (_FP32 + width) * rounded) * sum(t) for t in moving)
+        later = parts["masters"] + parts["optimiser"] + parts["gradients"]
+        parts["imitation of the base"] = max(0, max(whole, default=0) - later)
     kept = (_kept(s, recipe) for s in shapes.values())
     parts["activations"] = train.micro_batch_tokens * max(kept)
     vocabulary = max(s.vocabulary for s in shapes.values())
     logits = train.micro_batch_tokens * vocabulary
-    parts["logits"] = _LOGITS_CPU * _FP32 * logits if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
+    at_once = min(logits, max(LOGITS, vocabulary))
+    parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
     available = _available(device)
     cache = 0
     for base in engines:
@@ -152,7 +160,27 @@ def estimate(plan: Plan) -> Estimate:
 def _bases(plan: Plan) -> set[str]:
     critic = plan.algorithm.critic
     own = {critic.base} if critic is not None and critic.base is not None else set()
-    return {p.base for p in plan.recipe.policies.values()} | own
+    return {p.base for p in plan.recipe.policies.values() if not p.is_remote} | own
+
+
+def _frozen_copies(plan: Plan, shapes: dict[str, _Shape]) -> list[str]:
+    """Whose snapshots are in memory at once: references, starts that sit somewhere, and what a league draws."""
+    recipe, league = plan.recipe, plan.recipe.league
+
+    def size(name: str) -> tuple[bool, int]:
+        return recipe.policies[name].adapter is None, shapes[recipe.policies[name].base].count
+
+    if league is None:
+        return [name.partition("@")[0] for name in plan.snapshots]
+    named = {name for m in recipe.matchups for name in m.named.values()}
+    named |= set(league.alarm.panel if league.alarm else ())
+    starts = {name.removesuffix(START) for name in named if name.endswith(START)}
+    out = sorted(starts | set(plan.trainable if plan.algorithm.reference else ()))
+    for matchup in recipe.matchups:
+        for name in {n for n in matchup.named.values() if n.endswith(LEAGUE)}:
+            pool = [name.removesuffix(LEAGUE)] if name != LEAGUE else plan.trainable
+            out += [max(pool, key=size)] * min(league.lineup, league.capacity * len(pool))
+    return out
 
 
 def _add_critics(plan: Plan, shapes: dict[str, _Shape], parts: dict[str, int], gradients: dict[str, int]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -35,6 +35,14 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
             f"expected '{config.optimizer.removeprefix('paged_')}'."
         )
     return getattr(_bitsandbytes(config.optimizer).optim, _THEIRS[config.optimizer])(own, **settings)
+
+
+def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """What a checkpoint holds; decay and betas stay as the recipe has them now."""
+    own = [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in optimizer.param_groups]
+    optimizer.load_state_dict(dict(state))
+    for group, mine in zip(optimizer.param_groups, own, strict=True):
+        group.update(mine)
 
 
 def clipped_step(

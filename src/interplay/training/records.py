@@ -37,7 +37,8 @@ class RunRecords:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.section = folder, recipe.records
         self.metrics, self.episodes = folder / "metrics.jsonl", folder / "episodes.jsonl"
-        self.recipe(recipe)
+        if not (folder / "run.json").is_file():
+            self.recipe(recipe)
         bases = sorted({p.base for p in recipe.policies.values()})
         self.logs = GameLogs(folder / "logs", "+".join(bases))
         self._board = _tensorboard(folder, recipe.records.tensorboard)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from interplay.errors import CheckpointError
 from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
+from interplay.training.identity import made_of
 
 if TYPE_CHECKING:
     from interplay.training.trainer import Trainer
@@ -20,6 +21,7 @@ def save(trainer: Trainer) -> None:
     }
     papers = {
         "bases": trainer.bases,
+        "made_of": made_of(trainer.plan, trainer.bases),
         "best": trainer.best,
         "versions": {n: trainer.team.members[n].version for n in trainer.learners},
         "algorithm": trainer.algorithm.state_dict(),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from interplay.errors import CheckpointError
 from interplay.rollout.team import Team
-from interplay.training.checkpoint import file_digest, sync
+from interplay.training.checkpoint import file_digest, written
 
 
 class Snapshots:
@@ -25,15 +25,9 @@ class Snapshots:
 
     def keep(self, name: str) -> None:
         """Write down the policy of a snapshot's name as it is now."""
-        final, work = self.folder / name, self.folder / f".writing-{name}"
-        shutil.rmtree(work, ignore_errors=True)
-        self.team.members[name.partition("@")[0]].save(work)
-        for path in sorted(p for p in work.rglob("*") if p.is_file()):
-            sync(path)
-        shutil.rmtree(final, ignore_errors=True)  # left by a run that was resumed from before this step
-        work.rename(final)
-        sync(self.folder)
-        self.digests[name] = _digest(final)
+        with written(self.folder / name) as work:
+            self.team.members[name.partition("@")[0]].save(work)
+        self.digests[name] = _digest(self.folder / name)
 
     def digest(self, name: str) -> str:
         if name not in self.digests:  # a run that an earlier version began
@@ -43,6 +37,11 @@ class Snapshots:
     def source(self, name: str) -> Path:
         """Where a snapshot is, after a look at whether it is what was written."""
         folder = self.folder / name
+        if not folder.is_dir() and name not in self.digests:
+            raise CheckpointError(
+                f"this run has no '{name}': it is kept where a matchup, a league or a pull to the reference (such as "
+                "algorithm.kl) asks for it from the beginning; begin a new run, or leave that out."
+            )
         if not folder.is_dir() or _digest(folder) != self.digest(name):
             raise CheckpointError(f"snapshot '{folder}' is missing or damaged; the run cannot go on without it.")
         return folder

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from interplay.algorithms import credit
 from interplay.config import START
-from interplay.errors import CheckpointError, ConfigError, GuardError, did_you_mean
+from interplay.errors import ConfigError, GuardError, did_you_mean
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
@@ -24,6 +24,7 @@ from interplay.training import checkpoint, resume
 from interplay.training.batch import by_policy, order
 from interplay.training.critic import StateCritic, make_critics
 from interplay.training.guards import Guards
+from interplay.training.identity import refuse_another
 from interplay.training.interrupt import Interrupt
 from interplay.training.learner import Learner, step
 from interplay.training.memory import explained, is_shortage, short_of_memory
@@ -60,11 +61,8 @@ class Trainer:
         found = checkpoint.latest(self.folder / "checkpoints")
         self.fresh = found is None
         self._saved = found.step if found else -1
-        if found and set(found.trainer["versions"]) != set(self.plan.trainable):
-            raise CheckpointError(
-                f"checkpoint '{found.folder}' trains {sorted(found.trainer['versions'])}, "
-                f"this recipe {sorted(self.plan.trainable)}."
-            )
+        if found:
+            refuse_another(self.plan, found)
         self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # imitated, where adapters stand on them
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
@@ -110,7 +108,6 @@ class Trainer:
                 section, told = self.plan.recipe.warmstart, self.observer.warmstarted
                 where = self.folder / "bases"
                 self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
-                self.records.recipe(self.plan.on(self.bases).recipe)
                 self._publish(self.plan.trainable)
                 for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
                     engine.publish(engine.version)
@@ -120,6 +117,7 @@ class Trainer:
                 for name in self.plan.snapshots:
                     self.snapshots.keep(name)
             self._seat_snapshots()
+            self.records.recipe(self.plan.on(self.bases).recipe)  # nothing more can refuse it
             self.seconds += time.monotonic() - began
             self.observer.ready()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping:
@@ -265,7 +263,8 @@ class Trainer:
         if section.best is None:
             return False
         if section.best not in metrics:
-            if not section.best.startswith("eval/"):  # those come every few steps
+            # Some come every few steps, others only where a policy had something to learn.
+            if not section.best.startswith("eval/") and section.best.partition("/")[0] not in self.learners:
                 raise ConfigError(f"checkpoint.best names '{section.best}'; {did_you_mean(section.best, metrics)}")
             return False
         value, sign = metrics[section.best], 1 if section.best_is == "highest" else -1

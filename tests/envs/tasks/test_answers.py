@@ -26,6 +26,8 @@ TEAMS: list[tuple[str, dict[str, Any]]] = [
     ("math", {"team": "relay"}),
     ("math", {"team": "relay", "examples": 3}),
     ("math", {"team": "single", "examples": 2}),
+    ("math", {"team": "debate", "form": "hashes", "examples": 3}),
+    ("math", {"form": "hashes"}),
     ("math", {"team": "debate", "agents": 4, "rounds": 3}),
     ("nli", {}),
     ("nli", {"brief": True}),

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from interplay.config import validate
-from interplay.envs.tasks.data import Row, lookup_format
+from interplay.envs.tasks.data import Prepared, Row, lookup_format
 from interplay.envs.tasks.hardware import Hardware
+from interplay.envs.tasks.prepare import prepare
 from interplay.envs.tasks.problems import Bench, Problem
 from interplay.rewards import verilog
 from interplay.types import Task
@@ -65,6 +66,7 @@ def test_apps_and_codecontests_as_the_hub_has_them() -> None:
     both = {"fn_name": "f", "inputs": [[[1, 2]], [[]]], "outputs": [[[2, 4]], [[]]]}
     raw = {"question": "Double.", "input_output": json.dumps(both), "starter_code": "def f(xs):\n\t"}
     assert solved(row("apps", raw), "def f(xs):\n    return tuple(2 * x for x in xs)")
+    assert solved(row("apps", raw | {"starter_code": ""}), "def f(xs):\n    return [2 * x for x in xs]")
     tests = {"input": ["1"], "output": ["2"]}
     raw = {"description": "Double.", "public_tests": {"input": [], "output": []}, "private_tests": tests}
     solutions = {"language": [2, 3], "solution": ["int main(){}", "print(2 * int(input()))"]}
@@ -78,6 +80,28 @@ def test_quixbugs() -> None:
     raw = {"name": "gcd", "docstring": '"""Greatest common divisor."""', "tests": tests, "solution": good}
     made = row("quixbugs", {**raw, "buggy_program": good.replace("gcd(b, a % b)", "gcd(a % b, b)")})
     assert solved(made, good) and not solved(made, made["buggy"])
+
+
+def test_quixbugs_and_verilog_eval_as_their_repositories_have_them(tmp_path: Path) -> None:
+    """A file for each part of a problem; tests in JSON take an argument or a list of them, and may give generators."""
+    good = "def ups(n):\n    for i in range(n):\n        yield i + 1"
+    texts = {
+        "json_testcases/ups.json": "[2, [1, 2]]\n[[3], [1, 2, 3]]\n",
+        "python_programs/ups.py": good.replace("i + 1", "i") + '\n\n"""\nCounting\n"""\n',
+        "correct_python_programs/ups.py": good + '\n\n"""\nCounting\n"""\n',
+        "dataset_spec-to-rtl/Prob001_zero_prompt.txt": "Always 0.",
+        "dataset_spec-to-rtl/Prob001_zero_ref.sv": "module RefModule (\n  output zero\n);\n  assign zero=0;\nendmodule",
+        "dataset_spec-to-rtl/Prob001_zero_test.sv": "module tb(); endmodule",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert prepare("quixbugs", tmp_path, tmp_path / "q").counts == {"test": 1}
+    (made,) = Prepared.open(tmp_path / "q").rows("test")
+    assert made["question"] == "Counting" and solved(made, made["golden"]) and not solved(made, made["buggy"])
+    assert prepare("verilog_eval", tmp_path, tmp_path / "v").counts == {"test": 1}
+    (made,) = Prepared.open(tmp_path / "v").rows("test")
+    assert made["interface"] == "module TopModule (\n  output zero\n);" and "TopModule" in made["golden"]
 
 
 # -- the real samples -------------------------------------------------------------------------------------------------

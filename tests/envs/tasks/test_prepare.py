@@ -199,6 +199,18 @@ def test_the_hub_is_read_through_datasets(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(formats()["gsm8k"], "hub", {"train": (str(tmp_path / "set"), None, "train")})
     report = prepare("gsm8k", None, tmp_path / "out", holdout=0)
     assert report.counts == {"train": 1} and report.source.startswith("hub:")
+    files: list[tuple[str, dict[str, str]]] = []
+    load = sys.modules["datasets"].load_dataset
+
+    def by_file(kind: str, data_files: str, split: str) -> Any:
+        files.append((kind, {"data_files": data_files, "split": split}))
+        return load(kind, data_files=str(tmp_path / "set/train.jsonl"), split=split)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("datasets.load_dataset", by_file)
+        patch.setattr(formats()["gsm8k"], "hub", {"train": ("someone/set", None, "train*.jsonl")})
+        assert prepare("gsm8k", None, tmp_path / "files", holdout=0).counts == {"train": 1}
+    assert files == [("json", {"data_files": "hf://datasets/someone/set/train*.jsonl", "split": "train"})]
     monkeypatch.setattr(formats()["gsm8k"], "hub", {"train": (str(tmp_path / "nothing"), None, "train")})
     with pytest.raises(DataError, match=r"could not be read from the hub .* --from PATH"):
         prepare("gsm8k", None, tmp_path / "other")
@@ -223,7 +235,7 @@ def test_public_forms_of_hotpotqa_and_musique(tmp_path: Path) -> None:
     prepare("hotpotqa", lines(tmp_path / "dev.jsonl", [published, hub]), tmp_path / "out")
     found = Prepared.open(tmp_path / "out")
     assert [p["title"] for p in found.table("corpus")] == ["A", "B", "C"]
-    first, second = found.rows("validation")
+    first, second = found.rows("test")
     assert (first["passages"], first["gold"], second["passages"], second["gold"]) == ([0, 1], [1], [1, 2], [1])
     lines(
         tmp_path / "raw/corpus.jsonl",
@@ -245,7 +257,53 @@ def test_public_forms_of_hotpotqa_and_musique(tmp_path: Path) -> None:
         "musique", lines(tmp_path / "musique_dev.jsonl", [hops, hops | {"answerable": False}]), tmp_path / "m"
     )
     assert report.dropped["unusable"] == 1
-    assert Prepared.open(tmp_path / "m").rows("validation")[0]["answers"] == ["Rome", "Roma"]
+    assert Prepared.open(tmp_path / "m").rows("test")[0]["answers"] == ["Rome", "Roma"]
+
+
+def test_fever_as_published_and_as_the_hub_has_it(tmp_path: Path) -> None:
+    """On the hub `premise` is the claim; labels that are hidden are left out; the dev rows are the test."""
+    published = {"cid": 1, "query": "Ann sings.", "context": "Ann is a singer.", "label": "SUPPORTS"}
+    lines(tmp_path / "a/dev_fitems.jsonl", [published])
+    lines(tmp_path / "a/test_fitems.jsonl", [{**published, "query": "Ben sings.", "label": "hidden"}])
+    hub = {"premise": "Ann sings.", "hypothesis": "Ann is a singer.", "fever_gold_label": "SUPPORTS", "label": 0}
+    lines(tmp_path / "b/dev.jsonl", [hub])
+    for source in "ab":
+        report = prepare("fever", tmp_path / source, tmp_path / "out" / source)
+        assert report.counts == {"test": 1}
+        (row,) = Prepared.open(tmp_path / "out" / source).rows("test")
+        assert (row["premise"], row["hypothesis"]) == ("Ann is a singer.", "Ann sings.")
+        assert row["label"] == "entailment"
+
+
+def test_published_folders(tmp_path: Path) -> None:
+    """MATH (a file for each problem), Spider and BIRD (beside schemas, tables and databases)."""
+    for split in ("train", "test"):
+        (tmp_path / f"MATH/{split}/algebra").mkdir(parents=True)
+        raw = {"problem": f"What is {split}?", "level": "Level 2", "type": "Algebra", "solution": r"So \boxed{4}."}
+        (tmp_path / f"MATH/{split}/algebra/1.json").write_text(json.dumps(raw))
+    assert prepare("math", tmp_path / "MATH", tmp_path / "math", holdout=0).counts == {"train": 1, "test": 1}
+    for name, files in (
+        ("spider", ("train_spider.json", "train_others.json", "dev.json", "tables.json", "database/pets/pets.sqlite")),
+        ("bird", ("train/train.json", "dev/dev.json", "dev/dev_tables.json", "dev/dev_databases/pets/pets.sqlite",
+                  "dev/dev_databases/pets/database_description/pets.csv")),
+    ):  # fmt: skip
+        for n, file in enumerate(files):
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            asked = {"db_id": "pets", "question": f"Question {n}?", "query": "SELECT 1", "SQL": "SELECT 1"}
+            other = [{"db_id": "pets", "table_names": []}]
+            (tmp_path / name / file).write_text(json.dumps(other if "table" in file else [asked]))
+        report = prepare(name, tmp_path / name, tmp_path / "out" / name, holdout=0)
+        assert report.counts == {"train": 2 if name == "spider" else 1, "test": 1}
+        assert Prepared.open(tmp_path / "out" / name).file("pets.sqlite").is_file()
+
+
+def test_rows_of_one_id_are_one_row(tmp_path: Path) -> None:
+    """MBPP in full and as sanitized, in one folder: a problem that was reworded is still that problem."""
+    made = {"code": "def f(x):\n    return x", "test_list": ["assert f(1) == 1"]}
+    lines(tmp_path / "raw/mbpp.jsonl", [{"task_id": 11, "text": "Give it back.", **made}])
+    (tmp_path / "raw/sanitized-mbpp.json").write_text(json.dumps([{"task_id": 11, "prompt": "Return it.", **made}]))
+    report = prepare("mbpp", tmp_path / "raw", tmp_path / "out")
+    assert report.counts == {"test": 1} and report.dropped["duplicates_that_differ"] == 1
 
 
 def test_every_format_says_what_it_is() -> None:
@@ -263,8 +321,7 @@ def test_every_format_says_what_it_is() -> None:
         "musique",
     } <= {*formats()}
     for name, cls in formats().items():
-        assert cls.__doc__ and cls.licence and cls.kind, name
-        assert cls.row.__qualname__ != "Public.row", name
+        assert cls.__doc__ and cls.licence and cls.kind and not cls.__abstractmethods__, name
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -36,13 +36,17 @@ def test_bm25_by_hand() -> None:
 
 class _Service(BaseHTTPRequestHandler):
     asked: list[dict[str, list[str]]] = []  # noqa: RUF012
+    keys: list[str | None] = []  # noqa: RUF012
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         self.asked.append(parse_qs(parts.query))
+        self.keys.append(self.headers.get("Authorization"))
         body: Any = [{"title": f"T{n}", "text": f"text {n}"} for n in range(9)]
         if parts.path == "/results":
             body = {"results": [{"title": "R", "snippet": "x" * 9_000}]}
+        elif parts.path == "/web":
+            body = {"query": {}, "web": {"results": [{"title": "W", "description": "said"}]}}
         elif parts.path == "/other":
             body = {"hits": []}
         elif parts.path == "/slow":
@@ -80,6 +84,17 @@ def test_a_web_search(service: str) -> None:
     assert _Service.asked == [{"q": ["cats & dogs?"], "count": ["2"]}]
     assert web.search(f"{service}/results?key=1", "x", 3) == (("R", "x" * web.LONGEST),)
     assert _Service.asked[-1] == {"key": ["1"], "q": ["x"], "count": ["3"]}
+    assert web.search(f"{service}/web", "x", 3) == (("W", "said"),)
+
+
+def test_a_service_with_a_key(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read from the environment when it is needed; a missing one is said before anything is played."""
+    with pytest.raises(ConfigError, match=r"env\.web_key names the environment variable SEARCH_KEY, which is not set"):
+        sample_task("search", {"web": service, "web_key": "SEARCH_KEY"})
+    monkeypatch.setenv("SEARCH_KEY", "secret")
+    env = make(sample_task("search", {"web": service, "web_key": "SEARCH_KEY"}))
+    env.step({"searcher": "with a key"})
+    assert _Service.keys[-1] == "Bearer secret" and "secret" not in str(env.task)
 
 
 @pytest.mark.parametrize("path", ["/broken", "/text", "/other", "/large", "/moved", "/slow"])

@@ -149,6 +149,10 @@ class Code(DataEnv):
     def outcome(self) -> Rewards:
         return Rewards.team("solved", float(self.solved))
 
+    @property
+    def answered(self) -> bool:
+        return bool(self.program.strip())
+
     def state(self) -> str:
         lines = [self.problem.text, f"round {self.round} of {self.task.data['rounds']}", self.program[:SHOWN]]
         lines += [f"{shown(test)}{': failed' if n in self.failed else ''}" for n, test in enumerate(self.tests)]

@@ -17,8 +17,9 @@ To add a format, put a class into a module of `envs/tasks/formats/` (every modul
             return {"question": self.question, "answer": self.answer.rpartition("####")[2].strip()}
 
 A `ValueError` from `row` is a clear error that names file and row. See `Public` for what else a format may say: splits
-by row, tables beside the rows (a corpus), files to carry along (databases). Rows are plain JSON; `id` is added where
-there is none. An environment over rows is a `DataEnv`: its task holds the row, so a task still says everything.
+by row, tables beside the rows (a corpus), files to carry along (databases), folders that are no files of rows. Rows are
+plain JSON; `id` is added where there is none. An environment over rows is a `DataEnv`: its task holds the row, so a
+task still says everything.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import json
 import pkgutil
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -43,7 +44,9 @@ from interplay.errors import ConfigError, DataError, did_you_mean
 from interplay.types import Role, Task, seed_of
 
 Row = dict[str, Any]
-Hub = tuple[str, str | None, str]  # the data set, its configurations (joined by commas), its split as the hub calls it
+# The data set, its configurations (joined by commas) and its split as the hub calls it; or the data set, None and a
+# pattern of its files, where it has a loading script, which `datasets` no longer runs.
+Hub = tuple[str, str | None, str]
 MANIFEST = "manifest.json"
 
 
@@ -56,15 +59,22 @@ class Public(BaseModel):
     licence: ClassVar[str]
     hub: ClassVar[Mapping[str, Hub]] = {}  # by split; empty: the files must be given
     alone: ClassVar[str | None] = None  # the split of a file whose name tells none
+    files: ClassVar[tuple[str, ...]] = ()  # patterns of its data files, where its published folder holds others too
+    dev_is_test: ClassVar[bool] = False  # the answers to its test rows are withheld: everybody reports on the dev rows
     tables: ClassVar[tuple[str, ...]] = ()  # files (by stem) that are no split but belong to all, such as a corpus
     attached: ClassVar[tuple[str, ...]] = ()  # patterns of files to carry along as they are, such as "*.sqlite"
 
+    @abstractmethod
     def row(self) -> Row | None:
         """The row as environments of this kind read it; None if it cannot be used (it is then counted)."""
-        raise NotImplementedError
 
     def split(self) -> str | None:
         """The split this row belongs to, where the data set says so row by row; None: the file's."""
+        return None
+
+    @classmethod
+    def unpacked(cls, folder: Path) -> Iterator[Mapping[str, Any]] | None:
+        """Public rows of a published folder that keeps each in files of its own; None: there are files of rows."""
         return None
 
     @classmethod

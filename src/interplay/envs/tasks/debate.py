@@ -88,7 +88,9 @@ class Debate(DataEnv):
             last = self.replies[-1]
             for peer in sorted(self.roles, key=lambda r: r != role):
                 who, answer = "You" if peer == role else peer, self.answers[-1][peer]
-                lines.append(f"{who} answered {unmarked(answer or 'nothing')}, and said: {quoted(last[peer])}")
+                told, said = unmarked(answer or "nothing"), quoted(last[peer])
+                bare = said.removeprefix("Answer").strip() == told
+                lines.append(f"{who} answered {told}." if bare else f"{who} answered {told}, and said: {said}")
             lines.append("Weigh what was said, then answer again.")
         return Message("system", self.rule), Message("user", "\n".join(lines))
 
@@ -103,6 +105,10 @@ class Debate(DataEnv):
 
     def outcome(self) -> Rewards:
         return Rewards.team("correct", float(self._right(self.vote())))
+
+    @property
+    def answered(self) -> bool:
+        return self.vote() is not None
 
     def vote(self) -> str | None:
         """The answer most agents gave in the last round."""

@@ -7,11 +7,11 @@ Teams         `pair`: in every round the reasoner answers, then the tool role, w
               at once over `rounds`, each seeing the others' last replies, and a majority vote decides (MAPoRL).
 Roles         reasoner and tool; reasoner; or agent1, agent2, …
 Observation   the question and what was said before, the whole prompt each time; with `examples`, solved ones first.
-Actions       free text. Reasoner and agents put their answer into \\boxed{} (`####` and "the answer is" are read too;
-              several that differ are no answer). Tool: an expression of numbers, + - * / // % ** and brackets, with
-              something to compute in it; with `tool = "python"` a program that prints the answer last, run in the
-              sandbox. In a relay the reasoner may use words, digits and commas, at most `words`
-              characters of them, and a reply that cannot be passed on ends the episode.
+Actions       free text. Reasoner and agents put their answer into \\boxed{} or, with `form = "hashes"`, after ####;
+              either is read, and "the answer is" too; several that differ are no answer. Tool: an expression of
+              numbers, + - * / // % ** and brackets, with something to compute in it; with `tool = "python"` a program
+              that prints the answer last, run in the sandbox. In a relay the reasoner may use words, digits and
+              commas, at most `words` characters of them, and a reply that cannot be passed on ends the episode.
 Tools         with `tools`, reasoner and agents may call a calculator or Python inside a turn.
 Rewards       reasoner and agents: `format` (process) 0.2 for one answer in the form, `match` (agent) 0.8 for a right
               one; in a relay `match` is for the value computed, `format` for words with two numbers. Tool: `build`
@@ -54,7 +54,11 @@ BUILD, RUN = 0.1, 0.1  # of the published coder, whose pass is MATCH
 _WORDS = re.compile(r"[\w\s,.']+")
 _NUMBERS = re.compile(r"\d+")
 
-_ANSWER = "Solve the problem step by step, then put the final answer, and nothing else, into \\boxed{}."
+_ANSWER: dict[str, str] = {
+    "boxed": "Solve the problem step by step, then put the final answer, and nothing else, into \\boxed{}.",
+    "hashes": "Solve the problem step by step, then put the final answer, and nothing else, on a line after ####.",
+}
+_GIVEN: dict[str, str] = {"boxed": "\\boxed{%s}", "hashes": "#### %s"}
 _TOOL: dict[str, str] = {
     "calculator": "Write one expression that computes the answer to the problem, with numbers, + - * / // % ** and "
     "brackets. Reply with the expression alone.",
@@ -74,6 +78,9 @@ class Options(DataOptions):
     rounds: int = Field(2, ge=1, le=10, description="pair: at most; debate: exactly")
     tool: Tool = Field("calculator", description="what computes the tool role's reply")
     isolation: Isolation = Field("strongest", description="python: walls of the sandbox")
+    form: Literal["boxed", "hashes"] = Field(
+        "boxed", description="how an answer is asked for: \\boxed{} or, easier for small models, after ####"
+    )
     words: int = Field(80, ge=10, le=1000, description="relay: characters that the reasoner may say")
     examples: int = Field(0, ge=0, le=8, description="solved word problems shown first")
     tools: list[Literal["calculator", "python"]] = Field(
@@ -134,7 +141,7 @@ class Math(Debate):
 
     @property
     def rule(self) -> str:
-        return _ANSWER
+        return _ANSWER[self.task.data["form"]]
 
     def ask(self) -> str:
         return str(self.row["question"])
@@ -154,7 +161,10 @@ class Math(Debate):
         return verify.equal(answer, other)
 
     def gold(self) -> str:
-        return f"\\boxed{{{self.row['answer']}}}"
+        return self._given(self.row["answer"])
+
+    def _given(self, answer: str) -> str:
+        return _GIVEN[self.task.data["form"]] % answer
 
     # -- reasoner and tool ----------------------------------------------------------------------------------------
 
@@ -181,7 +191,7 @@ class Math(Debate):
             gave = f"refused: {self.computed.trouble}" if result is None else f"which gives {quoted(result)}"
             lines.append(f"You answered {self.answer or 'nothing'} before.")
             lines.append(f"The tool role wrote {quoted(self.written)}, {gave}. Weigh both, then answer again.")
-        return Message("system", _ANSWER), Message("user", "\n".join(lines))
+        return Message("system", self.rule), Message("user", "\n".join(lines))
 
     def _for_tool(self) -> tuple[Message, ...]:
         assert self.said is not None
@@ -193,12 +203,12 @@ class Math(Debate):
     def _shown(self, observation: Observation) -> Observation:
         """With solved problems between the rule and the question."""
         count: int = self.task.data["examples"]
-        if not count or observation.phase == "round 2":
+        if not count:
             return observation
         rule, question = observation.messages
         shots: list[Message] = []
         for row in _examples(count, self.task.data["largest"]):
-            asked, reply = row["question"], f"{row['expression']} = {row['answer']}. \\boxed{{{row['answer']}}}"
+            asked, reply = row["question"], f"{row['expression']} = {row['answer']}\n{self._given(row['answer'])}"
             if observation.phase == "compute":
                 relay = self.team == "relay"
                 asked, reply = (
@@ -255,6 +265,12 @@ class Math(Debate):
             return Rewards.team("correct", float(self._right(self.answer)))
         right = self._right(self.computed.result)
         return Rewards.agent("match", {"reasoner": MATCH * right}) + Rewards.team("correct", float(right))
+
+    @property
+    def answered(self) -> bool:
+        if self.team not in ("pair", "relay"):
+            return super().answered
+        return (self.answer if self.team == "pair" else self.computed.result) is not None
 
     def state(self) -> str:
         if self.team not in ("pair", "relay"):

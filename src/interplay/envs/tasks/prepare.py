@@ -28,6 +28,7 @@ from interplay.types import seed_of
 GRAM = 13
 SHOWN = 5  # overlaps that an error names
 _SPLIT_WORDS = {"train": "train", "valid": "validation", "dev": "validation", "test": "test"}
+_LOADERS = {".jsonl": "json", ".parquet": "parquet"}  # of the hub's files
 _KINDS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
 
 
@@ -145,7 +146,10 @@ def _hub_rows(name: str, cls: type[Public]) -> Iterator[Part]:
     for split, (source, configurations, part) in cls.hub.items():
         for configuration in (configurations or "").split(","):
             try:
-                rows = datasets.load_dataset(source, configuration or None, split=part)
+                if kind := _LOADERS.get(Path(part).suffix):
+                    rows = datasets.load_dataset(kind, data_files=f"hf://datasets/{source}/{part}", split="train")
+                else:
+                    rows = datasets.load_dataset(source, configuration or None, split=part)
             except Exception as error:  # the hub, the network and the cache raise what they like
                 reason = str(error).strip().split("\n")[0]
                 raise DataError(
@@ -158,23 +162,39 @@ def _hub_rows(name: str, cls: type[Public]) -> Iterator[Part]:
 def _file_rows(name: str, cls: type[Public], source: Path) -> Iterator[Part]:
     if not source.exists():
         raise ConfigError(f"--from '{source}' does not exist; expected a file of {name}, or a folder of them.")
-    files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
+    if source.is_dir() and (rows := cls.unpacked(source)) is not None:
+        yield source.name, cls.alone, rows
+        return
+    files = [source]
+    if source.is_dir():
+        inside = sorted(f for f in source.rglob("*") if f.is_file())
+        wanted = [f for f in inside if any(f.match(pattern) for pattern in cls.files)] if cls.files else []
+        files = wanted or inside
     files = [f for f in files if f.name.endswith(_KINDS) and f.name != MANIFEST]
     if not files:
         raise ConfigError(f"--from '{source}' holds no data file; expected names ending in {', '.join(_KINDS)}.")
     for file in files:
+        place = file.relative_to(source) if source.is_dir() else Path(file.name)
         stem = file.name.split(".")[0]
-        yield file.name, stem if stem in cls.tables else _split_of(file.name) or cls.alone, _raw(file)
+        yield str(place), stem if stem in cls.tables else _split_of(cls, place), _raw(file)
 
 
-def _split_of(name: str) -> str | None:
-    found = {split for word, split in _SPLIT_WORDS.items() if word in name.lower()}
-    return found.pop() if len(found) == 1 else None
+def _split_of(cls: type[Public], place: Path) -> str | None:
+    """As the file's name tells, else the folder's that it is in, and so on."""
+    for name in (place.name, *reversed(place.parts[:-1])):
+        found = {split for word, split in _SPLIT_WORDS.items() if word in name.lower()}
+        if len(found) == 1:
+            return "test" if cls.dev_is_test and found == {"validation"} else found.pop()
+    return cls.alone
 
 
 def _attached(cls: type[Public], source: Path) -> list[Path]:
     folder = source if source.is_dir() else source.parent
-    return sorted({file for pattern in cls.attached for file in folder.rglob(pattern)})
+    found: dict[str, Path] = {}
+    for file in sorted({file for pattern in cls.attached for file in folder.rglob(pattern)}):
+        if found.setdefault(file.name, file) is not file and digest(file) != digest(found[file.name]):
+            raise DataError(f"'{found[file.name]}' and '{file}' have one name and differ; expected one of them.")
+    return list(found.values())
 
 
 def _raw(file: Path) -> Iterator[Mapping[str, Any]]:
@@ -199,10 +219,11 @@ def _raw(file: Path) -> Iterator[Mapping[str, Any]]:
             whole = json.load(stream)
         except json.JSONDecodeError as error:
             raise DataError(f"{file.name} is not JSON: {error}.") from None
-        rows = next((v for v in whole.values() if isinstance(v, list)), None) if isinstance(whole, dict) else whole
-        if not isinstance(rows, list):
+        if isinstance(whole, dict):  # a list of rows under a name, or one row
+            whole = next((v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)), [whole])
+        if not isinstance(whole, list):
             raise DataError(f"{file.name} holds no list of rows.")
-        yield from rows
+        yield from whole
 
 
 def _object(line: str, file: Path, n: int) -> Mapping[str, Any]:
@@ -223,9 +244,12 @@ def _key(text: str) -> str:
 
 
 def _distinct(cls: type[Public], rows: list[Row], report: Report) -> list[Row]:
+    """Rows of one text, or of one id, are one row."""
     kept: dict[str, Row] = {}
+    named: dict[str, Row] = {}
     for row in rows:
-        first = kept.setdefault(_key(cls.compared(row)), row)
+        first = named.get(row["id"]) or kept.setdefault(_key(cls.compared(row)), row)
+        named.setdefault(row["id"], first)
         if first is not row:
             same = all(_key(str(first.get(name))) == _key(str(value)) for name, value in row.items() if name != "id")
             report.dropped["duplicates" if same else "duplicates_that_differ"] += 1

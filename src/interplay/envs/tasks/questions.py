@@ -1,4 +1,4 @@
-"""Questions in words with their gold query, made for any SQLite database from its schema and contents.
+"""Questions in words with their gold query, made for any database from its schema and contents.
 
 Each is a pattern over what the schema offers: counts, sums, averages, extremes, groups, the first few in an order,
 and counts over a foreign key. A question is kept only if its gold result is small and not empty, so that nothing is

@@ -15,7 +15,9 @@ Rewards       `placed` (team, at the end): 1 if every block of the order lies, l
               done then.
 Data          tables drawn from the seed: `blocks` blocks, as many zones, an order over `orders` of them.
 Checker       MuJoCo's own state. It is a value: a fork copies it, and the same commands give the same state.
-Picture       `picture()`: the table as MuJoCo renders it, a PNG.
+Picture       with `picture`, both roles are also shown the table as MuJoCo renders it, so many pixels wide: models that
+              take images see it, others read the words, which say the same. Without a screen set MUJOCO_GL to egl or
+              osmesa before.
 Version       1
 """
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"red": "1 0 0 1", "green": "0 .7 0 1", "blue": "0 .2 1 1", "yellow": "1 .9 0 1", "white": "1 1 1 1"}
 ZONES = "ABCDE"
-TINTS = ("1 .6 .2 1", ".6 .3 .8 1", ".2 .8 .8 1", ".4 .4 .4 1", "1 .6 .8 1")  # of the zones, in pictures
+TINTS = {"orange": "1 .6 .2 1", "purple": ".6 .3 .8 1", "cyan": ".2 .8 .8 1", "grey": ".4 .4 .4 1", "pink": "1 .6 .8 1"}
 REACH = 30  # centimetres from the middle of the table, to each side
 HALF = 0.02  # metres, half a block
 HIGH, LOW = 0.16, 0.05  # of the hand over the table
@@ -53,6 +55,7 @@ APART = 9  # centimetres between things when a table is drawn
 STEPS = 400  # of the simulation for one command, at most
 SETTLE = 60  # after letting go
 LONGEST = 400  # characters of a controller's reply
+SHARPEST = 512  # pixels of a picture, to each side
 _COMMAND = re.compile(r"move\s+(?:to\s+)?(-?\d+(?:\.\d+)?)\s+(-?\d+(?:\.\d+)?)|(up|down|grip|release)", re.I)
 
 
@@ -62,6 +65,7 @@ class Options(DataOptions):
     orders: int = Field(1, ge=1, le=len(COLOURS), description="blocks that must be brought somewhere")
     rounds: int = Field(4, ge=1, le=50, description="turns of the controller")
     commands: int = Field(8, ge=1, le=40, description="in one reply")
+    picture: int = Field(0, ge=0, le=SHARPEST, description="pixels of a picture that is shown as well; 0: none")
 
     @model_validator(mode="after")
     def _orders_fit(self) -> Options:
@@ -131,7 +135,11 @@ class Robotics(DataEnv):
             f"You move a hand over a table. Reply with up to {count} commands, separated by commas, and nothing else: "
             "move X Y (centimetres), up, down, grip, release. Grip when the hand is down over a block."
         )  # fmt: skip
-        messages = (Message("system", duty), Message("user", "\n".join(now)))
+        images = (self.picture(size),) if (size := self.task.data["picture"]) else ()
+        if images:
+            colours = ", ".join(f"{z} is {tint}" for z, tint in zip(self.row["zones"], TINTS, strict=False))
+            now.append(f"In the picture zones are discs: {colours}.")
+        messages = (Message("system", duty), Message("user", "\n".join(now), images))
         return {role: Observation(messages, fresh=True, phase=role)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
@@ -169,7 +177,7 @@ class Robotics(DataEnv):
         (x, y), (u, v) = (_cm(table.blocks[block]), self.row["zones"][zone])
         return f"up, move {x:.1f} {y:.1f}, down, grip, up, move {u} {v}, down, release"
 
-    def picture(self, size: int = 256) -> bytes:
+    def picture(self, size: int) -> bytes:
         """The table seen from above and in front, as a PNG."""
         return self.arm.picture(self.physics, size)
 
@@ -364,9 +372,9 @@ def _xml(names: list[str]) -> str:
         for i, n in enumerate(names)
     )
     zones = "".join(
-        f'<body name="zone{i}" mocap="true"><geom type="cylinder" size=".03 .001" rgba="{TINTS[i]}" contype="0" '
+        f'<body name="zone{i}" mocap="true"><geom type="cylinder" size=".03 .001" rgba="{tint}" contype="0" '
         'conaffinity="0"/></body>'
-        for i in range(len(names))
+        for i, tint in zip(range(len(names)), TINTS.values(), strict=False)
     )
     welds = "".join(
         f'<weld body1="hand" body2="{n}" relpose="0 0 {HALF - LOW + 0.002} 1 0 0 0" active="false" solref=".01 1"/>'
@@ -375,12 +383,13 @@ def _xml(names: list[str]) -> str:
     slides = "".join(f'<joint name="{a}" type="slide" axis="{v}" damping="20"/>' for a, v in _AXES)
     motors = "".join(f'<position joint="{a}" kp="400" kv="30"/>' for a, _ in _AXES)
     return (
-        '<mujoco><option timestep="0.005"/><visual><global offwidth="512" offheight="512"/></visual><worldbody>'
+        '<mujoco><option timestep="0.005"/><worldbody>'
         '<light pos="0 0 1.5"/><camera name="eye" pos="0 -.7 .9" xyaxes="1 0 0 0 .79 .61"/>'
         '<geom type="plane" size=".6 .6 .1" rgba=".8 .7 .5 1" friction="1 .05 .001"/>'
         f'<body name="hand" gravcomp="1">{slides}<geom type="cylinder" size=".012 .01" mass=".3" contype="0" '
         f'conaffinity="0" rgba=".2 .2 .2 1"/></body>{bodies}{zones}</worldbody>'
-        f"<equality>{welds}</equality><actuator>{motors}</actuator></mujoco>"
+        f"<equality>{welds}</equality><actuator>{motors}</actuator>"
+        f'<visual><global offwidth="{SHARPEST}" offheight="{SHARPEST}"/></visual></mujoco>'
     )
 
 

@@ -125,17 +125,14 @@ class Science(DataEnv):
         return Rewards.team("law", float(self._right())) + Rewards.agent("explains", explains)
 
     def state(self) -> str:
-        seen = "; ".join(f"{self._point(at)}: {_shown(value)}" for at, value in self.measured)
+        seen = "; ".join(f"{self._point(at)}: f {_shown(value)}" for at, value in self.measured)
         return f"law {self.row['law']}; {self.used} experiments: {seen}; hypothesis: {heard(self.hypothesis or 'none')}"
 
     def script(self, role: Role) -> str:
         if role == "experimenter":
             return self._next()
-        return (
-            f"{self._next()}\nfinal f = {self.row['law']}"
-            if self.used >= ENOUGH
-            else f"{self._next()}\nf = {self.row['law']}"
-        )
+        law = f"{'final ' if self.used >= ENOUGH else ''}f = {self.row['law']}"
+        return law if len(self.roles) == 2 else f"{self._next()}\n{law}"
 
     # -- the turn -------------------------------------------------------------------------------------------------
 

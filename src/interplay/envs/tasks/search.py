@@ -63,11 +63,12 @@ class Options(DataOptions):
     pool: Literal["corpus", "row"] = Field("corpus", description="what is searched: everything, or the row's passages")
     tools: bool = Field(False, description="the reader may search too, by the tool search inside its turn")
     web: str = Field("", description="address of a search service to ask instead")
+    web_key: str = Field("", description="environment variable that holds the service's key, sent as a bearer token")
 
     @model_validator(mode="after")
     def _web_is_an_address(self) -> Options:
         if self.web:
-            web.checked(self.web)
+            web.checked(self.web, self.web_key)
         return self
 
 
@@ -155,7 +156,7 @@ class Search(DataEnv):
         if not query or len(query) > LONGEST_QUERY:
             return []
         if self.task.data["web"]:
-            return list(web.search(self.task.data["web"], query, count))
+            return list(web.search(self.task.data["web"], query, count, self.task.data["web_key"]))
         passages, index = self._library()
         return [passages[place] for place in index.search(query, count)]
 
@@ -180,11 +181,16 @@ class Search(DataEnv):
     # -- for scripted players, and without any data -----------------------------------------------------------------
 
     def script(self, role: Role) -> str:
-        """Each search asks for the title of a passage that is still missing."""
+        """Each search asks for the title of a passage that is still missing, and for its words where that is too
+        little."""
         if not self.searching:
             return f"Answer: {self.row['answers'][0]}"
         missing = [self._passage(p) for p in self.row["gold"] if self._passage(p) not in self.found]
-        return f"{missing[0][0]} {missing[0][1]}"[:LONGEST_QUERY] if missing else DONE
+        if not missing:
+            return DONE
+        title, text = missing[0]
+        short = title[:LONGEST_QUERY]
+        return short if missing[0] in self._search(short) else f"{title} {text}"[:LONGEST_QUERY]
 
     @classmethod
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:

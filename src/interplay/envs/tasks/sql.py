@@ -1,4 +1,4 @@
-"""Database query: a planner and a SQL writer answer a question by one query on a real SQLite database.
+"""Database query: a planner and a SQL writer answer a question by one query on a real SQLite or DuckDB database.
 
 Roles         planner, writer; `team = "single"`: the writer alone.
 Turns         the planner reads question and schema and says how to go about it; the writer, who reads all that, writes
@@ -8,10 +8,12 @@ Tools         with `tools`, both may call `sql` inside their turn to look at the
 Rewards       `match` (team, at the end): 1 if the query gives what the gold query gives, here and on a shadow of the
               database with other contents, so that knowing the result is not enough; else 0. `illegal` (process):
               −0.1 for a reply that holds no query, or one that is refused or fails.
-Data          prepared rows of kind sql (defog, spider, bird); with `database`, questions made over that SQLite file
-              (such as Chinook); else over a small shop drawn from the seed. A question is in one split only.
-Checker       rewards/database.py: read-only, limited in steps, rows and memory; rows as a multiset, or in order where
-              the question asks for one; columns in any order. A row may have several gold queries.
+Data          prepared rows of kind sql (defog, spider, bird); with `database`, questions made over that SQLite or
+              DuckDB file (such as Chinook); else over a small shop drawn from the seed. A question is in one split
+              only.
+Checker       rewards/database.py: read-only, limited in steps (DuckDB: in seconds), rows and memory; rows as a
+              multiset, or in order where the question asks for one; columns in any order. A row may have several gold
+              queries.
 Version       1
 """
 
@@ -35,6 +37,7 @@ from interplay.rewards import database
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
 SHADOWS = 12  # tried, to find one on which the gold query gives something else
+KINDS = ("sqlite", "duckdb")  # of files
 PER_SHOP = 20  # questions tried over one shop before another is drawn
 _BLOCK = re.compile(r"```[ \t]*(?:sql|sqlite)?[ \t]*\n?(.*?)```", re.S | re.I)
 _START = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:SELECT|WITH|VALUES)\b", re.I)
@@ -44,9 +47,13 @@ class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="planner and writer, or the writer alone")
     attempts: int = Field(2, ge=1, le=10, description="queries the writer may try; only one that runs ends it early")
     tools: bool = Field(False, description="both roles may look at the data with the tool sql")
-    database: str = Field("", description="without data: a SQLite file to make questions over; empty: a shop drawn")
+    database: str = Field("", description="without data: a SQLite or DuckDB file to ask about; empty: a shop drawn")
     size: int = Field(24, ge=4, le=400, description="purchases in that shop")
     patterns: list[str] = Field(list(questions.PATTERNS), description="of the questions that are made")
+
+
+_STEPS = {"join": "join them", "where": "keep the rows asked for", "group": "group", "distinct": "count each once",
+          "order": "sort", "limit": "take the first"}  # fmt: skip
 
 
 @register("sql")
@@ -93,7 +100,8 @@ class SQL(DataEnv):
         if role == "planner":
             duty = "You are the planner: tell the SQL writer in a few words which tables to use and how."
         else:
-            duty = "You write the query: reply with one SQLite SELECT statement and nothing else."
+            kind = database.dialect(self.data)
+            duty = f"You write the query: reply with one {kind} SELECT statement and nothing else."
             if self.plan is not None:
                 now.append(f"The planner says: {self.plan}")
             if self.error:
@@ -137,7 +145,20 @@ class SQL(DataEnv):
         return f"{self.row['question']}{plan}\nattempt {self.tried} of {self.task.data['attempts']}: {said}{error}"
 
     def script(self, role: Role) -> str:
-        return "Use the query that answers it." if role == "planner" else str(self.row["sql"][0])
+        return planned(self.data, str(self.row["sql"][0])) if role == "planner" else str(self.row["sql"][0])
+
+
+def planned(data: bytes, gold: str) -> str:
+    """A query in a planner's words: the tables and columns that it names, and what it does with them."""
+    words = {word.lower() for word in re.findall(r"\w+", gold)}
+    named = {t: [c.name for c in columns if c.name.lower() in words] for t, columns in database.tables(data).items()}
+    parts = [
+        f"{table} ({', '.join(columns)})" if columns else table
+        for table, columns in named.items()
+        if table.lower() in words
+    ]
+    steps = [step for word, step in _STEPS.items() if word in words]
+    return "; ".join([f"Use {' and '.join(parts) or 'no table'}", *steps]) + "."
 
 
 def query_of(text: str) -> str | None:
@@ -170,5 +191,6 @@ def _data(row: Mapping[str, Any], options: Mapping[str, Any], split: str) -> byt
         source = SQL.source(options, split)
         if source is None:
             raise ConfigError(f"the row names the database '{row['db']}', but env.data is empty; expected its folder.")
-        return database.read(source.file(f"{row['db']}.sqlite"))
+        carried = source.manifest["attached"]
+        return database.read(source.file(next((n for k in KINDS if (n := f"{row['db']}.{k}") in carried), row["db"])))
     return database.read(options["database"])

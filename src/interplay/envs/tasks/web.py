@@ -1,6 +1,8 @@
 """Search over HTTP: any service that answers `GET URL?q=…&count=…` with JSON rows of `title` and `text`.
 
-The rows may stand alone or under `results`; `snippet` and `content` are read for `text`, too. There are limits on time,
+The rows may stand alone, under `results` (SearXNG: URL = http://HOST/search?format=json) or `web.results`; `snippet`,
+`content` and `description` are read for `text`, too. A key is read from the environment, sent as a bearer token, and
+never shown. There are limits on time,
 size, number and length of what comes back, no redirects are followed, and only http and https are spoken. A service
 that fails or answers nonsense is a failure of the machinery (`EnvError`), never an empty result. Answers are kept, so
 that a query repeated in a run gets the same passages.
@@ -9,6 +11,7 @@ that a query repeated in a run gets the same passages.
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -33,19 +36,23 @@ class _Straight(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_Straight)
 
 
-def checked(url: str) -> str:
-    """`url` itself; an error where it is no address of a search service."""
+def checked(url: str, key: str = "") -> str:
+    """`url` itself; an error where it is no address of a search service, or its key is missing."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"env.web is '{url}'; expected the http or https address of a search service.")
+    if key and not os.environ.get(key):
+        raise ConfigError(f"env.web_key names the environment variable {key}, which is not set.")
     return url
 
 
 @lru_cache(maxsize=10_000)
-def search(url: str, query: str, count: int, seconds: float = SECONDS) -> tuple[Passage, ...]:
-    """At most `count` passages, in the service's order."""
+def search(url: str, query: str, count: int, key: str = "", seconds: float = SECONDS) -> tuple[Passage, ...]:
+    """At most `count` passages, in the service's order; `key` is the environment variable with the service's key."""
     address = f"{url}{'&' if urlsplit(url).query else '?'}{urlencode({'q': query[:1_000], 'count': count})}"
-    request = urllib.request.Request(address, headers={"Accept": "application/json", "User-Agent": "interplay"})
+    headers = {"Accept": "application/json", "User-Agent": "interplay"}
+    headers |= {"Authorization": f"Bearer {os.environ.get(key, '')}"} if key else {}
+    request = urllib.request.Request(address, headers=headers)
     try:
         with _OPENER.open(request, timeout=seconds) as answer:
             body = answer.read(LARGEST + 1)
@@ -55,14 +62,15 @@ def search(url: str, query: str, count: int, seconds: float = SECONDS) -> tuple[
         _fail(url, f"an answer of more than {LARGEST:,} bytes")
     try:
         found = json.loads(body)
-        rows = found["results"] if isinstance(found, dict) else found
-        return tuple(_passage(row) for row in rows[:count])
+        if isinstance(found, dict):
+            found = found.get("web", found)["results"]
+        return tuple(_passage(row) for row in found[:count])
     except (ValueError, KeyError, TypeError, RecursionError):
         _fail(url, "no JSON list of rows with title and text")
 
 
 def _passage(row: Mapping[str, Any]) -> Passage:
-    text = next(row[key] for key in ("text", "snippet", "content") if key in row)
+    text = next(row[key] for key in ("text", "snippet", "content", "description") if key in row)
     return str(row.get("title", ""))[:LONGEST], str(text)[:LONGEST]
 
 

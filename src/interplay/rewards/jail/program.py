@@ -12,6 +12,7 @@ import sys
 from interplay.rewards.jail.job import Job
 from interplay.rewards.jail.walls import JailError, restrict
 
+PYTHONS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # signals that an interpreter does not leave as they are
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -76,10 +77,8 @@ def become_program(
         os.closerange(4, 1 << 16)
         os.set_inheritable(3, False)
         os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in range(1, signal.NSIG):
-            with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_DFL)
+        for number in PYTHONS:
+            signal.signal(number, signal.SIG_DFL)
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(ENVIRONMENT, HOME=folder, TMPDIR=folder)

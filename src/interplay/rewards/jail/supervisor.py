@@ -13,7 +13,7 @@ import time
 from interplay.rewards.jail.init import PRIVATE, run_init
 from interplay.rewards.jail.job import Job, receive, send
 from interplay.rewards.jail.processes import family, kernel, memory_of, processes_of, remove, size_of
-from interplay.rewards.jail.walls import LIBC, NEWNS, NEWPID, SET_PDEATHSIG, SET_SUBREAPER, JailError, call
+from interplay.rewards.jail.walls import LIBC, NEWNS, NEWPID, SET_PDEATHSIG, SET_SUBREAPER, JailError, call, fork
 
 WATCH = 0.05  # seconds between looks at memory, processes and disk
 SLACK = 64  # processes this user may start elsewhere meanwhile, where the kernel counts them all together
@@ -59,7 +59,7 @@ class Supervisor:
         self.job_folder = folder
         ours, theirs = zip(*(os.pipe()[:: 1 if fd else -1] for fd in range(3)), strict=True)
         heard, report = os.pipe()
-        init = os.fork()
+        init = fork()
         if init == 0:
             for fd in (*ours, heard):
                 os.close(fd)

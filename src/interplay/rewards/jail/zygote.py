@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import select
+import signal
 import socket
 
 from interplay.rewards.jail.job import send
+from interplay.rewards.jail.program import PYTHONS
 from interplay.rewards.jail.supervisor import supervise
 from interplay.rewards.jail.walls import (
     DAC_READ_SEARCH,
     NOBODY,
     JailError,
     become_nobody,
+    fence,
+    fork,
     is_root,
     landlock_version,
     seccomp,
@@ -33,6 +37,8 @@ def main(fd: int, level: str, folder: str) -> None:
     channel = socket.socket(fileno=fd)
     for name in WARM.split():
         __import__(name)
+    for number in signal.valid_signals() - {*PYTHONS, signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)  # whatever we inherited
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     readable = system_paths()
     try:
@@ -45,8 +51,10 @@ def main(fd: int, level: str, folder: str) -> None:
                 uid = own if is_root(own) else NOBODY
                 os.chown(folder, uid, NOBODY)
                 become_nobody(uid, keep=DAC_READ_SEARCH)
-            if level == "landlock" and not landlock_version():
-                raise JailError("this kernel has no Landlock, or it is not switched on")
+            if level == "landlock":
+                if not landlock_version():
+                    raise JailError("this kernel has no Landlock, or it is not switched on")
+                fence(landlock_version(), readable, folder)
     except (JailError, OSError) as error:
         send(channel, {"trouble": str(error)})
         return
@@ -60,7 +68,7 @@ def main(fd: int, level: str, folder: str) -> None:
         poll.poll()
         if not channel.recv(1, socket.MSG_PEEK):
             return
-        child = os.fork()
+        child = fork()
         if child == 0:
             supervise(channel, level, folder, readable, proc)
         if os.waitpid(child, 0)[1] != 0:

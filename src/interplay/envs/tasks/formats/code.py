@@ -14,15 +14,18 @@ import json
 import pickle
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
 from interplay.envs.tasks.data import Hub, Public, Row, register_format
 
-# Public files write tuples as lists.
-_PLAIN = "def plain(x):\n    return [plain(y) for y in x] if isinstance(x, (list, tuple)) else x\n"
+# Public files write tuples, and what generators give, as lists.
+_PLAIN = (
+    "def plain(x):\n    return [plain(y) for y in x] if isinstance(x, (list, tuple)) or hasattr(x, '__next__') else x\n"
+)
 
 
 class _Code(Public):
@@ -75,8 +78,8 @@ class Apps(_Code):
 
     licence = "MIT"
     hub: ClassVar[Mapping[str, Hub]] = {
-        "train": ("codeparrot/apps", "all", "train"),
-        "test": ("codeparrot/apps", "all", "test"),
+        "train": ("codeparrot/apps", None, "train.jsonl"),
+        "test": ("codeparrot/apps", None, "test.jsonl"),
     }
     alone: ClassVar[str | None] = "test"
     question: str = Field(validation_alias=AliasChoices("question", "description"))
@@ -88,17 +91,18 @@ class Apps(_Code):
     difficulty: str = ""
 
     def row(self) -> Row | None:
-        golden = (json.loads(self.solutions) or [""])[0] if self.solutions else ""
+        golden, starter = (json.loads(self.solutions) or [""])[0] if self.solutions else "", self.starter_code.strip()
         if self.test_list is not None:
             tests, shown = ([(t["input"], t["output"]) for t in part] for part in (self.test_list, self.sample_io))
         elif self.input_output:
             both = json.loads(self.input_output)
             tests, shown = list(zip(both["inputs"], both["outputs"], strict=True)), []
+            starter = starter or (f"def {both['fn_name']}(" if both.get("fn_name") else "")
         else:
             return None
-        if self.starter_code.strip():
+        if starter:
             calls = [(_arguments(given), _one(wanted)) for given, wanted in (*shown, *tests)]
-            row = _calls(self.question, self.starter_code, calls, len(shown), golden)
+            row = _calls(self.question, starter, calls, len(shown), golden)
         else:
             texts = [[[_text(given), _text(_one(wanted))] for given, wanted in part] for part in (tests, shown)]
             row = _stdio(self.question, texts[0], texts[1], golden)
@@ -153,7 +157,7 @@ class LiveCodeBench(_Code):
     """Recent contest problems (Jain et al., 2024), standard input or functions."""
 
     licence = "CC"
-    hub: ClassVar[Mapping[str, Hub]] = {"test": ("livecodebench/code_generation_lite", None, "test")}
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("livecodebench/code_generation_lite", None, "test*.jsonl")}
     alone: ClassVar[str | None] = "test"
     question_content: str
     starter_code: str = ""
@@ -188,12 +192,9 @@ def _private(text: str) -> list[dict[str, str]]:
         return json.loads(_TextOnly(io.BytesIO(packed)).load())
 
 
-@register_format("humaneval")
-class HumanEval(_Code):
-    """Functions to be completed from their docstrings (Chen et al., 2021)."""
+class _HumanEval(_Code):
+    """A function to be completed from its docstring, with `check(candidate)`."""
 
-    licence = "MIT"
-    hub: ClassVar[Mapping[str, Hub]] = {"test": ("openai/openai_humaneval", None, "test")}
     alone: ClassVar[str | None] = "test"
     prompt: str
     entry_point: str
@@ -202,18 +203,34 @@ class HumanEval(_Code):
 
     def row(self) -> Row:
         setup, tests = _checks(self.test, self.prompt, self.entry_point)
-        row = {
-            "question": "Complete the function.",
-            "style": "calls",
-            "entry": self.entry_point,
-            "starter": self.prompt,
-        }
+        row = {"question": "Complete the function.", "style": "calls", "entry": self.entry_point}
         golden = self.prompt + self.canonical_solution
-        return {**row, "setup": setup, "tests": tests, "examples": [], "golden": golden}
+        return {**row, "starter": self.prompt, "setup": setup, "tests": tests, "examples": [], "golden": golden}
 
     @classmethod
     def compared(cls, row: Row) -> str:
         return str(row["starter"])
+
+
+@register_format("humaneval")
+class HumanEval(_HumanEval):
+    """Functions to be completed from their docstrings (Chen et al., 2021)."""
+
+    licence = "MIT"
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("openai/openai_humaneval", None, "test")}
+
+
+@register_format("humanevalfix")
+class HumanEvalFix(_HumanEval):
+    """HumanEval with a bug in each function (Muennighoff et al., 2023)."""
+
+    licence = "MIT"
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("bigcode/humanevalpack", "python", "test")}
+    declaration: str
+    buggy_solution: str
+
+    def row(self) -> Row:
+        return {**super().row(), "buggy": self.declaration + self.buggy_solution}
 
 
 def _checks(test: str, prompt: str, entry: str) -> tuple[str, list[str]]:
@@ -269,43 +286,15 @@ class Mbpp(_Code):
             return None
         setup = "\n".join((*self.test_imports, self.test_setup_code.replace("\r\n", "\n"))).strip()
         tests = [t.strip() for t in (*self.test_list, *self.challenge_test_list)]
-        row = {"question": self.question, "style": "calls", "entry": entry, "setup": setup, "golden": golden}
-        return {**row, "tests": tests[1:] or tests, "examples": tests[:1]}
-
-
-@register_format("humanevalfix")
-class HumanEvalFix(_Code):
-    """HumanEval with a bug in each function (Muennighoff et al., 2023)."""
-
-    licence = "MIT"
-    hub: ClassVar[Mapping[str, Hub]] = {"test": ("bigcode/humanevalpack", "python", "test")}
-    alone: ClassVar[str | None] = "test"
-    prompt: str
-    declaration: str
-    entry_point: str
-    canonical_solution: str
-    buggy_solution: str
-    test: str
-
-    def row(self) -> Row:
-        setup, tests = _checks(self.test, self.prompt, self.entry_point)
-        row = {
-            "question": "Complete the function.",
-            "style": "calls",
-            "entry": self.entry_point,
-            "starter": self.prompt,
-        }
-        known = {"golden": self.prompt + self.canonical_solution, "buggy": self.declaration + self.buggy_solution}
-        return {**row, **known, "setup": setup, "tests": tests, "examples": []}
-
-    @classmethod
-    def compared(cls, row: Row) -> str:
-        return str(row["starter"])
+        row = {"id": f"mbpp-{self.task_id}", "question": self.question, "style": "calls", "entry": entry}
+        return {**row, "setup": setup, "golden": golden, "tests": tests[1:] or tests, "examples": tests[:1]}
 
 
 @register_format("quixbugs")
 class QuixBugs(_Code):
-    """Classic algorithms with a bug on one line (Lin et al., 2017)."""
+    """Classic algorithms with a bug on one line (Lin et al., 2017).
+
+    From the hub, or a copy of its repository, of which the programs with tests in JSON are read."""
 
     licence = "MIT"
     hub: ClassVar[Mapping[str, Hub]] = {"test": ("Muennighoff/quixbugs", None, "train")}
@@ -316,6 +305,11 @@ class QuixBugs(_Code):
     solution: str
     tests: str
 
+    @classmethod
+    def unpacked(cls, folder: Path) -> Iterator[Mapping[str, Any]] | None:
+        cases = sorted((folder / "json_testcases").glob("*.json"))
+        return (_quix(folder, file) for file in cases) if cases else None
+
     def row(self) -> Row | None:
         body = ast.parse(self.tests).body
         asserts = [ast.unparse(n) for n in body if isinstance(n, ast.Assert)]
@@ -325,3 +319,18 @@ class QuixBugs(_Code):
         known = {"golden": self.solution, "buggy": self.buggy_program}
         row = {"question": self.docstring.strip("\"' \n"), "style": "calls", "entry": self.name, "setup": setup}
         return {**row, **known, "tests": asserts[1:] or asserts, "examples": asserts[:1]}
+
+
+def _quix(folder: Path, cases: Path) -> Mapping[str, Any]:
+    """One program of the repository: a line of JSON for each test; the description stands behind the code."""
+    name = cases.stem
+    buggy, solution = (
+        (folder / kind / f"{name}.py").read_text(encoding="utf-8")
+        for kind in ("python_programs", "correct_python_programs")
+    )
+    read = [json.loads(line) for line in cases.read_text(encoding="utf-8").split("\n") if line.strip()]
+    calls = [(given if isinstance(given, list) else [given], wanted) for given, wanted in read]
+    asserts = [f"assert plain({name}(*{given!r})) == {wanted!r}" for given, wanted in calls]
+    code, mark, said = buggy.partition('"""')
+    row = {"name": name, "buggy_program": code.strip() if mark else buggy, "docstring": said or name}
+    return {**row, "solution": solution.partition('"""')[0].strip(), "tests": _PLAIN + "\n".join(asserts)}

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
 
-from interplay.envs.tasks.data import Public, Row, register_format
+from pydantic import AliasChoices, Field
+
+from interplay.envs.tasks.data import Hub, Public, Row, register_format
+
+# Icarus Verilog says of their own references that they are wrong, or cannot compile them.
+UNSIMULATED = {"Prob099_m2014_q6c", "Prob151_review2015_fsm", "Prob156_review2015_fancytimer"}
+_HEADER = re.compile(r"module\s+RefModule\b.*?\)\s*;", re.DOTALL)
 
 
 @register_format("verilog_eval")
 class VerilogEval(Public):
-    """Problems of the HDLBits collection with references and benches (Liu et al., 2023), version 2."""
+    """Problems of the HDLBits collection with references and benches (Liu et al., 2023), version 2.
+
+    From the hub, or a copy of its repository (dataset_spec-to-rtl); references that Icarus refuses are left out."""
 
     kind: ClassVar[str] = "hardware"
     licence = "MIT"
+    hub: ClassVar[Mapping[str, Hub]] = {"test": ("dakies/nvlabs-verilogeval-v2-spec-to-rtl", None, "test")}
     alone: ClassVar[str | None] = "test"
-    id: str
-    spec_prompt: str
-    ifc: str
+    id: str = Field(validation_alias=AliasChoices("id", "problem_id"))
+    spec_prompt: str = Field(validation_alias=AliasChoices("spec_prompt", "prompt"))
     ref: str
     test: str
-    iverilog11_ref_ok: bool = True
+
+    @classmethod
+    def unpacked(cls, folder: Path) -> Iterator[Mapping[str, Any]] | None:
+        inside = folder / "dataset_spec-to-rtl"
+        prompts = sorted((inside if inside.is_dir() else folder).glob("*_prompt.txt"))
+        return (_problem(file) for file in prompts) if prompts else None
 
     def row(self) -> Row | None:
-        if not self.iverilog11_ref_ok:
+        if self.id in UNSIMULATED:
             return None
-        golden = re.sub(r"\bRefModule\b", "TopModule", self.ref)
-        row = {"id": self.id, "question": self.spec_prompt.strip(), "interface": self.ifc.strip(), "golden": golden}
+        if (header := _HEADER.search(self.ref)) is None:
+            raise ValueError("ref declares no module RefModule")
+        golden, interface = (re.sub(r"\bRefModule\b", "TopModule", text) for text in (self.ref, header[0]))
+        row = {"id": self.id, "question": self.spec_prompt.strip(), "interface": interface, "golden": golden}
         return {**row, "reference": self.ref, "bench": self.test}
+
+
+def _problem(prompt: Path) -> Mapping[str, Any]:
+    name = prompt.name.removesuffix("_prompt.txt")
+    files = {"prompt": prompt, **{part: prompt.with_name(f"{name}_{part}.sv") for part in ("ref", "test")}}
+    return {"id": name} | {part: f.read_text(encoding="utf-8") for part, f in files.items() if f.is_file()}

@@ -22,8 +22,8 @@ class _Inference(Public):
 
 
 def _row(premise: str, hypothesis: str, label: str | int) -> Row | None:
-    """Labels are words, letters, or numbers in the hub's order; -1 and "-" are rows on which nobody agreed."""
-    if label in (-1, "-", ""):
+    """Labels are words, letters, or numbers in the hub's order; some rows have none, or hide it."""
+    if label in (-1, "-", "", "hidden"):
         return None
     name = LABELS[label] if isinstance(label, int) and 0 <= label < 3 else _NAMES.get(str(label), str(label))
     if name not in LABELS:
@@ -71,15 +71,17 @@ class SNLI(_Inference):
 class FEVER(_Inference):
     """Claims against evidence, as FEVER-NLI (Nie et al., 2019).
 
-    The claim is `query`, the evidence `context`."""
+    The claim is `query` and the evidence `context` as published; on the hub the claim is `premise` and the evidence
+    `hypothesis`, of all names. Its test rows have no labels."""
 
     licence = "CC BY-SA 3.0 (Wikipedia), GPL-3.0 (FEVER)"
     hub: ClassVar[Mapping[str, Hub]] = {
         "train": ("pietrolesci/nli_fever", None, "train"),
-        "validation": ("pietrolesci/nli_fever", None, "dev"),
+        "test": ("pietrolesci/nli_fever", None, "dev"),
     }
-    claim: str = Field(validation_alias=AliasChoices("query", "claim", "hypothesis"))
-    evidence: str = Field(validation_alias=AliasChoices("context", "evidence", "premise"))
+    dev_is_test: ClassVar[bool] = True
+    claim: str = Field(validation_alias=AliasChoices("query", "claim", "premise"))
+    evidence: str = Field(validation_alias=AliasChoices("context", "evidence", "hypothesis"))
     label: str | int = Field(validation_alias=AliasChoices("label", "fever_gold_label"))
 
     def row(self) -> Row | None:

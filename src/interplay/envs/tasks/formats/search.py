@@ -17,6 +17,7 @@ from interplay.envs.tasks.data import Hub, Public, Row, register_format
 class _Search(Public):
     kind: ClassVar[str] = "search"
     tables: ClassVar[tuple[str, ...]] = ("corpus",)
+    dev_is_test: ClassVar[bool] = True
 
     @classmethod
     def gather(cls, splits: Mapping[str, list[Row]], tables: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
@@ -86,6 +87,7 @@ class MuSiQue(_Search):
         "test": ("dgslibisey/MuSiQue", None, "validation"),
     }
     alone = "test"
+    files: ClassVar[tuple[str, ...]] = ("musique_*_train.jsonl", "musique_*_dev.jsonl")
     id: str
     question: str
     answer: str

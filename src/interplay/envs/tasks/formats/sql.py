@@ -1,17 +1,17 @@
 """Questions over databases: rows of `question`, `sql` (gold queries, any of which will do), `ordered` and `db`.
 
-`db` names the SQLite file that is carried along. Questions whose gold query needs the present time are left out.
+`db` names the SQLite or DuckDB file that is carried along. Questions whose gold query needs the present time are left
+out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
+from interplay.envs.tasks.data import Public, Row, register_format
 from interplay.rewards.database import timely
 
 _ORDER = re.compile(
@@ -27,7 +27,7 @@ def asks_for_order(question: str, sql: str) -> bool:
 
 class _SQL(Public):
     kind: ClassVar[str] = "sql"
-    attached: ClassVar[tuple[str, ...]] = ("*.sqlite",)
+    attached: ClassVar[tuple[str, ...]] = ("*.sqlite", "*.duckdb")
 
 
 def _row(db: str, question: str, golds: list[str]) -> Row | None:
@@ -64,7 +64,8 @@ class Spider(_SQL):
     """Questions over 200 databases (Yu et al., 2018): its published folder, with the databases."""
 
     licence = "CC BY-SA 4.0"
-    hub: ClassVar[Mapping[str, Hub]] = {}
+    files: ClassVar[tuple[str, ...]] = ("train_spider.json", "train_others.json", "dev.json")
+    dev_is_test: ClassVar[bool] = True
     db_id: str
     question: str
     query: str
@@ -78,6 +79,8 @@ class Bird(_SQL):
     """Questions over large databases with outside knowledge (Li et al., 2023): its published folder."""
 
     licence = "CC BY-SA 4.0"
+    files: ClassVar[tuple[str, ...]] = ("train.json", "dev.json")
+    dev_is_test: ClassVar[bool] = True
     db_id: str
     question: str
     evidence: str = ""

@@ -9,6 +9,8 @@ from pydantic import Field
 
 from interplay.envs.tasks.data import Hub, Public, Row, register_format
 
+_EXPORT = "stanfordnlp/wikitablequestions@refs/convert/parquet"  # the hub's own, of what its script gave
+
 
 @register_format("wikitablequestions")
 class WikiTableQuestions(Public):
@@ -17,9 +19,9 @@ class WikiTableQuestions(Public):
     kind: ClassVar[str] = "tables"
     licence = "CC BY-SA 4.0"
     hub: ClassVar[Mapping[str, Hub]] = {
-        "train": ("stanfordnlp/wikitablequestions", "random-split-1", "train"),
-        "validation": ("stanfordnlp/wikitablequestions", "random-split-1", "validation"),
-        "test": ("stanfordnlp/wikitablequestions", "random-split-1", "test"),
+        "train": (_EXPORT, None, "random-split-1/train/*.parquet"),
+        "validation": (_EXPORT, None, "random-split-1/validation/*.parquet"),
+        "test": (_EXPORT, None, "random-split-1/test/*.parquet"),
     }
     id: str | None = None
     question: str

@@ -1,0 +1,158 @@
+"""One training run as the terminal shows it: measure, train under a progress bar, measure again.
+
+What was measured is in `report.json` as soon as it is known, so that a killed run need not measure again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from interplay.evaluation import report, strategies
+from interplay.evaluation.benchmark import SeatResult, evaluate
+from interplay.evaluation.field import Field
+from interplay.rollout.resolve import Plan
+from interplay.rollout.team import Team
+from interplay.training.memory import estimate, explained
+from interplay.training.trainer import Observer, Trainer
+
+
+class Session:
+    def __init__(self, console: Console, plan: Plan, folder: Path) -> None:
+        self.console, self.plan, self.recipe, self.folder = console, plan, plan.recipe, folder
+        self.memory = estimate(plan)
+        self.memory.refuse()
+        with explained(plan):
+            self.trainer = Trainer(plan, folder)
+        short = self._short if self.recipe.eval.every else None
+        self.trainer.observer = Observer(self._warmed, self._ready, self._stepped, short)
+        self.stages: dict[str, list[SeatResult]] = {}  # what was measured, by when
+        self.exploits: dict[str, dict[str, float]] = {}
+        self.report = folder / "report.json"
+        if not self.trainer.fresh and self.report.is_file():  # measured earlier; an "after" was that of fewer steps
+            earlier = json.loads(self.report.read_text())
+            results = {k: v for k, v in earlier["results"].items() if k != "after"}
+            self.stages = {k: [SeatResult.from_json(r) for r in v] for k, v in results.items()}
+            self.exploits = {k: v for k, v in earlier.get("exploitability", {}).items() if k != "after"}
+        self.bar = _progress(console)
+        self.wins: dict[str, float] = {}  # of the last short evaluation
+
+    def run(self) -> None:
+        trainer, wanted = self.trainer, self.recipe.eval
+        self.console.print(self._headline(), highlight=False)
+        self.console.print(str(self.memory), highlight=False)
+        began = time.monotonic()
+        with self.bar:
+            self.job = self.bar.add_task("warm start", total=None, info="")
+            if wanted.before and trainer.fresh and self.recipe.warmstart is not None:
+                self._measure("untrained")
+            try:
+                trainer.train()
+                if wanted.after and not trainer.stopping:
+                    self._measure("after")
+            finally:
+                trainer.close()
+        spent = {"training_seconds": trainer.seconds, "total_seconds": time.monotonic() - began}
+        self._write({"steps": trainer.step_index, **spent})
+        self._tell()
+
+    # -- measuring ------------------------------------------------------------------------------------------------
+
+    async def _played(self, team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
+        field = Field(self.plan, team, games, split, self.recipe.eval.temperature)
+        return await evaluate(field, opponents, self.plan.learning)
+
+    def _measure(self, stage: str) -> None:
+        team, wanted = self.trainer.team, self.recipe.eval
+        info = f"{wanted.games} games a seat"
+        self.bar.update(self.job, description=f"measure {stage}", completed=0, total=None, info=info)
+        self.stages[stage] = asyncio.run(self._played(team, wanted.games, "test", wanted.opponents))
+        if wanted.exploitability:
+            self.exploits[stage] = asyncio.run(strategies.measure(self.plan, team)).metrics()
+        self.bar.update(self.job, completed=1, total=1)
+
+    async def _short(self, team: Team, step: int) -> Mapping[str, float]:
+        out: dict[str, float] = {}
+        wanted = self.recipe.eval
+        for opponent in wanted.opponents[:1]:
+            found = await self._played(team, wanted.short_games, "validation", [opponent])
+            games = max(1, sum(r.games for r in found))
+            out[f"eval/win_rate/{opponent}"] = sum(r.wins for r in found) / games
+            out[f"eval/draw_rate/{opponent}"] = sum(r.draws for r in found) / games
+            out[f"eval/reward/{opponent}"] = sum(r.reward * r.games for r in found) / games
+            out[f"eval/illegal/{opponent}"] = sum(r.illegal for r in found) / max(1, sum(r.turns for r in found))
+        if wanted.exploitability:
+            out |= (await strategies.measure(self.plan, team)).metrics()
+        return out
+
+    # -- what the trainer tells -----------------------------------------------------------------------------------
+
+    def _warmed(self, name: str, done: int, of: int, loss: float) -> None:
+        self.bar.update(self.job, description=f"imitate {name}", completed=done, total=of, info=f"loss {loss:.3f}")
+
+    def _ready(self) -> None:
+        at = self.trainer.step_index
+        if self.recipe.eval.before and at == 0 and "before" not in self.stages:
+            self._measure("before")
+            self._write({})  # outlives a kill
+        self.bar.reset(self.job, total=self.recipe.train.steps, completed=at, description="train", info="")
+
+    def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.wins.update({k: v for k, v in metrics.items() if k.startswith("eval/win_rate")})
+        wins = " ".join(f"wins vs {k.split(':')[-1]} {100 * v:.0f}%" for k, v in self.wins.items())
+        info = f"step {step} reward {metrics['reward']:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
+        self.bar.update(self.job, description="train", completed=step, total=self.recipe.train.steps, info=info)
+
+    # -- what the user is told ------------------------------------------------------------------------------------
+
+    def _write(self, more: Mapping[str, Any]) -> None:
+        about = {"name": self.recipe.name, "seed": self.recipe.seed, **more, "exploitability": self.exploits}
+        report.write(self.report, self.stages, about)
+
+    def _headline(self) -> str:
+        recipe = self.recipe
+        sizes = self.trainer.parameters()
+        policies = ", ".join(f"{n} ({recipe.policies[n].base}, {c / 1e6:.2f}M parameters)" for n, c in sizes.items())
+        seats = ", ".join(f"{r} = {w}" for r, w in self.plan.seats.items())
+        return (
+            f"{recipe.name}: {recipe.env.name}, {recipe.algorithm.name}, {recipe.train.steps} steps, "
+            f"seed {recipe.seed}\npolicies {policies}; seats {seats}\nrun folder {self.folder}"
+        )
+
+    def _tell(self) -> None:
+        if self.stages:
+            legal = ", only legal replies" if self.recipe.eval.legal else ""
+            self.console.print(report.table(self.stages, f"{self.recipe.name}, seed {self.recipe.seed}{legal}"))
+        for stage, found in self.exploits.items():
+            value, stray = found["eval/exploitability"], found["eval/stray"]
+            line = f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})"
+            self.console.print(line, highlight=False)
+        trainer, folder = self.trainer, self.folder
+        if trainer.stopping:
+            self.console.print(
+                f"stopped at step {trainer.step_index}; go on with: interplay train {folder} --resume", highlight=False
+            )
+            return
+        self.console.print(
+            f"trained {trainer.step_index} steps in {trainer.seconds:.0f} s; everything is in {folder}\n"
+            f"next:  interplay play {folder} --seat {self.plan.roles[-1]}          play against it yourself\n"
+            f"       interplay eval {folder} eval.games=1000     measure it again\n"
+            f"       interplay train {folder} train.steps={2 * self.recipe.train.steps} --resume   train on\n"
+            f"       less {folder}/logs/llm_conversation_*.log   read what was said",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[info]}"),
+        console=console, refresh_per_second=4,
+    )  # fmt: skip
