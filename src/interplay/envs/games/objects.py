@@ -161,6 +161,7 @@ def _objects() -> dict[str, frozenset[str]]:
 
 
 OBJECTS = _objects()
+_SORTED = sorted(OBJECTS)
 
 
 @lru_cache(maxsize=4096)
@@ -168,7 +169,7 @@ def draw(seed: int, count: int) -> tuple[tuple[str, ...], str]:
     """`count` things and which of them is the secret, such that no draw of one split is another's."""
     rng, split = random.Random(seed), split_of_task(seed)
     for _ in range(TRIES):
-        names = tuple(sorted(rng.sample(sorted(OBJECTS), count)))
+        names = tuple(sorted(rng.sample(_SORTED, count)))
         secret = rng.choice(names)
         if split_of(f"{secret}: {names}") == split:
             return names, secret

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import cache
 
 from pydantic import Field
 
@@ -38,6 +39,7 @@ class Options(Section):
     taboo: int = Field(3, ge=0, le=8, description="words that the clues may not hold, besides the names")
 
 
+@cache
 def taboo_words(secret: str, count: int) -> tuple[str, ...]:
     """What is true of the secret, in a word each; those first that are true of few things and would give it away."""
     told = sorted(OBJECTS[secret], key=lambda key: (sum(key in facts for facts in OBJECTS.values()), key))
