@@ -134,3 +134,15 @@ def test_a_saved_folder_of_the_family_is_loaded_and_served(family: str, tiny: Lo
     ids = tuple(i % WORDS for i in prompt)  # the tokenizer knows more words than the model
     completion = serve(LocalEngine(loaded.model, 256, 4), [ask(0, ids, 5)])[0]
     close_to(completion.logprobs, full_forward(plain, ids, completion.tokens))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])  # with the plain runner and through transformers' modules
+def test_half_precision_runs_on_a_cpu(family: str) -> None:
+    model = make(family).to(torch.bfloat16)
+    engine = LocalEngine(model, 4096, 16)
+    rng = random.Random(0)
+    wanted = [ask(i, words(rng, 5 + i), 6) for i in range(3)]
+    for request, done in zip(wanted, serve(engine, wanted), strict=True):
+        expected = full_forward(model, request.ids, done.tokens)
+        assert max(abs(a - b) for a, b in zip(done.logprobs, expected.tolist(), strict=True)) < 0.1
+    engine.close()

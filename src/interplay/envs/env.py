@@ -12,6 +12,7 @@ import importlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
 from interplay.config import Section, validate
@@ -39,7 +40,11 @@ class Env(ABC):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.rng = self.dice(task.seed)
+
+    @cached_property
+    def rng(self) -> random.Random:
+        """Made when it is first asked for: many games leave nothing to chance."""
+        return self.dice(self.task.seed)
 
     @staticmethod
     def dice(seed: int) -> random.Random:

@@ -129,7 +129,7 @@ class Window:
         G, D = runner.keys[0].shape[1:]
         self._at = torch.arange(room)
         last = torch.from_numpy(self._lengths - 1).unsqueeze(1)
-        self._seen = torch.zeros((rows, room)).masked_fill_(self._at > last, -torch.inf)
+        self._seen = torch.zeros((rows, room), dtype=runner.keys[0].dtype).masked_fill_(self._at > last, -torch.inf)
         # Where the latest token's key, value and visibility are written, each as if its tensor were flat.
         self._key_spots = (torch.arange(rows * G * D).view(rows, -1) * room + last).flatten()
         self._value_spots = (torch.arange(rows * G).view(rows, -1) * room + last).flatten()
@@ -138,7 +138,7 @@ class Window:
 
     def _gather(self, cache: Tensor, context: Tensor, order: tuple[int, ...]) -> Tensor:
         G, D = cache.shape[1:]
-        out = torch.zeros([(self._rows, self._room, G, D)[i] for i in order])
+        out = torch.zeros([(self._rows, self._room, G, D)[i] for i in order], dtype=cache.dtype)
         found = cache.flatten(1).index_select(0, context).view(self._rows, -1, G, D).permute(order)
         out[tuple(slice(n) for n in found.shape)] = found
         return out

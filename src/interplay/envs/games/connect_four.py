@@ -13,6 +13,7 @@ Version       1
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from pydantic import Field, model_validator
 
@@ -56,6 +57,15 @@ def connected(discs: int, rows: int, line: int) -> bool:
     return False
 
 
+@lru_cache
+def _rules(line: int) -> Message:
+    return Message(
+        "system",
+        f"Play Connect Four: {line} in a row wins, # yours, @ theirs. A disc falls to the lowest place of "
+        "its column. Reply with the number of a column that has room.",
+    )
+
+
 @register("connect_four")
 class ConnectFour(Env):
     Options = Options
@@ -79,12 +89,7 @@ class ConnectFour(Env):
         legal = tuple(str(c + 1) for c, height in enumerate(self.heights) if height < self.rows)
         if self.task.data["brief"]:
             return {self.roles[mover]: Observation((board,), fresh=True, legal=legal)}
-        rules = Message(
-            "system",
-            f"Play Connect Four: {self.line} in a row wins, # yours, @ theirs. A disc falls to the lowest place of "
-            "its column. Reply with the number of a column that has room.",
-        )
-        return {self.roles[mover]: Observation((rules, board), fresh=True, legal=legal)}
+        return {self.roles[mover]: Observation((_rules(self.line), board), fresh=True, legal=legal)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
@@ -122,6 +127,8 @@ class ConnectFour(Env):
         for c, height in enumerate(self.heights):
             for r in range(height):
                 cells[-1 - r][c] = marks[0] if first >> c * (self.rows + 1) + r & 1 else marks[1]
-        numbers = [str(c + 1) for c in range(self.columns)]
-        width = len(numbers[-1])
-        return "\n".join(" ".join(x.rjust(width) for x in row) for row in (numbers, *cells))
+        width = len(str(self.columns))
+        if width > 1:
+            cells = [[x.rjust(width) for x in row] for row in cells]
+        numbers = (str(c + 1).rjust(width) for c in range(self.columns))
+        return "\n".join([" ".join(numbers), *map(" ".join, cells)])

@@ -17,8 +17,11 @@ Version       1
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -84,6 +87,36 @@ def _entry(table: Any, joint: Sequence[int]) -> Any:
     return table
 
 
+@dataclass(frozen=True)
+class Rules:
+    """A table, and all that follows from it: made once, for episodes are short and many."""
+
+    actions: list[list[str]]
+    payoff: Any
+    roles: tuple[Role, ...]
+    known: list[dict[str, int]]  # of each player, the words it may say
+    text: str
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(key: str) -> Rules:
+        """By the name of a known game, or by actions and payoff in JSON."""
+        actions, payoff = GAMES[key] if key in GAMES else json.loads(key)
+        roles = tuple(f"p{i}" for i in range(len(actions)))
+        rows = [
+            f"{' '.join(a[k] for a, k in zip(actions, joint, strict=True))}: "
+            + " ".join(str(v) for v in _entry(payoff, joint))
+            for joint in itertools.product(*(range(len(a)) for a in actions))
+        ]
+        known = [{_word(w): k for k, w in enumerate(words)} for words in actions]
+        return Rules(actions, payoff, roles, known, f"Payoffs ({' '.join(roles)}):\n" + "\n".join(rows))
+
+    @cached_property
+    def lowest(self) -> float:
+        joints = itertools.product(*(range(len(a)) for a in self.actions))
+        return float(min(min(_entry(self.payoff, joint)) for joint in joints))
+
+
 @register("matrix")
 class Matrix(Env):
     Options = Options
@@ -92,9 +125,8 @@ class Matrix(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         data = task.data
-        table: Table = (data["actions"], data["payoff"]) if data["actions"] else GAMES[data["game"]]
-        self.actions, self.payoff = table
-        self.roles = tuple(f"p{i}" for i in range(len(self.actions)))
+        self.rules = Rules.of(json.dumps([data["actions"], data["payoff"]]) if data["actions"] else data["game"])
+        self.actions, self.payoff, self.roles = self.rules.actions, self.rules.payoff, self.rules.roles
         self.history: list[tuple[str, ...]] = []
         self.messages: list[tuple[str, ...]] = []  # of each round that has begun, in the order of the roles
         self.over = False
@@ -119,16 +151,13 @@ class Matrix(Env):
         if self.history:
             moves = ", ".join(f"{r} {a}" for r, a in zip(self.roles, self.history[-1], strict=True))
             return Observation((Message("user", f"Last round: {moves}. {ask}"),), legal=legal, phase=phase)
-        rows = [
-            f"{' '.join(a[k] for a, k in zip(self.actions, joint, strict=True))}: "
-            + " ".join(str(v) for v in _entry(self.payoff, joint))
-            for joint in itertools.product(*(range(len(a)) for a in self.actions))
-        ]
-        table = f"Payoffs ({' '.join(self.roles)}):\n" + "\n".join(rows)
         rules = "All players move at once. Reply with one word: " + " or ".join(self.actions[i]) + "."
         if self.talking:
             rules += " Before each move everybody sends everybody a message, all at once."
-        messages = (Message("system", f"{rules}\n{table}"), Message("user", f"You are {self.roles[i]}. {ask}"))
+        messages = (
+            Message("system", f"{rules}\n{self.rules.text}"),
+            Message("user", f"You are {self.roles[i]}. {ask}"),
+        )
         return Observation(messages, legal=legal, phase=phase)
 
     def step(self, actions: dict[Role, str]) -> Rewards:
@@ -136,14 +165,12 @@ class Matrix(Env):
             # One line each, so that nobody can speak in another's name.
             self.messages.append(tuple(" ".join(actions[r].split())[:TALK] for r in self.roles))
             return Rewards()
-        known = [{_word(w): k for k, w in enumerate(words)} for words in self.actions]
-        played = [known[i].get(_word(actions[r])) for i, r in enumerate(self.roles)]
+        played = [words.get(_word(actions[r])) for r, words in zip(self.roles, self.rules.known, strict=True)]
         bad = [r for r, k in zip(self.roles, played, strict=True) if k is None]
         if bad:
             self.over = True
-            lowest = min(min(_entry(self.payoff, j)) for j in self._joints())
             left = self.task.data["rounds"] - len(self.history)  # for each, so that leaving early never pays
-            pay = Rewards.agent("payoff", {r: float(lowest) * left if r in bad else 0.0 for r in self.roles})
+            pay = Rewards.agent("payoff", {r: self.rules.lowest * left if r in bad else 0.0 for r in self.roles})
             return Rewards.process("illegal", dict.fromkeys(bad, -1.0)) + pay
         self.history.append(tuple(a[k] for a, k in zip(self.actions, played, strict=True) if k is not None))
         self.over = len(self.history) >= self.task.data["rounds"]
@@ -163,5 +190,7 @@ class Matrix(Env):
         said = "".join(f"\nround {n}: {list(texts)}" for n, texts in enumerate(self.messages, 1))
         return f"{now}; played: {rounds or 'nothing'}{said}"
 
-    def _joints(self) -> itertools.product[tuple[int, ...]]:
-        return itertools.product(*(range(len(a)) for a in self.actions))
+    def fork(self, seed: int | None = None) -> Matrix:
+        twin = self.twin()
+        twin.history, twin.messages = self.history.copy(), self.messages.copy()
+        return twin  # nothing is left to chance

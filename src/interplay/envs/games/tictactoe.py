@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from pydantic import Field, model_validator
 
@@ -38,6 +39,7 @@ class Options(Section):
         return self
 
 
+@lru_cache
 def _lines(n: int, k: int) -> tuple[tuple[int, ...], ...]:
     steps = ((0, 1), (1, 0), (1, 1), (1, -1))
     return tuple(
@@ -49,7 +51,15 @@ def _lines(n: int, k: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-_LINES: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
+@lru_cache
+def _names(size: int) -> tuple[str, ...]:
+    return tuple(str(i + 1) for i in range(size**2))
+
+
+@lru_cache
+def _rules(line: int) -> Message:
+    goal = "" if line == 3 else f", {line} in a row wins"
+    return Message("system", f"Play tic-tac-toe{goal}: # yours, @ theirs. Reply with a free number.")
 
 
 @register("tictactoe")
@@ -61,8 +71,7 @@ class TicTacToe(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.size, self.memory = task.data["size"], task.data["memory"]
-        shape = (self.size, task.data["line"])
-        self.lines = _LINES.setdefault(shape, _lines(*shape))
+        self.lines, self.names = _lines(self.size, task.data["line"]), _names(self.size)
         self.board: list[Role | None] = [None] * self.size**2
         self.moves = 0
         self.winner: Role | None = None
@@ -73,13 +82,12 @@ class TicTacToe(Env):
             return {}
         role = self.roles[self.moves % 2]
         board = Message("user", self._seen_by(role))
-        legal = tuple(str(i + 1) for i, cell in enumerate(self.board) if cell is None)
+        legal = tuple([name for name, cell in zip(self.names, self.board, strict=True) if cell is None])
         if self.memory and self.moves >= 2:
             return {role: Observation((board,), legal=legal)}
         if self.task.data["brief"]:
             return {role: Observation((board,), fresh=not self.memory, legal=legal)}
-        rules = Message("system", f"Play tic-tac-toe{self._goal()}: # yours, @ theirs. Reply with a free number.")
-        return {role: Observation((rules, board), fresh=not self.memory, legal=legal)}
+        return {role: Observation((_rules(self.task.data["line"]), board), fresh=not self.memory, legal=legal)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
@@ -114,14 +122,10 @@ class TicTacToe(Env):
     def _other(self, role: Role) -> Role:
         return self.roles[1 - self.roles.index(role)]
 
-    def _goal(self) -> str:
-        line = self.task.data["line"]
-        return "" if line == 3 else f", {line} in a row wins"
-
     def _seen_by(self, role: Role) -> str:
         return self._grid({None: "", role: "#", self._other(role): "@"})
 
     def _grid(self, marks: Mapping[Role | None, str]) -> str:
-        cells = [f"{marks[cell]}{i + 1}" for i, cell in enumerate(self.board)]
+        cells = [marks[cell] + name for name, cell in zip(self.names, self.board, strict=True)]
         n = self.size
-        return "\n".join(" ".join(cells[r * n : r * n + n]) for r in range(n))
+        return "\n".join([" ".join(cells[r : r + n]) for r in range(0, n * n, n)])
