@@ -278,49 +278,50 @@ told.send(None)
 def test_promise_9_twenty_times_kill_minus_nine_at_moments_nobody_chose(tmp_path: Path) -> None:
     """Full weights against an adapter, a league, a pull to a reference that moves on: the end is that of a run never
     killed, to the bit, and so is every snapshot on the way."""
+    steps = 65  # more than twenty times the two of a life, and the one that it may end before it is killed
     data = {
         **TWO,
         "algorithm": {"name": "grpo", "group": 2, "kl": 0.01, "kl_refresh": 3},
         "league": {"every": 2, "capacity": 3},
         "matchups": [{"share": 0.5, "one": "first", "others": "@league"}],
         "rollout": {"tasks": 2},
-        "train": {"steps": 41, "lr": 1e-2, "schedule": "linear"},
+        "train": {"steps": steps, "lr": 1e-2, "schedule": "linear"},
         "checkpoint": {"keep": 2},
     }
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["interplay.training.trainer"])
     rng = random.Random(0)
 
-    def play(folder: Path, steps: int | None) -> int | None:
-        """Killed somewhere in the step after `steps` more were taken; without, to the end."""
+    def play(folder: Path, life: int | None) -> int | None:
+        """Killed somewhere in the step after `life` more were taken; without, to the end."""
         told, telling = forks.Pipe(duplex=False)
         process = forks.Process(target=exec, args=(RUN, {"data": data, "folder": str(folder), "told": telling}))
         process.start()
         telling.close()
         seen: list[int | None] = []
         began = time.monotonic()
-        while steps is None or len(seen) < steps:
+        while life is None or len(seen) < life:
             assert told.poll(120), "no step in two minutes"
             seen.append(told.recv())
             if seen[-1] is None:
                 break
-        if steps is not None:
+        if life is not None:
             time.sleep(rng.uniform(0.0, (time.monotonic() - began) / (1 + len(seen))))
             process.kill()
         process.join()
-        assert process.exitcode == (0 if steps is None else -signal.SIGKILL)
+        assert process.exitcode == (0 if life is None else -signal.SIGKILL)
         return seen[-1] if seen else 0
 
     assert play(tmp_path / "whole", None) is None
     reached = [play(tmp_path / "cut", rng.randint(1, 2)) for _ in range(20)]
-    assert reached[-1] is not None and reached[-1] <= 41
+    assert reached[-1] is not None and reached[-1] < steps
     play(tmp_path / "cut", None)
-    assert same(state(tmp_path / "whole", 41), state(tmp_path / "cut", 41))
-    one, other = (checkpoint.read(tmp_path / n / "checkpoints" / "step-000041").trainer for n in ("whole", "cut"))
+    assert same(state(tmp_path / "whole", steps), state(tmp_path / "cut", steps))
+    one, other = (checkpoint.read(tmp_path / n / "checkpoints" / f"step-{steps:06d}").trainer for n in ("whole", "cut"))
     assert {k: one[k] for k in ("league", "snapshots", "versions", "guards")} == {
         k: other[k] for k in ("league", "snapshots", "versions", "guards")
     }
-    assert (tmp_path / "cut" / "metrics.jsonl").read_text().count("\n") == 41
+    assert (tmp_path / "cut" / "metrics.jsonl").read_text().count("\n") == steps
 
 
 def _kill_inside(trainer: Trainer, place: str, after: bool) -> None:
