@@ -1,5 +1,6 @@
 """PPO with a critic of turns or of tokens (PPO, 1707.06347; Turn-PPO, 2512.17008).
 
+Loss −min(ρ·A, clip(ρ, 1 − ε, 1 + ε)·A), ρ = π/π_old; A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t (GAE).
 V is read at the end of a turn's prompt, and one advantage is given to all tokens of the turn. GAE runs over *one
 role's* turns: chaining it across players would flip signs in zero-sum games. With `level = "token"` V is read before
 every sampled token and GAE runs over them: γ is 1 inside a turn, and what others (or tools) said in between is skipped.
