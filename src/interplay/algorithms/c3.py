@@ -2,8 +2,9 @@
 
 The transcript is frozen at a decision, the reply is drawn K − 1 times more, and every version is played out `playouts`
 times; a reply's value Q_k is the mean of its leaves, its advantage A_k = Q_k − mean_{j≠k} Q_j, that value minus the
-mean of its *siblings'* (leave-one-out). Unlike AT-GRPO the play goes on with the first reply, not the best: the decisions that are replayed
-are those the policy really meets, and no deviation is divided by, so the gradient is that of the return itself.
+mean of its *siblings'* (leave-one-out). Unlike AT-GRPO the play goes on with the first reply, not the best: the
+decisions that are replayed are those the policy really meets, and no deviation is divided by, so the gradient is that
+of the return itself.
 """
 
 from __future__ import annotations
