@@ -10,7 +10,8 @@ programs in a sandbox say so (`slow`) and are stepped in threads. The adapters' 
 those that are not installed are left out.
 
 `--rollout` plays every game with the model `tiny` in all seats, 32 episodes at once on one core, and says which part of
-that processor time went into the environment (making, observing, stepping, forking). Any larger model makes it less.
+five seconds of processor time went into the environment (making, observing, stepping, forking). Any larger model makes
+it less.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def rows(seconds: float) -> list[tuple[str, str, int, float]]:
     ]
 
 
-def share_of_rollout(name: str) -> float:
+def share_of_rollout(name: str, seconds: float = 5.0) -> float:
     """Of the processor time of a rollout by `tiny`, the part inside the environment."""
     from interplay.algorithms import Independent
     from interplay.cli.recipe import recipe_for
@@ -96,9 +97,10 @@ def share_of_rollout(name: str) -> float:
     try:
         asyncio.run(runner.run([plan.task(100)], seating))  # imports and first calls
         with clock.on(envs.lookup(name)):
-            began = time.process_time()
-            asyncio.run(runner.run([plan.task(i) for i in range(8)], seating))
-            total = time.process_time() - began
+            began, tasks, total = time.process_time(), 0, 0.0
+            while total < seconds:
+                asyncio.run(runner.run([plan.task(tasks + i) for i in range(8)], seating))
+                tasks, total = tasks + 8, time.process_time() - began
     finally:
         team.close()
     return clock.spent / total

@@ -122,11 +122,11 @@ class Rewards:
 
     @staticmethod
     def process(name: str, values: Mapping[Role, float | None]) -> Rewards:
-        return Rewards(tuple(Reward(name, Level.PROCESS, r, v) for r, v in values.items()))
+        return Rewards(tuple([Reward(name, Level.PROCESS, r, v) for r, v in values.items()]))
 
     @staticmethod
     def agent(name: str, values: Mapping[Role, float | None]) -> Rewards:
-        return Rewards(tuple(Reward(name, Level.AGENT, r, v) for r, v in values.items()))
+        return Rewards(tuple([Reward(name, Level.AGENT, r, v) for r, v in values.items()]))
 
     @staticmethod
     def team(name: str, value: float | None) -> Rewards:

@@ -66,6 +66,11 @@ def _rules(line: int) -> Message:
     )
 
 
+@lru_cache
+def _numbers(columns: int, width: int) -> str:
+    return " ".join(str(c + 1).rjust(width) for c in range(columns))
+
+
 @register("connect_four")
 class ConnectFour(Env):
     Options = Options
@@ -86,7 +91,7 @@ class ConnectFour(Env):
             return {}
         mover = self.moves % 2
         board = Message("user", self._grid("@#" if mover else "#@"))
-        legal = tuple(str(c + 1) for c, height in enumerate(self.heights) if height < self.rows)
+        legal = tuple([str(c + 1) for c, height in enumerate(self.heights) if height < self.rows])
         if self.task.data["brief"]:
             return {self.roles[mover]: Observation((board,), fresh=True, legal=legal)}
         return {self.roles[mover]: Observation((_rules(self.line), board), fresh=True, legal=legal)}
@@ -130,5 +135,4 @@ class ConnectFour(Env):
         width = len(str(self.columns))
         if width > 1:
             cells = [[x.rjust(width) for x in row] for row in cells]
-        numbers = (str(c + 1).rjust(width) for c in range(self.columns))
-        return "\n".join([" ".join(numbers), *map(" ".join, cells)])
+        return "\n".join([_numbers(self.columns, width), *map(" ".join, cells)])

@@ -21,7 +21,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -95,26 +95,41 @@ class Rules:
     payoff: Any
     roles: tuple[Role, ...]
     known: list[dict[str, int]]  # of each player, the words it may say
-    text: str
+    paid: dict[tuple[str, ...], Rewards]  # by a move of each player
+    lowest: float
+    opening: dict[Role, Observation]
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(key: str) -> Rules:
+    def of(key: str, talk: bool) -> Rules:
         """By the name of a known game, or by actions and payoff in JSON."""
         actions, payoff = GAMES[key] if key in GAMES else json.loads(key)
         roles = tuple(f"p{i}" for i in range(len(actions)))
-        rows = [
-            f"{' '.join(a[k] for a, k in zip(actions, joint, strict=True))}: "
-            + " ".join(str(v) for v in _entry(payoff, joint))
-            for joint in itertools.product(*(range(len(a)) for a in actions))
-        ]
         known = [{_word(w): k for k, w in enumerate(words)} for words in actions]
-        return Rules(actions, payoff, roles, known, f"Payoffs ({' '.join(roles)}):\n" + "\n".join(rows))
-
-    @cached_property
-    def lowest(self) -> float:
-        joints = itertools.product(*(range(len(a)) for a in self.actions))
-        return float(min(min(_entry(self.payoff, joint)) for joint in joints))
+        joints = itertools.product(*(range(len(a)) for a in actions))
+        table = {tuple(a[k] for a, k in zip(actions, joint, strict=True)): _entry(payoff, joint) for joint in joints}
+        paid = {
+            moves: Rewards.agent("payoff", {r: float(v) for r, v in zip(roles, pays, strict=True)})
+            for moves, pays in table.items()
+        }
+        rows = "\n".join(f"{' '.join(moves)}: {' '.join(map(str, pays))}" for moves, pays in table.items())
+        opening = {
+            role: Observation(
+                (
+                    Message(
+                        "system",
+                        f"All players move at once. Reply with one word: {' or '.join(words)}."
+                        + (" Before each move everybody sends everybody a message, all at once." if talk else "")
+                        + f"\nPayoffs ({' '.join(roles)}):\n{rows}",
+                    ),
+                    Message("user", f"You are {role}. {'Your message?' if talk else 'Your move?'}"),
+                ),
+                legal=() if talk else tuple(words),
+                phase="talk" if talk else "",
+            )
+            for role, words in zip(roles, actions, strict=True)
+        }
+        return Rules(actions, payoff, roles, known, paid, float(min(map(min, table.values()))), opening)
 
 
 @register("matrix")
@@ -125,7 +140,8 @@ class Matrix(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         data = task.data
-        self.rules = Rules.of(json.dumps([data["actions"], data["payoff"]]) if data["actions"] else data["game"])
+        key = json.dumps([data["actions"], data["payoff"]]) if data["actions"] else data["game"]
+        self.rules = Rules.of(key, data["talk"])
         self.actions, self.payoff, self.roles = self.rules.actions, self.rules.payoff, self.rules.roles
         self.history: list[tuple[str, ...]] = []
         self.messages: list[tuple[str, ...]] = []  # of each round that has begun, in the order of the roles
@@ -134,6 +150,8 @@ class Matrix(Env):
     def observe(self) -> dict[Role, Observation]:
         if self.over:
             return {}
+        if not self.history and not self.messages:
+            return dict(self.rules.opening)
         return {role: self._observation(i) for i, role in enumerate(self.roles)}
 
     @property
@@ -148,17 +166,8 @@ class Matrix(Env):
         if phase == "move":
             said = [f"{r}: {text or '(nothing)'}" for r, text in zip(self.roles, self.messages[-1], strict=True)]
             return Observation((Message("user", "\n".join([*said, ask])),), legal=legal, phase=phase)
-        if self.history:
-            moves = ", ".join(f"{r} {a}" for r, a in zip(self.roles, self.history[-1], strict=True))
-            return Observation((Message("user", f"Last round: {moves}. {ask}"),), legal=legal, phase=phase)
-        rules = "All players move at once. Reply with one word: " + " or ".join(self.actions[i]) + "."
-        if self.talking:
-            rules += " Before each move everybody sends everybody a message, all at once."
-        messages = (
-            Message("system", f"{rules}\n{self.rules.text}"),
-            Message("user", f"You are {self.roles[i]}. {ask}"),
-        )
-        return Observation(messages, legal=legal, phase=phase)
+        moves = ", ".join(f"{r} {a}" for r, a in zip(self.roles, self.history[-1], strict=True))
+        return Observation((Message("user", f"Last round: {moves}. {ask}"),), legal=legal, phase=phase)
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         if self.talking:
@@ -172,14 +181,14 @@ class Matrix(Env):
             left = self.task.data["rounds"] - len(self.history)  # for each, so that leaving early never pays
             pay = Rewards.agent("payoff", {r: self.rules.lowest * left if r in bad else 0.0 for r in self.roles})
             return Rewards.process("illegal", dict.fromkeys(bad, -1.0)) + pay
-        self.history.append(tuple(a[k] for a, k in zip(self.actions, played, strict=True) if k is not None))
+        moves = tuple([a[k] for a, k in zip(self.actions, played, strict=True) if k is not None])
+        self.history.append(moves)
         self.over = len(self.history) >= self.task.data["rounds"]
-        return Rewards.agent("payoff", dict(zip(self.roles, self.pays(self.history[-1]), strict=True)))
+        return self.rules.paid[moves]
 
-    def pays(self, moves: Sequence[str]) -> list[float]:
+    def pays(self, moves: tuple[str, ...]) -> list[float]:
         """What each player gets for a move of each."""
-        joint = [words.index(move) for words, move in zip(self.actions, moves, strict=True)]
-        return [float(v) for v in _entry(self.payoff, joint)]
+        return [r.value or 0.0 for r in self.rules.paid[moves]]
 
     def outcome(self) -> Rewards:
         return Rewards()

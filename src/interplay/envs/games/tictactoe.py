@@ -40,15 +40,17 @@ class Options(Section):
 
 
 @lru_cache
-def _lines(n: int, k: int) -> tuple[tuple[int, ...], ...]:
+def _lines(n: int, k: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Of each cell, the lines through it."""
     steps = ((0, 1), (1, 0), (1, 1), (1, -1))
-    return tuple(
+    lines = [
         tuple((r + i * dr) * n + c + i * dc for i in range(k))
         for r in range(n)
         for c in range(n)
         for dr, dc in steps
         if 0 <= r + (k - 1) * dr < n and 0 <= c + (k - 1) * dc < n
-    )
+    ]
+    return tuple(tuple(line for line in lines if cell in line) for cell in range(n * n))
 
 
 @lru_cache
@@ -62,6 +64,17 @@ def _rules(line: int) -> Message:
     return Message("system", f"Play tic-tac-toe{goal}: # yours, @ theirs. Reply with a free number.")
 
 
+@lru_cache(maxsize=1 << 14)  # every position of the small board, seen from either side and by the viewer
+def _grid(size: int, marks: tuple[str, ...]) -> str:
+    cells = [mark + name for mark, name in zip(marks, _names(size), strict=True)]
+    return "\n".join([" ".join(cells[r : r + size]) for r in range(0, size * size, size)])
+
+
+@lru_cache(maxsize=1 << 14)
+def _free(size: int, board: tuple[Role | None, ...]) -> tuple[str, ...]:
+    return tuple([name for name, cell in zip(_names(size), board, strict=True) if cell is None])
+
+
 @register("tictactoe")
 class TicTacToe(Env):
     Options = Options
@@ -71,7 +84,7 @@ class TicTacToe(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.size, self.memory = task.data["size"], task.data["memory"]
-        self.lines, self.names = _lines(self.size, task.data["line"]), _names(self.size)
+        self.lines = _lines(self.size, task.data["line"])
         self.board: list[Role | None] = [None] * self.size**2
         self.moves = 0
         self.winner: Role | None = None
@@ -81,8 +94,8 @@ class TicTacToe(Env):
         if self.over:
             return {}
         role = self.roles[self.moves % 2]
-        board = Message("user", self._seen_by(role))
-        legal = tuple([name for name, cell in zip(self.names, self.board, strict=True) if cell is None])
+        board = Message("user", self._grid({None: "", role: "#", self._other(role): "@"}))
+        legal = _free(self.size, tuple(self.board))
         if self.memory and self.moves >= 2:
             return {role: Observation((board,), legal=legal)}
         if self.task.data["brief"]:
@@ -98,7 +111,7 @@ class TicTacToe(Env):
             return Rewards.process("illegal", {role: -1.0})
         self.board[cell] = role
         self.moves += 1
-        if any(cell in line and all(self.board[i] == role for i in line) for line in self.lines):
+        if any(all([self.board[i] == role for i in line]) for line in self.lines[cell]):
             self.over, self.winner = True, role
         elif self.moves == len(self.board):
             self.over = True
@@ -122,10 +135,5 @@ class TicTacToe(Env):
     def _other(self, role: Role) -> Role:
         return self.roles[1 - self.roles.index(role)]
 
-    def _seen_by(self, role: Role) -> str:
-        return self._grid({None: "", role: "#", self._other(role): "@"})
-
     def _grid(self, marks: Mapping[Role | None, str]) -> str:
-        cells = [marks[cell] + name for name, cell in zip(self.names, self.board, strict=True)]
-        n = self.size
-        return "\n".join([" ".join(cells[r : r + n]) for r in range(0, n * n, n)])
+        return _grid(self.size, tuple([marks[cell] for cell in self.board]))
