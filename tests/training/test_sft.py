@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,19 @@ from runs import Killed, killed_at, train
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from interplay import envs
+from interplay.agents.render import Renderer
 from interplay.config import parse
 from interplay.errors import ConfigError
 from interplay.policies.model import locate
+from interplay.rewards.calculator import calculate
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.sft import demonstrations
 from interplay.training.trainer import Observer
+from interplay.types import Episode, Rewards, Turn
 
 TINY = {"base": "tiny-16x1"}
 RECIPE: dict[str, Any] = {
@@ -103,6 +109,69 @@ def test_roles_by_turn_are_shown_to_whoever_takes_them() -> None:
     assert len(found["one"]) == 12 and {role for role, *_ in found["two"]} == {"X"}
     whole = shown({**RECIPE, "seats": {"X": "player", "O": "bot:random"}})["player"]
     assert sorted(found["one"] + found["two"]) == sorted(whole), "the same prompts, whoever speaks"
+
+
+MATH: dict[str, Any] = {
+    **RECIPE,
+    "env": {"name": "math", "team": "single", "tools": ["calculator"], "form": "hashes"},
+    "warmstart": {"bot": "bot:expert", "episodes": 3},
+    "eval": {"opponents": ["team"], "success": "correct"},
+    "sampling": {"max_tokens": 2},
+}
+
+
+def turns_of(data: dict[str, Any], *overrides: str) -> tuple[list[Turn], Renderer]:
+    plan = resolve(parse(data, overrides))
+    assert plan.recipe.warmstart is not None
+    team = Team.load(plan.recipe)
+    (found,) = demonstrations(plan, team, plan.recipe.warmstart).values()
+    team.close()
+    return found, team.members["player"].renderer
+
+
+def test_a_bots_tool_calls_are_imitated_in_the_models_own_form() -> None:
+    found, renderer = turns_of(MATH)
+    assert [t.call for t in found] == [0, 1] * 3 and len({t.id for t in found}) == 6
+    for asked, answer in zip(found[::2], found[1::2], strict=True):
+        said, _ = renderer.decode(asked.action)
+        name, _, expression = said.partition(" ")
+        assert name == "@calculator" and asked.text == said and "@calculator EXPRESSION" in spoken(renderer, asked)
+        (output,) = answer.messages
+        assert output.role == "tool" and Fraction(output.content) == calculate(expression)
+        assert answer.text == f"#### {output.content}" and answer.merged and answer.parent == asked.id
+        assert answer.prompt[: len(asked.prompt) + len(asked.action)] == asked.prompt + asked.action
+        assert spoken(renderer, answer).count(output.content) and answer.calls == (asked,)
+
+
+def spoken(renderer: Renderer, turn: Turn) -> str:
+    return str(renderer.tokenizer.decode(list(turn.prompt)))
+
+
+def test_calls_that_are_not_allowed_are_not_shown() -> None:
+    found, renderer = turns_of(MATH, "tools.calls=0")
+    assert [t.call for t in found] == [0] * 3 and "@calculator" not in spoken(renderer, found[0])
+    one, _ = turns_of(MATH, "tools.calls=1")
+    assert one[1].messages[0].content.endswith("(no calls left: answer now)")
+
+
+def test_recorded_tool_calls_are_imitated_with_what_they_were_answered(tmp_path: Path) -> None:
+    """Records name no tools: the task is played again to see which there were."""
+    shown, renderer = turns_of(MATH)
+    played = []
+    for asked, answer in zip(shown[::2], shown[1::2], strict=True):
+        observation = envs.make(task := resolve(parse(MATH)).task(len(played))).observe()["reasoner"]
+        first = replace(asked, messages=observation.messages, fresh=True)
+        turn = replace(answer, calls=(first,), fresh=True)
+        played.append(Episode(task.id, task, 0, {"reasoner": "player"}, [turn], Rewards()))
+    with (tmp_path / "episodes.jsonl").open("w") as file:
+        file.writelines(json.dumps({"episode": records.to_json(e)}) + "\n" for e in played)
+    again, _ = turns_of({**MATH, "warmstart": {"records": str(tmp_path)}})
+    assert [(t.prompt, t.action, t.merged) for t in again] == [(t.prompt, t.action, t.merged) for t in shown]
+    with pytest.raises(ConfigError, match=r"calls tools at decision 0, and played again math offers none there"):
+        played = [replace(e, task=replace(e.task, data={**e.task.data, "tools": []})) for e in played]
+        with (tmp_path / "episodes.jsonl").open("w") as file:
+            file.writelines(json.dumps({"episode": records.to_json(e)}) + "\n" for e in played)
+        turns_of({**MATH, "warmstart": {"records": str(tmp_path)}})
 
 
 ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": {"rank": 2}}}}

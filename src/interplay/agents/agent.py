@@ -16,7 +16,7 @@ import copy
 import itertools
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -143,6 +143,11 @@ async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: boo
             outputs.append(f"error: {one.why}")
         else:
             outputs.append(await toolbox().use((*key_of(agent.role, stamp), call, n), one))
+    return replies(agent, outputs, last)
+
+
+def replies(agent: Caller, outputs: Sequence[str], last: bool) -> tuple[Message, ...]:
+    """The tools' outputs as the caller is shown them."""
     shown = [agent.harmless(cut(text, agent.tools.characters)) for text in outputs]
     if last:
         shown[-1] += LAST

@@ -1,8 +1,8 @@
 """How a model family writes tool calls, and how its chat template is told about tools.
 
-A `Syntax` turns messages and tools into what the template takes, and reads the calls out of a reply. Replies stay as
-they were sampled: where the family's template shows an assistant's text as it is, so is the call, and the next
-prompt extends the ids. A call that cannot be read is `Malformed`, with the sentence that its author is shown.
+A `Syntax` turns messages and tools into what the template takes, reads the calls out of a reply, and writes one as
+the family would, for demonstrations. Replies stay as they were sampled: where the family's template shows an
+assistant's text as it is, so is the call, and the next prompt extends the ids. A call that cannot be read is `Malformed`, with the sentence that its author is shown.
 Templates that know no tools, or whose calls are in none of these forms, get `Plain`: the tools are described in the
 first message, and a line `@NAME argument` calls one.
 """
@@ -50,6 +50,10 @@ class Syntax(ABC):
     def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
         """The calls in a reply, in order; none where it is not a call."""
 
+    @abstractmethod
+    def write(self, call: Call) -> str:
+        """A reply that makes this call: `calls` reads it back."""
+
 
 class Hermes(Syntax):
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>` (Hermes, Qwen), or Qwen's later
@@ -58,6 +62,9 @@ class Hermes(Syntax):
     _BLOCK = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.S)
     _FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)</function>", re.S)
     _PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.S)
+
+    def __init__(self, tagged: bool = False) -> None:
+        self.tagged = tagged  # the template shows the later form
 
     def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
         found: Wanted = []
@@ -69,6 +76,12 @@ class Hermes(Syntax):
             else:
                 found.append(_from_json(body, tools))
         return found
+
+    def write(self, call: Call) -> str:
+        if not self.tagged:
+            return f"<tool_call>\n{_json(call, 'arguments')}\n</tool_call>"
+        given = "".join(f"<parameter={p}>\n{_plain(v)}\n</parameter>\n" for p, v in call.arguments.items())
+        return f"<tool_call>\n<function={call.tool.name}>\n{given}</function>\n</tool_call>"
 
 
 class Llama(Syntax):
@@ -94,6 +107,9 @@ class Llama(Syntax):
             return [Malformed(f"nothing here runs Python. {_listing(tools)}")]
         return [_call("python", {program.parameters[0].name: body}, tools)]
 
+    def write(self, call: Call) -> str:
+        return _json(call, "parameters")
+
 
 class Mistral(Syntax):
     """`[TOOL_CALLS] [{"name": …, "arguments": {…}}]`, or the later `[TOOL_CALLS]NAME[ARGS]{…}`.
@@ -101,6 +117,9 @@ class Mistral(Syntax):
     Its templates insist on structured calls with ids, so history is written anew by the template."""
 
     MARK = "[TOOL_CALLS]"
+
+    def __init__(self, later: bool = False) -> None:
+        self.later = later
 
     def chat(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Chat:
         out: Chat = []
@@ -129,6 +148,11 @@ class Mistral(Syntax):
             given = {"name": name.strip(), "arguments": _loads(arguments)} if later else _loads(body)
             out += given if isinstance(given, list) and given else [given]
         return out
+
+    def write(self, call: Call) -> str:
+        if self.later:
+            return f"{self.MARK}{call.tool.name}[ARGS]{json.dumps(dict(call.arguments))}"
+        return f"{self.MARK} [{_json(call, 'arguments')}]"
 
 
 class Plain(Syntax):
@@ -167,14 +191,19 @@ class Plain(Syntax):
             return [_call(tool.name, given, tools)]
         return []
 
+    def write(self, call: Call) -> str:
+        if len(call.tool.parameters) == 1:
+            return f"@{call.tool.name} {_plain(next(iter(call.arguments.values()), ''))}".rstrip()
+        return f"@{call.tool.name} {json.dumps(dict(call.arguments))}"
+
 
 def syntax_of(tokenizer: PreTrainedTokenizerBase) -> Syntax:
     """The form in which the model behind this tokenizer was taught to call tools, by its chat template."""
     text = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
     if "[TOOL_CALLS]" in text:
-        return Mistral()
+        return Mistral(later="[ARGS]" in text)
     if "tools" in text and "<tool_call>" in text and "<arg_key>" not in text:
-        return Hermes()
+        return Hermes(tagged="<function=" in text)
     if "tools" in text and ("<|python_tag|>" in text or "ipython" in text):
         return Llama()
     probe = [Message("user", "a"), Message("assistant", "b"), Message("tool", "probe")]
@@ -206,9 +235,17 @@ def describe(tools: Sequence[Tool]) -> str:
     return "\n".join(lines)
 
 
-# -- reading arguments ----------------------------------------------------------------------------------------------
+# -- writing and reading arguments ----------------------------------------------------------------------------------
 
 _UNREADABLE = object()
+
+
+def _json(call: Call, arguments: str) -> str:
+    return json.dumps({"name": call.tool.name, arguments: dict(call.arguments)})
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _loads(text: str) -> Any:

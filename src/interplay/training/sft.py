@@ -3,18 +3,22 @@
 Each move becomes the reply that the policy in that seat should have given to the prompt it would have seen. A bot sits
 in every seat; recorded play is read from `episodes.jsonl`, whoever played it. An adapter learns it as it learns
 anything, or leaves it to the model under it: that one then stays in the run's folder, and is the base from there on.
+Tools that were called are called again, in the form of the model that learns it; recorded calls stay as they were said.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from interplay import envs
-from interplay.agents.agent import Agent, ModelAgent, Relay, View
+from interplay.agents.agent import Agent, ModelAgent, Relay, View, replies
 from interplay.agents.bots import make_bot
+from interplay.agents.syntax import Call
 from interplay.algorithms import credit
 from interplay.config import WarmstartSection
 from interplay.errors import ConfigError, did_you_mean
@@ -24,24 +28,41 @@ from interplay.rollout import records
 from interplay.rollout.resolve import Plan, records_of
 from interplay.rollout.team import Team
 from interplay.training.learner import Learner
-from interplay.types import Keys, Observation, Role, Turn, seed_of
+from interplay.types import Episode, Keys, Message, Observation, Role, Tool, Turn, seed_of
 
-Move = tuple[int, Role, Observation, str]  # the decision, who saw what, and what it said
+@dataclass(frozen=True, slots=True)
+class Called:
+    """Tools used before a move: one call by a bot, which has no form yet, or a reply as it was recorded."""
+
+    call: Call | None
+    text: str = ""
+    outputs: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Who saw what at a decision, which tools it called, and what it said."""
+
+    decision: int
+    role: Role
+    observation: Observation
+    text: str
+    calls: tuple[Called, ...] = ()
 
 
 def demonstrations(plan: Plan, team: Team, section: WarmstartSection) -> dict[str, list[Turn]]:
-    """The moves as turns, by the policy that would have made them."""
+    """The moves as turns, by the policy that would have made them; tool calls are turns of their own."""
     out: dict[str, list[Turn]] = defaultdict(list)
     for name, moves in _bot_play(plan, section) if section.bot else _recorded_play(plan, section):
         agents = {role: team.agent(role, who, 1.0, 1) for role, who in plan.seats.items()}
-        for decision, role, observation, text in moves:
-            seated = agents[role]
+        for move in moves:
+            seated = agents[move.role]
             agent = seated.now if isinstance(seated, Relay) else seated
-            view = seated.look(observation)
-            turn = _turn(agent, role, view, text, f"{name}/{decision}{role}", decision)
+            view = seated.look(move.observation)
+            turn = _turn(agent, view, move, f"{name}/{move.decision}{move.role}")
             seated.commit(view, turn)
             if agent.trainable:
-                out[agent.policy].append(turn)
+                out[agent.policy].extend(turn.whole)
     return out
 
 
@@ -55,7 +76,10 @@ def _bot_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str, list
         decision = 0
         while seen := env.observe():
             actions = {role: bot.act(env, role, rng) for role in seen}
-            moves += [(decision, role, observation, actions[role]) for role, observation in seen.items()]
+            for role, observation in seen.items():
+                tools = {tool.name: tool for tool in observation.tools}
+                calls = tuple(Called(Call(tools[name], given)) for name, given in bot.calls(env, role))
+                moves.append(Move(decision, role, observation, actions[role], calls))
             env.step(actions)
             decision += 1
         yield task.id, moves
@@ -80,25 +104,71 @@ def _recorded_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str,
         good = {r for r in episode.seats if least is None or credit.mix(episode.rewards, r, weights) >= least}
         if good:
             found += 1
-            yield (
-                f"{number}:{episode.id}",
-                [
-                    (t.decision, t.role, Observation(t.messages, t.fresh, t.legal, t.keys.phase), t.text)
-                    for t in episode.line()
-                    if t.role in good
-                ],
-            )
+            yield f"{number}:{episode.id}", [m for m in _moves(episode, path) if m.role in good]
     if not found:
         raise ConfigError(f"warmstart.records: '{path}' holds no episode to imitate; lower warmstart.min_reward.")
 
 
-def _turn(agent: Agent, role: Role, view: View, text: str, name: str, decision: int) -> Turn:
+def _moves(episode: Episode, path: Path) -> list[Move]:
+    """The line that was played."""
+    tools, moves = _tools(episode), []
+    for t in episode.line():
+        offered = tools.get((t.decision, t.role), ())
+        if t.calls and not offered:
+            raise ConfigError(
+                f"warmstart.records: episode {episode.id} of '{path}' calls tools at decision {t.decision}, and played "
+                f"again {episode.task.env} offers none there; expected records of this version of the environment."
+            )
+        observation = Observation(t.whole[0].messages, t.fresh, t.legal, t.keys.phase, offered)
+        calls = tuple(Called(None, c.text, after.messages) for c, after in itertools.pairwise(t.whole))
+        moves.append(Move(t.decision, t.role, observation, t.text, calls))
+    return moves
+
+
+def _tools(episode: Episode) -> dict[tuple[int, Role], tuple[Tool, ...]]:
+    """What could be called at each decision. Records do not say: the task is played again, as far as it goes."""
+    env, out = envs.make(episode.task), {}
+    for decision, turns in itertools.groupby(episode.line(), lambda t: t.decision):
+        said, seen = {t.role: t.text for t in turns}, env.observe()
+        if seen.keys() != said.keys():
+            break
+        out |= {(decision, role): observation.tools for role, observation in seen.items()}
+        env.step(said)
+    return out
+
+
+def _turn(agent: Agent, view: View, move: Move, name: str) -> Turn:
+    """The move as the agent's own, after its calls."""
+    if not isinstance(agent, ModelAgent):
+        return _said(agent, view, move, move.text, name, agent.parent)
+    calls: list[Turn] = []
+    outputs: tuple[Message, ...] = ()
+    allowed = agent.tools.calls if view.observation.tools else 0
+    for n, called in enumerate(move.calls[:allowed]):
+        text = agent.renderer.syntax.write(called.call) if called.call else called.text
+        turn = _said(agent, view, move, text, name, calls[-1].id if calls else agent.parent, n, outputs)
+        outputs = called.outputs
+        if called.call:
+            outputs = replies(agent, [called.call.tool.run(**called.call.arguments)], last=n + 1 == allowed)
+        calls.append(turn)
+        view = agent.follow(view, turn, outputs)
+    last = _said(agent, view, move, move.text, name, calls[-1].id if calls else agent.parent, len(calls), outputs)
+    last.calls = tuple(calls)
+    return last
+
+
+def _said(
+    agent: Agent, view: View, move: Move, text: str, name: str, parent: str | None, call: int = 0,
+    outputs: tuple[Message, ...] = (),
+) -> Turn:  # fmt: skip
     prompt = view.prompt
     action = agent.renderer.encode_reply(text) if isinstance(agent, ModelAgent) else ()
-    keys = Keys(name, 0, name, decision, role, view.observation.phase, "", prompt.digest if prompt else "")
+    digest = prompt.digest if prompt else ""
+    keys = Keys(name, 0, name, move.decision, move.role, view.observation.phase, "", digest)
     return Turn(
-        name, agent.parent, role, decision, keys, agent.policy, 0, prompt.ids if prompt else (), action,
-        (0.0,) * len(action), text, merged=bool(prompt and prompt.merged),
+        f"{name}.{call}" if call else name, parent, move.role, move.decision, keys, agent.policy, 0,
+        prompt.ids if prompt else (), action, (0.0,) * len(action), text, call=call,
+        merged=bool(prompt and prompt.merged), messages=outputs,
     )  # fmt: skip
 
 

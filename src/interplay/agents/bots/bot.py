@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from interplay.envs.env import Env, lookup
 from interplay.errors import ConfigError, EnvError, did_you_mean
@@ -30,6 +30,10 @@ class Bot(ABC):
     @abstractmethod
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         """The action of `role`, which must be one of those that act now. `env` is not changed."""
+
+    def calls(self, env: Env, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The tools that it would call first, by name, with their arguments: what imitation learns of tools."""
+        return ()
 
     def odds(self, env: Env, role: Role) -> Mapping[str, float] | None:
         """How likely each action is, by what `role` sees alone; None where the bot cannot say."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from typing import Any
 
 from interplay.agents.bots.bot import Bot, register_bot
 from interplay.envs.env import Env
@@ -22,6 +24,9 @@ class ExpertBot(Bot):
         if role not in env.observe():
             raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")
         return env.script(role)
+
+    def calls(self, env: Env, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        return env.script_calls(role) if isinstance(env, DataEnv) else ()
 
     def suits(self, env: Env) -> None:
         if not isinstance(env, DataEnv):

@@ -14,6 +14,7 @@ Version       1. Rules as in OpenSpiel's `kuhn_poker`.
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 from pydantic import Field
 
@@ -21,6 +22,7 @@ from interplay.config import Section
 from interplay.envs.env import Env, register
 from interplay.types import Message, Observation, Rewards, Role, Task
 
+ROLES = ("p0", "p1")
 CARDS = ("J", "Q", "K")
 ENDINGS = (("pass", "pass"), ("pass", "bet", "pass"), ("pass", "bet", "bet"), ("bet", "pass"), ("bet", "bet"))
 _RULES = Message(
@@ -34,11 +36,35 @@ class Options(Section):
     brief: bool = Field(False, description="show card and betting alone: for models trained from nothing")
 
 
+@lru_cache  # twelve positions, each in two forms
+def _seen(card: str, betting: tuple[str, ...], brief: bool) -> Observation:
+    shown: tuple[Message, ...] = (Message("user", " ".join((card, *betting))),)
+    if not brief:
+        bets = ", ".join(f"p{i % 2} {action}" for i, action in enumerate(betting)) or "nothing"
+        text = f"You are p{len(betting) % 2} and hold {card}. So far: {bets}. Your move?"
+        shown = (_RULES, Message("user", text))
+    return Observation(shown, fresh=True, legal=("pass", "bet"))
+
+
+@lru_cache
+def _paid(cards: tuple[str, ...], betting: tuple[str, ...], folded: Role | None) -> Rewards:
+    if folded is not None:
+        loser = ROLES.index(folded)
+    elif betting[-2:] == ("bet", "pass"):
+        loser = (len(betting) - 1) % 2
+    elif betting in ENDINGS:
+        loser = min((0, 1), key=lambda i: CARDS.index(cards[i]))
+    else:  # cut short: nobody has won anything
+        return Rewards.agent("payoff", dict.fromkeys(ROLES, 0.0))
+    won = 1.0 + betting[loser::2].count("bet")
+    return Rewards.agent("payoff", {r: -won if i == loser else won for i, r in enumerate(ROLES)})
+
+
 @register("kuhn")
 class Kuhn(Env):
     Options = Options
     reward_names = ("payoff", "illegal")
-    roles = ("p0", "p1")
+    roles = ROLES
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -50,13 +76,7 @@ class Kuhn(Env):
         if self.folded or self.betting in ENDINGS:
             return {}
         me = len(self.betting) % 2
-        if self.task.data["brief"]:
-            shown: tuple[Message, ...] = (Message("user", " ".join((self.cards[me], *self.betting))),)
-        else:
-            bets = ", ".join(f"p{i % 2} {action}" for i, action in enumerate(self.betting)) or "nothing"
-            text = f"You are {self.roles[me]} and hold {self.cards[me]}. So far: {bets}. Your move?"
-            shown = (_RULES, Message("user", text))
-        return {self.roles[me]: Observation(shown, fresh=True, legal=("pass", "bet"))}
+        return {self.roles[me]: _seen(self.cards[me], self.betting, self.task.data["brief"])}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
@@ -68,17 +88,7 @@ class Kuhn(Env):
         return Rewards()
 
     def outcome(self) -> Rewards:
-        chips = [1 + sum(a == "bet" for a in self.betting[i::2]) for i in (0, 1)]
-        if self.folded is not None:
-            loser = self.roles.index(self.folded)
-        elif self.betting[-2:] == ("bet", "pass"):
-            loser = (len(self.betting) - 1) % 2
-        elif self.betting in ENDINGS:
-            loser = min((0, 1), key=lambda i: CARDS.index(self.cards[i]))
-        else:  # cut short: nobody has won anything
-            return Rewards.agent("payoff", dict.fromkeys(self.roles, 0.0))
-        won = float(chips[loser])
-        return Rewards.agent("payoff", {r: -won if i == loser else won for i, r in enumerate(self.roles)})
+        return _paid(self.cards, self.betting, self.folded)
 
     def state(self) -> str:
         bets = " ".join(self.betting) or "nothing"

@@ -13,7 +13,6 @@ Version       1
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
 from pydantic import Field, model_validator
@@ -23,6 +22,7 @@ from interplay.envs.env import Env, register
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
+ROLES = ("X", "O")
 _REPLY = re.compile(r"[^\w-]*([0-9]+)\W*")
 
 
@@ -53,6 +53,18 @@ def _lines(n: int, k: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
     return tuple(tuple(line for line in lines if cell in line) for cell in range(n * n))
 
 
+@lru_cache(maxsize=1 << 10)
+def _read(text: str) -> int:
+    """The cell that a reply names, from 0; −1 for none."""
+    match = _REPLY.fullmatch(text)
+    return int(match[1]) - 1 if match and len(match[1]) < 4 else -1
+
+
+@lru_cache
+def _won(winner: Role | None) -> Rewards:
+    return Rewards.agent("win", {r: 0.0 if winner is None else 1.0 if r == winner else -1.0 for r in ROLES})
+
+
 @lru_cache
 def _names(size: int) -> tuple[str, ...]:
     return tuple(str(i + 1) for i in range(size**2))
@@ -71,15 +83,17 @@ def _grid(size: int, marks: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=1 << 14)
-def _free(size: int, board: tuple[Role | None, ...]) -> tuple[str, ...]:
-    return tuple([name for name, cell in zip(_names(size), board, strict=True) if cell is None])
+def _seen(board: tuple[Role | None, ...], me: Role, size: int, rules: Message | None, fresh: bool) -> Observation:
+    grid = Message("user", _grid(size, tuple(["" if c is None else "#" if c == me else "@" for c in board])))
+    legal = tuple([name for name, cell in zip(_names(size), board, strict=True) if cell is None])
+    return Observation((rules, grid) if rules else (grid,), fresh=fresh, legal=legal)
 
 
 @register("tictactoe")
 class TicTacToe(Env):
     Options = Options
     reward_names = ("win", "illegal")
-    roles = ("X", "O")
+    roles = ROLES
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -94,35 +108,29 @@ class TicTacToe(Env):
         if self.over:
             return {}
         role = self.roles[self.moves % 2]
-        board = Message("user", self._grid({None: "", role: "#", self._other(role): "@"}))
-        legal = _free(self.size, tuple(self.board))
-        if self.memory and self.moves >= 2:
-            return {role: Observation((board,), legal=legal)}
-        if self.task.data["brief"]:
-            return {role: Observation((board,), fresh=not self.memory, legal=legal)}
-        return {role: Observation((_rules(self.task.data["line"]), board), fresh=not self.memory, legal=legal)}
+        known = self.task.data["brief"] or (self.memory and self.moves >= 2)
+        rules = None if known else _rules(self.task.data["line"])
+        return {role: _seen(tuple(self.board), role, self.size, rules, not self.memory)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
-        match = _REPLY.fullmatch(text)
-        cell = int(match[1]) - 1 if match and len(match[1]) < 4 else -1
+        cell = _read(text)
         if not 0 <= cell < len(self.board) or self.board[cell] is not None:
             self.over, self.winner = True, self._other(role)
             return Rewards.process("illegal", {role: -1.0})
         self.board[cell] = role
         self.moves += 1
-        if any(all([self.board[i] == role for i in line]) for line in self.lines[cell]):
-            self.over, self.winner = True, role
-        elif self.moves == len(self.board):
-            self.over = True
+        for line in self.lines[cell]:
+            if all([self.board[i] == role for i in line]):
+                self.over, self.winner = True, role
+        self.over = self.over or self.moves == len(self.board)
         return Rewards()
 
     def outcome(self) -> Rewards:
-        value = {r: 0.0 if self.winner is None else (1.0 if r == self.winner else -1.0) for r in self.roles}
-        return Rewards.agent("win", value)
+        return _won(self.winner)
 
     def state(self) -> str:
-        grid = self._grid({None: "", "X": "X", "O": "O"})
+        grid = _grid(self.size, tuple([cell or "" for cell in self.board]))
         if self.over:
             return f"{grid}\n{self.winner or 'nobody'} won"
         return f"{grid}\n{self.roles[self.moves % 2]} to move"
@@ -134,6 +142,3 @@ class TicTacToe(Env):
 
     def _other(self, role: Role) -> Role:
         return self.roles[1 - self.roles.index(role)]
-
-    def _grid(self, marks: Mapping[Role | None, str]) -> str:
-        return _grid(self.size, tuple([marks[cell] for cell in self.board]))

@@ -228,6 +228,10 @@ class DataEnv(Env):
         """What a player who knows the row would say in `role` now: bot `expert` does, and its team scores everything.
         A ConfigError where this row cannot be played that way."""
 
+    def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The tools that this player would call first, by name, with their arguments."""
+        return ()
+
     @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
         task = super().make_task(name, split, index, seed, options)

@@ -308,6 +308,16 @@ class Math(Debate):
         return str(self.row.get("spoken") or f"{plain} plus 0")
 
 
+    def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The row's expression, computed."""
+        named, expression = self.task.data["tools"], self.row.get("expression")
+        if role == "tool" or not named or not expression:
+            return ()
+        if "calculator" in named:
+            return (("calculator", {"expression": expression}),)
+        return (("python", {"code": f"print({expression})"}),)
+
+
 @lru_cache(maxsize=16)
 def _examples(count: int, largest: int) -> tuple[Row, ...]:
     """Training problems of one, two, three, one, … steps."""

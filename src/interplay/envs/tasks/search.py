@@ -192,6 +192,13 @@ class Search(DataEnv):
         short = title[:LONGEST_QUERY]
         return short if missing[0] in self._search(short) else f"{title} {text}"[:LONGEST_QUERY]
 
+    def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The reader looks once more for each passage that was not found."""
+        if self.searching or not self.task.data["tools"]:
+            return ()
+        missing = [self._passage(p) for p in self.row["gold"] if self._passage(p) not in self.found]
+        return tuple(("search", {"query": title[:LONGEST_QUERY]}) for title, _ in missing)
+
     @classmethod
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
         for _ in range(TRIES):

@@ -147,6 +147,10 @@ class SQL(DataEnv):
     def script(self, role: Role) -> str:
         return planned(self.data, str(self.row["sql"][0])) if role == "planner" else str(self.row["sql"][0])
 
+    def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The writer tries its query before it gives it."""
+        return (("sql", {"query": self.script(role)}),) if role == "writer" and self.task.data["tools"] else ()
+
 
 def planned(data: bytes, gold: str) -> str:
     """A query in a planner's words: the tables and columns that it names, and what it does with them."""
