@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,22 @@ def test_files_that_are_missing_broken_or_hold_something_else_are_refused(tmp_pa
     (tmp_path / WEIGHTS).write_bytes(b"no tensors")
     with pytest.raises(ModelError, match=rf"no readable {WEIGHTS}"):
         load_adapter(tmp_path)
+
+
+def test_what_is_saved_is_what_vllms_loader_asks_for(tmp_path: Path) -> None:
+    """vLLM takes an adapter by its tensors' names, each a linear layer of the base, and refuses modules saved whole,
+    DoRA and biases; it multiplies by alpha over the rank."""
+    base = make("llama")
+    save_adapter(random_adapter(base, rank=8, seed=5, scale=0.5), tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text())
+    assert not config.get("modules_to_save") and not config.get("use_dora") and config["bias"] == "none"
+    assert config["lora_alpha"] / config["r"] == 0.5 and (CONFIG, WEIGHTS) == (
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    )
+    linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)}
+    tensors = load_file(tmp_path / WEIGHTS)
+    for name, tensor in tensors.items():
+        found = re.fullmatch(r"base_model\.model\.(.+)\.lora_([AB])\.weight", name)
+        assert found and found[1] in linear
+        assert tensor.shape[0 if found[2] == "A" else 1] == config["r"]

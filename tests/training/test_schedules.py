@@ -22,7 +22,7 @@ from interplay.policies.model import Loaded
 from interplay.rollout.resolve import resolve
 from interplay.training import checkpoint
 from interplay.training.learner import Learner
-from interplay.training.optimizers import make_optimizer
+from interplay.training.optimizers import load_moments, make_optimizer
 from interplay.training.trainer import Observer, Trainer
 
 TINY = {"base": "tiny-16x1"}
@@ -155,6 +155,31 @@ def test_eight_bit_moments_are_a_quarter_and_move_alike(make_tiny: Callable[...,
     before = make_tiny(0).model
     for a, b, c in zip(*(m.parameters() for m in (*models.values(), before)), strict=True):
         assert (a - b).norm() < 0.1 * (a - c).norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="pages are a GPU's")
+@pytest.mark.parametrize(("kind", "gap"), [("paged_adamw", 1e-5), ("paged_adamw_8bit", 0.05)])
+def test_paged_moments_lie_in_managed_memory_move_alike_and_resume(kind: str, gap: float) -> None:
+    pytest.importorskip("bitsandbytes")
+
+    def trained(kind: str, reloaded: bool = False) -> tuple[torch.Tensor, dict[str, Any]]:
+        config = TrainSection(optimizer=kind)  # type: ignore[arg-type]
+        parameter = torch.nn.Parameter(torch.zeros(512, 512, device="cuda"))
+        generator = torch.Generator("cuda").manual_seed(0)
+        optimizer = make_optimizer([parameter], config, 1e-3)
+        for step in range(6):
+            if reloaded and step == 3:
+                state = optimizer.state_dict()
+                optimizer = make_optimizer([parameter], config, 1e-3)
+                load_moments(optimizer, state)
+            parameter.grad = torch.randn(512, 512, device="cuda", generator=generator)
+            optimizer.step()
+        return parameter.detach(), optimizer.state[parameter]
+
+    plain, _ = trained("adamw")
+    paged, state = trained(kind)
+    assert state["state1"].is_paged and (paged - plain).norm() < gap * plain.norm()
+    assert torch.equal(paged, trained(kind, reloaded=True)[0])
 
 
 def test_an_optimiser_that_cannot_be_is_refused(

@@ -156,7 +156,7 @@ def test_calls_that_are_not_allowed_are_not_shown() -> None:
 
 def test_recorded_tool_calls_are_imitated_with_what_they_were_answered(tmp_path: Path) -> None:
     """Records name no tools: the task is played again to see which there were."""
-    shown, renderer = turns_of(MATH)
+    shown, _ = turns_of(MATH)
     played = []
     for asked, answer in zip(shown[::2], shown[1::2], strict=True):
         observation = envs.make(task := resolve(parse(MATH)).task(len(played))).observe()["reasoner"]

@@ -2,9 +2,9 @@
 
 A `Syntax` turns messages and tools into what the template takes, reads the calls out of a reply, and writes one as
 the family would, for demonstrations. Replies stay as they were sampled: where the family's template shows an
-assistant's text as it is, so is the call, and the next prompt extends the ids. A call that cannot be read is `Malformed`, with the sentence that its author is shown.
-Templates that know no tools, or whose calls are in none of these forms, get `Plain`: the tools are described in the
-first message, and a line `@NAME argument` calls one.
+assistant's text as it is, so is the call, and the next prompt extends the ids. A call that cannot be read is
+`Malformed`, with the sentence that its author is shown. Templates that know no tools, or whose calls are in none of
+these forms, get `Plain`: the tools are described in the first message, and a line `@NAME argument` calls one.
 """
 
 from __future__ import annotations

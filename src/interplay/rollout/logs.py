@@ -80,7 +80,7 @@ def _conversation(step: int, episode: Episode) -> str:
 
 def _turn(turn: Turn) -> str:
     prompt = "\n".join(f"[{m.role}] {m.content}{' [picture]' * len(m.images)}" for m in turn.messages)
-    size = f"{len(turn.prompt)}+{turn.sampled} tokens"
+    size = f"{len(turn.prompt)}+{len(turn.action) or turn.used} tokens"
     how = f"{turn.policy} v{turn.version}, {size}, {turn.seconds * 1000:.0f} ms, {turn.status}"
     which = f"{turn.decision}.{turn.call}" if turn.call else f"{turn.decision}"
     return f"--- decision {which}, {turn.role} ({how}) ---\n{prompt}\n>>> {turn.text}"

@@ -30,6 +30,7 @@ from interplay.rollout.team import Team
 from interplay.training.learner import Learner
 from interplay.types import Episode, Keys, Message, Observation, Role, Tool, Turn, seed_of
 
+
 @dataclass(frozen=True, slots=True)
 class Called:
     """Tools used before a move: one call by a bot, which has no form yet, or a reply as it was recorded."""
@@ -127,7 +128,8 @@ def _moves(episode: Episode, path: Path) -> list[Move]:
 
 def _tools(episode: Episode) -> dict[tuple[int, Role], tuple[Tool, ...]]:
     """What could be called at each decision. Records do not say: the task is played again, as far as it goes."""
-    env, out = envs.make(episode.task), {}
+    env = envs.make(episode.task)
+    out: dict[tuple[int, Role], tuple[Tool, ...]] = {}
     for decision, turns in itertools.groupby(episode.line(), lambda t: t.decision):
         said, seen = {t.role: t.text for t in turns}, env.observe()
         if seen.keys() != said.keys():

@@ -121,7 +121,7 @@ class TicTacToe(Env):
         self.board[cell] = role
         self.moves += 1
         for line in self.lines[cell]:
-            if all([self.board[i] == role for i in line]):
+            if {self.board[i] for i in line} == {role}:
                 self.over, self.winner = True, role
         self.over = self.over or self.moves == len(self.board)
         return Rewards()

@@ -307,7 +307,6 @@ class Math(Debate):
             return str(self.row.get("expression") or f"{plain} + 0")
         return str(self.row.get("spoken") or f"{plain} plus 0")
 
-
     def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         """The row's expression, computed."""
         named, expression = self.task.data["tools"], self.row.get("expression")
