@@ -29,6 +29,13 @@ class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
         """The output of one call."""
         return await self.ask((key, call))
 
+    def use_now(self, call: Call) -> str:
+        """The same outside of rounds, for who has nothing else to do meanwhile."""
+        (output,) = self.answers([((), call)])
+        if isinstance(output, Exception):
+            raise output
+        return output
+
     def rank(self, question: tuple[tuple[object, ...], Call]) -> tuple[object, ...]:
         return question[0]
 
