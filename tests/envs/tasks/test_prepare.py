@@ -458,3 +458,20 @@ def test_one_question_over_two_tables_or_databases_is_two(tmp_path: Path) -> Non
     assert report.counts == {"train": 2} and report.dropped["duplicates"] == 1
     rows = [{"db": db, "question": "How many singers?", "gold_sql": ["select count(*) from s"]} for db in "aab"]
     assert prepare("defog", lines(tmp_path / "b/test.jsonl", rows), tmp_path / "c").counts == {"test": 2}
+
+
+def test_another_kind_of_data_set_may_be_held_against(tmp_path: Path) -> None:
+    """Each row by what its own format compares; and what is no prepared folder is named by its option."""
+    held = {"premise": f"{LONG} at noon.", "hypothesis": "It is late.", "gold_label": "neutral"}
+    prepare("snli", lines(tmp_path / "snli/test.jsonl", [held]), tmp_path / "held")
+    source = lines(tmp_path / "train.jsonl", [gsm8k(f"Say {LONG} now."), gsm8k("Why?")])
+    with pytest.raises(
+        DataError, match=r"share 13 words in a row with one \(train.jsonl row 1 shares words with .*held"
+    ):
+        prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
+    with pytest.raises(ConfigError, match=r"--against is '.*nowhere', which holds no prepared data set"):
+        prepare("gsm8k", source, tmp_path / "out", [tmp_path / "nowhere"])
+    manifest = json.loads((tmp_path / "held" / MANIFEST).read_text())
+    (tmp_path / "held" / MANIFEST).write_text(json.dumps({**manifest, "splits": {"test": 3}}))
+    with pytest.raises(DataError, match=r"is no manifest of interplay prepare"):
+        prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])

@@ -81,10 +81,12 @@ def prepare(
     splits, tables, places = _read(name, cls, parts, report)
     splits = {split: _distinct(cls, rows, report) for split, rows in splits.items()}
     if "train" in splits:
-        held = {split: splits[split] for split in SPLITS[1:] if split in splits}
+        held = {split: _texts(cls, splits[split]) for split in SPLITS[1:] if split in splits}
         for other in against:
-            found = Prepared.open(other)
-            held |= {f"{other} {s}": list(found.rows(s)) for s in SPLITS[1:] if s in found.manifest["splits"]}
+            found = Prepared.open(other, "--against")
+            theirs = lookup_format(found.manifest["format"])
+            known = [split for split in SPLITS[1:] if split in found.manifest["splits"]]
+            held |= {f"{other} {split}": _texts(theirs, found.rows(split)) for split in known}
         splits["train"] = _without_overlap(name, cls, splits["train"], held, places, drop_overlap, report)
         if "validation" not in splits and holdout:
             splits |= _hold_out(cls, splits["train"], holdout, report)
@@ -280,16 +282,22 @@ def _grams(text: str) -> Iterator[int]:
         yield hash(tuple(words[i : i + GRAM]))
 
 
-def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Sequence[Row]]) -> Iterator[Overlap]:
+Texts = list[tuple[str, str]]  # rows by id and by what they are compared by
+
+
+def _texts(cls: type[Public], rows: Sequence[Row]) -> Texts:
+    return [(row["id"], cls.compared(row)) for row in rows]
+
+
+def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Texts]) -> Iterator[Overlap]:
     """Each training row that repeats a held-out row, with the first one that it repeats."""
     equal: dict[str, tuple[str, str]] = {}
     grams: dict[int, tuple[str, str]] = {}
     for of, others in held.items():
-        for other in others:
-            text = cls.compared(other)
-            equal.setdefault(_key(text), (of, other["id"]))
+        for other, text in others:
+            equal.setdefault(_key(text), (of, other))
             for gram in _grams(text):
-                grams.setdefault(gram, (of, other["id"]))
+                grams.setdefault(gram, (of, other))
     for row in rows:
         text = cls.compared(row)
         if found := equal.get(_key(text)):
@@ -299,7 +307,7 @@ def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Sequence
 
 
 def _without_overlap(
-    name: str, cls: type[Public], rows: list[Row], held: Mapping[str, list[Row]], places: Mapping[str, str],
+    name: str, cls: type[Public], rows: list[Row], held: Mapping[str, Texts], places: Mapping[str, str],
     drop: bool, report: Report,
 ) -> list[Row]:  # fmt: skip
     found = list(overlaps(cls, rows, held))
