@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from interplay.agents import render
+from interplay.agents.syntax import Call, Plain, Wanted
 from interplay.cli.main import app
 from interplay.errors import ConfigError
 from interplay.evaluation.played import Played
 from interplay.rollout.runner import Runner
+from interplay.types import Tool
 
 RECIPE = """
 name = "pair"
@@ -116,3 +120,26 @@ def test_a_start_that_was_not_kept_is_said(tmp_path: Path) -> None:
     recipe.write_text(RECIPE + 'substitute = "start"\n')
     with pytest.raises(ConfigError, match=r"eval.substitute is 'start', but .*a@start' does not exist"):
         run(recipe, tmp_path / "out")
+
+
+class Eager(Plain):
+    """Takes whatever is said for a call."""
+
+    def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
+        return [Call(tools[0], {"expression": text})]
+
+
+def test_calls_of_tools_are_counted_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'name = "calls"\ndevice = "cpu"\nseats = "a"\n'
+        'env = { name = "math", team = "single", tools = ["calculator"] }\n'
+        'tools = { calls = 2 }\npolicies.a.base = "tiny-16x1"\nalgorithm.name = "grpo"\nsampling.max_tokens = 3\n'
+        'eval = { opponents = ["team"], success = "correct", games = 3 }\n'
+    )
+    (entry,) = run(recipe, tmp_path / "none")["results"]
+    assert entry["calls"] == 0 and "calls" not in (tmp_path / "none" / "eval.md").read_text().split("##")[1]
+    monkeypatch.setattr(render, "syntax_of", lambda tokenizer: Eager())
+    (entry,) = run(recipe, tmp_path / "some")["results"]
+    assert entry["calls"] == 3 * 2
+    assert "| turns | calls |" in (tmp_path / "some" / "eval.md").read_text()
