@@ -18,9 +18,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from interplay import envs
-from interplay.agents.bots import Bot, register_bot
+from interplay.agents.bots import Bot
+from interplay.agents.bots import bot as bots
 from interplay.agents.render import Renderer
 from interplay.config import Section, parse
+from interplay.envs import env as environments
 from interplay.errors import ConfigError, DataError, ToolError
 from interplay.policies.model import locate
 from interplay.rewards.calculator import calculate
@@ -219,13 +221,10 @@ class Vault(envs.Env):
         return str(self.turn)
 
 
-envs.register("vault")(Vault)
-
-
-@register_bot("guest")
 class Guest(Bot):
     """Peeks, as it is told to."""
 
+    name = "guest"
     takes = "a call as JSON"
 
     def __init__(self, env_name: str, setting: str = "") -> None:
@@ -237,6 +236,12 @@ class Guest(Bot):
 
     def calls(self, env: envs.Env, role: str) -> tuple[tuple[str, dict[str, Any]], ...]:
         return tuple((name, given) for name, given in self.call)
+
+
+@pytest.fixture(autouse=True)
+def _known_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(environments._REGISTRY, "vault", Vault)
+    monkeypatch.setitem(bots._BOTS, "guest", Guest)
 
 
 def vault(*calls: tuple[str, dict[str, Any]], **options: Any) -> dict[str, Any]:
