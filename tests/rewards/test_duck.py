@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import sys
 from pathlib import Path
 
@@ -84,6 +85,32 @@ def test_the_clock_ends_what_does_not_end(data: bytes, monkeypatch: pytest.Monke
     found = database.run(data, "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 1")
     assert found.error == "it took too long"
     assert database.run(data, "SELECT count(*) FROM customer").rows, "the database is still there"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT len(range(300000000))",
+        "SELECT list_sum(range(200000000))",
+        "WITH RECURSIVE t(x) AS (SELECT 'a' UNION ALL SELECT x || x FROM t) SELECT length(x) FROM t",
+        "SELECT length(string_agg(repeat('x', 1000), '')) FROM range(10000000)",
+        "SELECT md5(repeat('x', 2000000000))",
+        "SELECT array_agg(a.range) FROM range(100000) a, range(100000) b",
+    ],
+)
+def test_a_greedy_query_takes_no_memory_of_ours(data: bytes, query: str) -> None:
+    """What DuckDB's own limit does not hold is held by the walls of the process it runs in."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = database.run(data, query)
+    assert found.error and not found.rows, found
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000, "kilobytes"
+    assert database.run(data, "SELECT count(*) FROM customer").rows, "and the next one is answered"
+
+
+def test_values_come_back_as_they_were(data: bytes) -> None:
+    query = "SELECT '\\xAA'::blob, 1.5::decimal(4, 2), 'inf'::double, date '2020-01-01', NULL, true, 2::hugeint, 'é'"
+    found = database.run(data, query)
+    assert found.rows == ((b"\xaa", 1.5, float("inf"), "2020-01-01", None, 1, 2, "é"),), found
 
 
 def test_a_shadow_has_other_contents(data: bytes) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from interplay.errors import InterplayError
-from interplay.rewards import algebra
+from interplay.rewards import algebra, workers
 from interplay.rewards.verify import boxed, equal, exact_match, f1, final, label, number, unmarked
 
 DATA = Path(os.environ.get("INTERPLAY_DATA", "")) if os.environ.get("INTERPLAY_DATA") else None
@@ -121,31 +121,30 @@ def test_hostile_answers_are_wrong_and_soon() -> None:
 
 def test_a_worker_that_hangs_or_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the alarm it is killed; killed by somebody else, another one decides; nobody waits for ever."""
-    monkeypatch.setattr(algebra, "SECONDS", 0.5)  # here; the worker's own alarm rings later
-    monkeypatch.setattr(algebra, "GRACE", 0.5)
-    pool = algebra._Pool()
+    monkeypatch.setattr(workers, "GRACE", 0.5)
+    pool, asked = workers.Pool("interplay.rewards.algebra"), (["2n", "n+n"], 0.5)
     try:
-        assert pool.ask("2n", "n+n") is True
+        assert pool.ask(*asked) is True
         (first,) = pool.live
-        assert pool.ask("12", "(x+1)^{4000} - (x-1)^{4000}") is False  # endless algebra
+        endless = ["12", "(x+1)^{4000} - (x-1)^{4000}"]  # the worker's own alarm rings later
+        assert pool.ask(endless, 0.5) is workers.Fate.LATE
         assert first not in pool.live and first.process.poll() is not None
-        assert pool.ask("2n", "n+n") is True
+        assert pool.ask(*asked) is True
         for worker in [*pool.live]:
             worker.process.kill()
             worker.process.wait()
-        assert pool.ask("2n", "n+n") is True
+        assert pool.ask(*asked) is True
     finally:
         pool.close()
     assert not pool.live
 
 
 def test_a_worker_that_does_not_start_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algebra, "READY", b"something else\n")
-    with pytest.raises(InterplayError, match="does not start"):
-        algebra._Pool().ask("2n", "n+n")
+    with pytest.raises(InterplayError, match=r"a process of interplay\.nothing does not start; try: "):
+        workers.Pool("interplay.nothing").ask([], 1.0)
     monkeypatch.setattr(algebra, "find_spec", lambda name: None)
     with pytest.raises(InterplayError, match=r"interplay\[math\]"):
-        algebra._Pool().ask("2n", "n+n")
+        algebra.same("2n", "n+n")
 
 
 def test_it_works_in_threads() -> None:

@@ -1,8 +1,9 @@
 """DuckDB databases behind `database.py`: the same functions for files that DuckDB wrote.
 
 A database is the bytes of its file; they lie, once each, in a temporary folder and are opened read-only, without access
-to any other file, to extensions, to its own settings or to this process's variables. Memory, rows and seconds are
-limited (DuckDB counts no steps: what stops a query is the clock). Chance and the present are refused by name.
+to any other file, to extensions, to its own settings or to a process's variables. Queries run in processes that can be
+ended (`workers.py`): DuckDB counts no steps, does not heed its own limit of memory in a list of many numbers, nor an
+interruption while it makes one. Rows, processor time and memory are limited, chance and the present refused by name.
 """
 
 from __future__ import annotations
@@ -13,19 +14,24 @@ import random
 import re
 import tempfile
 import threading
-from contextlib import closing
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interplay.errors import ConfigError, DataError
+from interplay.rewards import workers
 from interplay.rewards.database import Cell, Column, Result, quoted
 
 if TYPE_CHECKING:
     import duckdb
 
-SECONDS = 10.0  # on the wall
+SECONDS = 10.0  # processor time of a query, by the worker's own watch
+MEMORY = 2 << 30  # of a worker, DuckDB itself included
+_LATE = "it took too long"
 _WALLS = {
     "enable_external_access": "false", "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
     "python_enable_replacements": "false", "memory_limit": "512MB", "max_temp_directory_size": "0KB", "threads": "1",
@@ -56,13 +62,22 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @lru_cache(maxsize=64)
+def _file(data: bytes) -> Path:
+    return Path(_folder().name) / f"{hashlib.sha256(data).hexdigest()}.duckdb"
+
+
+def _connected(file: str) -> duckdb.DuckDBPyConnection:
+    return _library().connect(file, read_only=True, config=_WALLS)
+
+
+@lru_cache(maxsize=64)
 def _opened(data: bytes) -> duckdb.DuckDBPyConnection:
-    file = Path(_folder().name) / f"{hashlib.sha256(data).hexdigest()}.duckdb"
+    file = _file(data)
     if not file.exists():
         file.write_bytes(data)
     library = _library()
     try:
-        return library.connect(str(file), read_only=True, config=_WALLS)
+        return _connected(str(file))
     except library.Error as error:
         raise DataError(f"the file is no DuckDB database that this version reads: {_first(error)}.") from None
 
@@ -73,39 +88,22 @@ def check(data: bytes) -> None:
 
 
 def run(data: bytes, query: str, rows: int) -> Result:
-    library, base = _library(), _opened(data)
+    _opened(data)
     if found := _CHANCE.search(query):
         return Result(error=f"{found[1] or found[2]} is not allowed")
-    cursor = base.cursor()
-    watch = threading.Timer(SECONDS, cursor.interrupt)
-    watch.daemon = True
-    try:
-        statements = library.extract_statements(query)
-        if len(statements) != 1 or statements[0].type != library.StatementType.SELECT:
-            return Result(error="only reading is allowed, by one SELECT")
-        watch.start()
-        cursor.execute(statements[0])
-        found_rows = cursor.fetchmany(rows + 1)
-        columns = tuple(str(d[0]) for d in cursor.description or ())
-    except (library.Error, RuntimeError, OverflowError, MemoryError, UnicodeError, ValueError) as error:
-        late = isinstance(error, library.InterruptException) or "nterrupt" in str(error)
-        return Result(error="it took too long" if late else _first(error))
-    finally:
-        watch.cancel()
-        cursor.close()
-    if len(found_rows) > rows:
-        return Result(error=f"it gives more than {rows:,} rows")
-    return Result(columns, tuple(tuple(map(_cell, row)) for row in found_rows))
+    said = workers.pool(__name__).ask([str(_file(data)), query, rows, SECONDS], SECONDS)
+    if isinstance(said, workers.Fate):
+        return Result(error=_LATE if said is workers.Fate.LATE else "it took too much memory")
+    columns, lines, error = said
+    return Result(tuple(columns), tuple(tuple(map(_read, line)) for line in lines), error)
+
+
+def _read(cell: Any) -> Cell:
+    return bytes.fromhex(cell[0]) if isinstance(cell, list) else cell
 
 
 def _first(error: BaseException) -> str:
     return (str(error).strip().split("\n")[0] or type(error).__name__).rstrip(".")
-
-
-def _cell(value: Any) -> Cell:
-    if value is None or isinstance(value, int | float | str | bytes):
-        return int(value) if isinstance(value, bool) else value
-    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def tables(data: bytes) -> dict[str, tuple[Column, ...]]:
@@ -155,3 +153,65 @@ def shadow(data: bytes, seed: int) -> bytes:
     made = file.read_bytes()
     file.unlink()
     return made
+
+
+# -- in the worker ----------------------------------------------------------------------------------------------------
+
+
+class _Watch(threading.Thread):
+    """Interrupts what takes too long. One for the life of a worker: every thread costs a part of its memory."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.running: tuple[duckdb.DuckDBPyConnection, float] | None = None  # until when, in processor time
+
+    def run(self) -> None:
+        while True:
+            time.sleep(0.05)
+            if (now := self.running) and time.process_time() > now[1]:
+                with suppress(_library().Error):  # it has just ended
+                    now[0].interrupt()
+
+
+def main() -> None:
+    watch = _Watch()
+    watch.start()
+    known = lru_cache(maxsize=8)(_connected)
+    workers.serve(lambda question: _answer(known(question[0]), watch, *question[1:]), MEMORY)
+
+
+def _answer(
+    base: duckdb.DuckDBPyConnection, watch: _Watch, query: str, rows: int, seconds: float
+) -> tuple[Sequence[str], Sequence[Sequence[Any]], str]:
+    """The columns, the rows, and what went wrong."""
+    library, cursor = _library(), base.cursor()
+    try:
+        statements = library.extract_statements(query)
+        if len(statements) != 1 or statements[0].type != library.StatementType.SELECT:
+            return (), (), "only reading is allowed, by one SELECT"
+        watch.running = cursor, time.process_time() + seconds
+        cursor.execute(statements[0])
+        found = cursor.fetchmany(rows + 1)
+        columns = tuple(str(d[0]) for d in cursor.description or ())
+    except (library.Error, RuntimeError, OverflowError, MemoryError, UnicodeError, ValueError) as error:
+        late = isinstance(error, library.InterruptException) or "nterrupt" in str(error)
+        return (), (), _LATE if late else _first(error)
+    finally:
+        watch.running = None
+        cursor.close()
+    if len(found) > rows:
+        return (), (), f"it gives more than {rows:,} rows"
+    return columns, [[_cell(value) for value in row] for row in found], ""
+
+
+def _cell(value: Any) -> Any:
+    """As JSON takes it; bytes are a list with their digits."""
+    if isinstance(value, bytes):
+        return [value.hex()]
+    if value is None or isinstance(value, int | float | str):
+        return int(value) if isinstance(value, bool) else value
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
+if __name__ == "__main__":
+    main()
