@@ -62,9 +62,9 @@ def key_of(*parts: object) -> str:
 
 
 def fingerprint(source: str) -> str:
-    """Tells the weights of a folder from any that were there before or after; another source is its own name."""
-    folder = Path(source)
-    if not folder.is_dir():
+    """Tells the weights in a folder or file from any that were there before or after; other sources are their names."""
+    if not os.path.exists(source):
         return source
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    folder = Path(source)
+    files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
     return key_of(*((str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files))
