@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -138,6 +139,10 @@ def test_version() -> None:
         (["envs", "matrx"], "Did you mean 'matrix'?"),
         (["algorithms", "grop"], "Did you mean 'grpo'?"),
         (["models", "--save", "tiny"], "--save needs --to FOLDER."),
+        (["arena", "RECIPE", "bot:random", "playr"], "'playr' is no player; expected bot:NAME, a run or checkpoint"),
+        (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is no player"),
+        (["arena", "RECIPE", "bot:random", "far=openai:"], "names no model; expected openai:MODEL@http://HOST/v1."),
+        (["arena", "RECIPE", "bot:random", "far=openai:m@host"], "remote.url is 'host'; expected http:// or"),
         (["train", "RECIPE", "--run", "FOLDER", "--resume"], "holds no checkpoint to resume"),
     ],
 )
@@ -158,6 +163,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(recipe: str, tmp_path: Path, argu
         (EngineError("the server [gpu-0] is gone."), 1, "error: the server [gpu-0] is gone."),
         (GuardError("word " * 100 + "end."), 1, "end."),
         (OSError(errno.ENOSPC, "No space left on device"), 1, "the disk is full"),
+        (shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")]), 1, "the disk is full"),
+        (OSError(errno.EROFS, "Read-only file system", "x/y"), 1, "'x/y' cannot be used (Read-only file system); expe"),
+        (FileExistsError(errno.EEXIST, "File exists", "x"), 1, "'x' cannot be used (File exists); expected a folder"),
         (KeyboardInterrupt(), 130, "--resume"),
     ],
 )
@@ -175,6 +183,24 @@ def test_exit_codes(
     assert caught.value.code == code
     captured = capsys.readouterr()
     assert says in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Through the real command line, which takes a Ctrl-C for itself."""
+
+    def arena(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interplay.cli.arena.run_arena", arena)
+    monkeypatch.setattr(sys, "argv", ["interplay", "arena", "kuhn", "bot:random", "bot:first"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
+
+
+def test_a_check_of_nothing_is_refused() -> None:
+    """Twelve rules kept by no episode at all would read as a pass."""
+    assert call("check", "kuhn", "--episodes", "0").exit_code == 2
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
