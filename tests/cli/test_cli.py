@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -196,6 +197,26 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
+
+
+def test_the_readme_s_own_environment_and_algorithm_are_found(recipe: str, tmp_path: Path) -> None:
+    """In the folder where the command is called, by module:Class; what cannot be imported is said."""
+    readme = Path(cli.__file__).parents[3] / "README.md"
+    env, algorithm = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "guessing.py").write_text(env)
+    (tmp_path / "bestof.py").write_text(algorithm)
+    source = str(Path(cli.__file__).parents[2])
+    code = f"import sys; sys.path.append({source!r}); from interplay.cli.main import main; main()"
+
+    def here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-c", code, *arguments]  # -P: as an installed script, without this folder
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert here("check", "guessing:Guess", "--episodes", "3").returncode == 0
+    change = 'algorithm={name="bestof:BestOf"}'
+    assert here("train", recipe, change, "--dry-run").returncode == 0
+    for wrong, says in (("Best", "cannot be imported: "), ("credit", "is no algorithm; expected a subclass")):
+        assert says in here("train", recipe, change.replace("BestOf", wrong), "--dry-run").stderr
 
 
 def test_a_check_of_nothing_is_refused() -> None:

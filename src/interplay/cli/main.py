@@ -281,6 +281,7 @@ def main() -> None:
         level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=problems, show_path=False)]
     )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.path.append(os.getcwd())  # where a recipe's own module:Class is looked for last
     try:
         app()
     except ConfigError as error:
