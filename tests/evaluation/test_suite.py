@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from interplay.agents import render
+from interplay.agents.syntax import Call, Plain, Wanted
 from interplay.cli.main import app
 from interplay.errors import ConfigError
 from interplay.evaluation.played import Played
 from interplay.rollout.runner import Runner
+from interplay.types import Tool
 
 RECIPE = """
 name = "pair"
@@ -140,3 +144,26 @@ def test_what_changes_the_games_is_played_anew(tmp_path: Path) -> None:
     os.utime(base / "model.safetensors", (0, 0))
     run(recipe, out, *few)
     assert chunks() == 2 * len(settings) + 2, "a base whose files changed"
+
+
+class Eager(Plain):
+    """Takes whatever is said for a call."""
+
+    def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
+        return [Call(tools[0], {"expression": text})]
+
+
+def test_calls_of_tools_are_counted_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'name = "calls"\ndevice = "cpu"\nseats = "a"\n'
+        'env = { name = "math", team = "single", tools = ["calculator"] }\n'
+        'tools = { calls = 2 }\npolicies.a.base = "tiny-16x1"\nalgorithm.name = "grpo"\nsampling.max_tokens = 3\n'
+        'eval = { opponents = ["team"], success = "correct", games = 3 }\n'
+    )
+    (entry,) = run(recipe, tmp_path / "none")["results"]
+    assert entry["calls"] == 0 and "calls" not in (tmp_path / "none" / "eval.md").read_text().split("##")[1]
+    monkeypatch.setattr(render, "syntax_of", lambda tokenizer: Eager())
+    (entry,) = run(recipe, tmp_path / "some")["results"]
+    assert entry["calls"] == 3 * 2
+    assert "| turns | calls |" in (tmp_path / "some" / "eval.md").read_text()

@@ -41,6 +41,7 @@ class SeatResult:
     turns: int
     illegal: int
     tokens: int
+    calls: int = 0  # of tools
 
     @property
     def win_rate(self) -> float:
@@ -56,7 +57,7 @@ class SeatResult:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> SeatResult:
-        return SeatResult(**{f.name: data[f.name] for f in fields(SeatResult)})
+        return SeatResult(**{f.name: data[f.name] for f in fields(SeatResult) if f.name in data})
 
     def to_json(self) -> dict[str, Any]:
         rates = ("win_rate", "illegal_rate", "tokens_per_episode")
@@ -108,5 +109,5 @@ def tally(recipe: Recipe, episodes: Sequence[Episode], policy: str, opponent: st
     return SeatResult(
         policy, opponent, role, len(good), len(episodes) - len(good), wins, draws, len(good) - wins - draws,
         win.low, win.high, *score, len(played), sum(t.status is Status.ILLEGAL for t in played),
-        sum(tokens(e, role) for e in good),
+        sum(tokens(e, role) for e in good), sum(len(t.calls) for t in played),
     )  # fmt: skip

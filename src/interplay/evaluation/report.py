@@ -123,17 +123,21 @@ def _label(c: Change) -> str:
 
 
 def _results(report: Report) -> Sheet:
+    called = any(e.result.calls for e in report.entries)
     rows = [
         [
             r.policy, r.opponent, r.role, percent(Estimate(r.win_rate, r.win_low, r.win_high)),
             f"{100 * r.draws / max(1, r.games):.1f}", number(Estimate(r.reward, r.reward_low, r.reward_high)),
-            f"{r.tokens_per_episode:.1f}", f"{r.turns / max(1, r.games):.1f}", f"{100 * r.illegal_rate:.2f}",
+            f"{r.tokens_per_episode:.1f}", f"{r.turns / max(1, r.games):.1f}",
+            *([f"{r.calls / max(1, r.games):.1f}"] if called else []), f"{100 * r.illegal_rate:.2f}",
             f"{r.games}" + (f" (+{r.failed} failed)" if r.failed else ""),
         ]
         for r in (e.result for e in report.entries)
     ]  # fmt: skip
-    head = ["policy", "against", "seat", "success (95%)", "draws", "score (95%)", "tokens", "turns", "illegal", "games"]
-    note = "Success of a role is a win. Shares in percent; tokens (sampled) and turns are per episode."
+    spent = ["tokens", "turns", *(["calls"] if called else [])]
+    head = ["policy", "against", "seat", "success (95%)", "draws", "score (95%)", *spent, "illegal", "games"]
+    each = "tokens (sampled), turns and calls of tools" if called else "tokens (sampled) and turns"
+    note = f"Success of a role is a win. Shares in percent; {each} are per episode."
     hide = ["turns", "draws" if all(e.result.role == TEAM for e in report.entries) else "score (95%)"]
     if len({e.result.policy for e in report.entries}) == 1:
         hide.append("policy")
