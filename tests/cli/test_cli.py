@@ -219,6 +219,18 @@ def test_the_readme_s_own_environment_and_algorithm_are_found(recipe: str, tmp_p
         assert says in here("train", recipe, change.replace("BestOf", wrong), "--dry-run").stderr
 
 
+def test_a_folder_that_is_being_trained_is_refused(recipe: str, tmp_path: Path) -> None:
+    from interplay.cli.train import _alone
+
+    with _alone(tmp_path / "run"):
+        (tmp_path / "run" / "run.json").write_text("{}")
+        with pytest.raises(ConfigError, match=r"run' is being trained by another process; wait for it"):
+            call("train", recipe, "--run", str(tmp_path / "run"))
+    with _alone(tmp_path / "run"), _alone(tmp_path / "other"):
+        pass
+    assert (tmp_path / "run").is_dir() and not (tmp_path / "other").exists(), "what was written stays"
+
+
 def test_a_check_of_nothing_is_refused() -> None:
     """Twelve rules kept by no episode at all would read as a pass."""
     assert call("check", "kuhn", "--episodes", "0").exit_code == 2
