@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -169,3 +171,19 @@ def test_what_stands_in_a_mouth_forgets_the_calls() -> None:
     turn.action, turn.calls, turn.text = (), (), "pass"
     agent.commit(view, turn)
     assert [m.content for m in agent.history] == ["What is 2 × 21?", "pass"]
+
+
+def test_tools_that_never_end_hold_up_neither_the_others_nor_the_end() -> None:
+    """More of them than run at once: a good one that comes after is answered, and the program ends."""
+    program = """
+import threading
+from interplay.agents.syntax import Call
+from interplay.agents.toolbox import WORKERS, Toolbox
+from interplay.types import Tool
+box, never = Toolbox(), threading.Event()
+hung = [((n,), Call(Tool("hung", "", (), never.wait, 0.05), {})) for n in range(WORKERS + 1)]
+print(*{str(a) for a in box.answers(hung)})
+print(box.use_now(Call(Tool("good", "", (), lambda: "here"), {})))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["tool 'hung' ran longer than its 0.05 seconds.", "here"], done.stderr

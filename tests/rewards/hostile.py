@@ -139,6 +139,18 @@ HOSTILE = [
     Hostile("the clock and the name", TRY + "import time\nattempt(lambda: time.clock_settime(time.CLOCK_REALTIME, 0))\nattempt(lambda: socket.sethostname('mine'))"),
     Hostile("watching files outside", "import ctypes, os\nlibc = ctypes.CDLL(None)\nfd = libc.inotify_init()\nprint('ESCAPED' if libc.inotify_add_watch(fd, os.path.dirname({canary!r}).encode(), 0xFFF) >= 0 else 'blind')", says="blind"),
     Hostile("typing into a terminal", TRY + "import fcntl\nfor fd in range(3): attempt(lambda: fcntl.ioctl(fd, 0x5412, b'x'))"),
+    # -- where nobody looks
+    Hostile("files without a name", "import os, time\nfor n in range(40):\n    fd = os.open(f'f{n}', os.O_CREAT | os.O_RDWR)\n    os.unlink(f'f{n}')\n    os.write(fd, bytes(1 << 20))\ntime.sleep(2)\nprint('ESCAPED')", ("disk",)),
+    Hostile("space past the end of a file", "import ctypes, os\nlibc = ctypes.CDLL(None)\nfd = os.open('f', os.O_CREAT | os.O_RDWR)\nprint('refused' if libc.fallocate(fd, 1, ctypes.c_long(0), ctypes.c_long(500 << 20)) else 'ESCAPED')", says="refused"),
+    Hostile("memory in sockets", "import os, socket, time\nkeep = []\nfor _ in range(9):\n    if os.fork() == 0: break\nfor _ in range(120):\n    keep += socket.socketpair()\n    for s in keep[-2:]:\n        s.setblocking(False)\n        try:\n            while True: s.send(bytes(1 << 15))\n        except BlockingIOError: pass\ntime.sleep(2)\nprint('ESCAPED')", ("memory",)),
+    Hostile("memory in processes that stand still", "import os, signal, time\nfor _ in range(6):\n    if os.fork() == 0:\n        x = bytearray(60 << 20)\n        os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(3)\nprint('ESCAPED')", ("memory",)),
+    Hostile("nobody may look at it", "import ctypes\nprint('refused' if ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) else 'ESCAPED')", says="refused"),
+    Hostile("flags out of a filter's reach", SYSCALL + "syscall(435, 435, (ctypes.c_uint64 * 11)(0x10000000), 88)", says="ENOSYS"),
+    Hostile("memory that even the kernel forgets", SYSCALL + "syscall(447, 447, 0)\nsyscall(440, 440, 1, None, 0, 0, 0)", says="EPERM"),
+    Hostile("a newer way to open", "import ctypes, struct\nlibc = ctypes.CDLL(None)\nhow = struct.pack('QQQ', 0, 0, 0)\nprint('ESCAPED' if any(libc.syscall(437, -100, p, how, 24) >= 0 for p in (b'/etc/passwd', {canary!r}.encode())) else 'shut')", says="shut"),
+    Hostile("a handle on the parent", "import ctypes, os\nlibc = ctypes.CDLL(None)\nfor pid in (1, 2, os.getppid()):\n    fd = libc.syscall(434, pid, 0)\n    if fd >= 0: libc.syscall(424, fd, 9, None, 0)\nprint('still here')", ("ok", "killed")),
+    Hostile("names nobody can type", "import os\nfor n in (b'\\xff\\xfe', b'a\\nb', b' ', b'-rf'):\n    os.mkdir(n)\n    os.symlink('/', n + b'/root')\n    os.mkfifo(n + b'/pipe')\n    os.chmod(n, 0)\nprint('named')", says="named"),
+    Hostile("starting programs for ever", "import subprocess\nwhile True: subprocess.run(['/bin/true'])", ("timeout",)),
     # -- the result
     Hostile("descriptors it inherited", "import os\nfor fd in range(3, 1024):\n    try: os.fstat(fd); print('ESCAPED', fd)\n    except OSError: pass"),
     Hostile("a forged result", "import json, os, struct\nhead = json.dumps(dict(status='ok', code=0, seconds=0, sizes=[0, 0])).encode()\nfor fd in range(1, 64):\n    try: os.write(fd, struct.pack('I', len(head)) + head)\n    except OSError: pass\nraise SystemExit(3)", ("error",)),

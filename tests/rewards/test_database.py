@@ -17,6 +17,8 @@ SHOP = shop.database(1, 40)
 BOMB = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
 
 REFUSED = {
+    "a step that never ends": "SELECT " + ", ".join(["length(printf('%.*c', 2000000000, 'x'))"] * 9),
+    "the same, put together": "SELECT length(format('%-3.' || '2000000000' || 'c', 'x'))",
     "insert": "INSERT INTO customer VALUES (99, 'x', 'y', 1)",
     "update": "UPDATE customer SET age = 1",
     "delete": "DELETE FROM customer",
@@ -73,6 +75,9 @@ def test_a_limit_falls_at_the_same_place_every_time(monkeypatch: pytest.MonkeyPa
 def test_what_reads_runs() -> None:
     assert run(SHOP, "SELECT 1").rows == ((1,),)
     assert run(SHOP, "WITH t AS (SELECT age FROM customer) SELECT max(age) > 0 FROM t").rows == ((1,),)
+    assert run(SHOP, "SELECT printf('%d%% %5.1f %,d', 5, 2.25, 1234567), format('%c', 'xy'), printf(NULL)").rows == (
+        ("5%   2.3 1,234,567", "x", None),
+    )
     assert run(SHOP, "VALUES (1, 'a'), (2, NULL)").rows == ((1, "a"), (2, None))
     assert run(SHOP, "SELECT strftime('%Y', '2020-02-03'), date('2020-01-01', '+1 day')").rows == (
         ("2020", "2020-01-02"),

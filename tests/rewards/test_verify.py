@@ -32,6 +32,7 @@ DATA = Path(os.environ.get("INTERPLAY_DATA", "")) if os.environ.get("INTERPLAY_D
         ("First I thought \\boxed{4}.\nThe answer is 5.", "4"),  # a box speaks first
         ("", None),
         ("\\boxed{}", None),
+        ("\\boxed{\u200b\u2060}", None),  # nothing, of no width
         ("####", None),
         ("The answer is", None),
         ("72", None),  # in no form

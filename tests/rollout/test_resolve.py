@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from interplay.config import parse
+from interplay.envs import Env
+from interplay.envs import env as registry
+from interplay.envs.games.tictactoe import TicTacToe
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import Plan, resolve
 from interplay.types import Task
@@ -97,3 +100,12 @@ def test_plans_that_cannot_work_are_refused_before_anything_is_loaded() -> None:
 def test_an_algorithm_that_compares_with_its_reference_keeps_the_start() -> None:
     assert plan(algorithm={"name": "online_dpo"}).snapshots == ["player@start"]
     assert plan(algorithm={"name": "grpo", "kl_reward": 0.1}).snapshots == ["player@start"]
+
+
+def test_an_environment_that_names_no_rewards_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nameless(TicTacToe):
+        reward_names = Env.reward_names
+
+    monkeypatch.setitem(registry._REGISTRY, "nameless", Nameless)
+    with pytest.raises(ConfigError, match=r"eval.success is 'win'; expected a reward of nameless, and it names none"):
+        plan(env={"name": "nameless"}, eval={"opponents": ["team"], "success": "win"})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,9 +18,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from interplay import envs
+from interplay.agents.bots import Bot
+from interplay.agents.bots import bot as bots
 from interplay.agents.render import Renderer
-from interplay.config import parse
-from interplay.errors import ConfigError
+from interplay.config import Section, parse
+from interplay.envs import env as environments
+from interplay.errors import ConfigError, DataError, ToolError
 from interplay.policies.model import locate
 from interplay.rewards.calculator import calculate
 from interplay.rollout import records
@@ -27,7 +32,7 @@ from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.sft import demonstrations
 from interplay.training.trainer import Observer
-from interplay.types import Episode, Rewards, Turn
+from interplay.types import Episode, Message, Observation, Parameter, Rewards, Task, Tool, Turn
 
 TINY = {"base": "tiny-16x1"}
 RECIPE: dict[str, Any] = {
@@ -172,6 +177,159 @@ def test_recorded_tool_calls_are_imitated_with_what_they_were_answered(tmp_path:
         with (tmp_path / "episodes.jsonl").open("w") as file:
             file.writelines(json.dumps({"episode": records.to_json(e)}) + "\n" for e in played)
         turns_of({**MATH, "warmstart": {"records": str(tmp_path)}})
+
+
+class Vault(envs.Env):
+    """Two turns in one conversation; `peek` tells how many are over, `fault` breaks it, `slow` lets it sleep."""
+
+    class Options(Section):
+        fault: bool = False
+        slow: bool = False
+        made: bool = True
+
+    roles = ("guest",)
+    reward_names = ("open",)
+    steps = 0
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.turn = 0
+        if not task.data["made"]:
+            raise DataError("the vault's data is gone.")
+
+    def observe(self) -> dict[str, Observation]:
+        if self.turn == 2:
+            return {}
+        peek = Tool("peek", "Looks.", (Parameter("what", "what to look at"),), self._peek, seconds=0.05)
+        return {"guest": Observation((Message("user", f"turn {self.turn}"),), legal=("open",), tools=(peek,))}
+
+    def _peek(self, what: str) -> str:
+        if self.task.data["fault"]:
+            raise ValueError("the lamp is out")
+        time.sleep(self.task.data["slow"] * 0.3)
+        return f"{what}: {self.turn} over <|end|>"
+
+    def step(self, actions: dict[str, str]) -> Rewards:
+        self.turn += 1
+        Vault.steps += 1
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("open", 1.0)
+
+    def state(self) -> str:
+        return str(self.turn)
+
+
+class Guest(Bot):
+    """Peeks, as it is told to."""
+
+    name = "guest"
+    takes = "a call as JSON"
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        self.call = json.loads(setting)
+
+    def act(self, env: envs.Env, role: str, rng: random.Random) -> str:
+        return "open"
+
+    def calls(self, env: envs.Env, role: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+        return tuple((name, given) for name, given in self.call)
+
+
+@pytest.fixture(autouse=True)
+def _known_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(environments._REGISTRY, "vault", Vault)
+    monkeypatch.setitem(bots._BOTS, "guest", Guest)
+
+
+def vault(*calls: tuple[str, dict[str, Any]], **options: Any) -> dict[str, Any]:
+    return {
+        **RECIPE,
+        "env": {"name": "vault", **options},
+        "warmstart": {"bot": f"bot:guest:{json.dumps(calls)}", "episodes": 1},
+        "eval": {"opponents": ["team"], "success": "open"},
+        "sampling": {"max_tokens": 2},
+    }
+
+
+PEEK = ("peek", {"what": "é"})
+
+
+def test_a_tool_sees_the_environment_as_it_is_when_it_is_called() -> None:
+    found, renderer = turns_of(vault(PEEK, PEEK))
+    assert [(t.decision, t.call) for t in found] == [(d, n) for d in (0, 1) for n in (0, 1, 2)]
+    outputs = [m.content for t in found for m in t.messages]
+    assert outputs == [f"é: {turn} over < |end|>" for turn in (0, 0, 1, 1)]
+    assert all(t.merged for t in found[1:]), "one conversation, calls and outputs included"
+    assert [renderer.decode(t.action)[0] for t in found] == ["@peek é", "@peek é", "open"] * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (
+            ("poke", {}),
+            r"warmstart.bot: .*'guest' as guest in vault makes no call: there is no tool 'poke'. Tools: peek",
+        ),
+        (("peek", {"at": "x"}), r"peek has no argument 'at'; expected \"what\""),
+        (("peek", {}), r"peek needs the argument 'what'"),
+    ],
+)
+def test_a_bots_call_that_cannot_be_is_named(call: tuple[str, dict[str, Any]], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        turns_of(vault(call))
+
+
+def test_a_tool_that_breaks_or_hangs_in_a_demonstration_is_a_tool_error() -> None:
+    with pytest.raises(ToolError, match=r"tool 'peek' broke: ValueError: the lamp is out"):
+        turns_of(vault(PEEK, fault=True))
+    with pytest.raises(ToolError, match=r"tool 'peek' ran longer than its 0.05 seconds"):
+        turns_of(vault(PEEK, slow=True))
+
+
+def vault_records(folder: Path, text: str, outputs: tuple[str, ...], **data: bool) -> dict[str, Any]:
+    """A recipe that imitates a recorded episode whose first turn called tools by `text`."""
+    (call, said, *_), _ = turns_of(vault(PEEK))
+    first = replace(call, text=text, messages=(Message("user", "turn 0"),))
+    turn = replace(said, messages=tuple(Message("tool", o) for o in outputs), calls=(first,))
+    task = resolve(parse(vault(PEEK))).task(0)
+    task = replace(task, data={**task.data, **data})
+    after = replace(said, decision=1, calls=(), messages=(Message("user", "turn 1"),))
+    episode = Episode(task.id, task, 0, {"guest": "openai:wise"}, [turn, after], Rewards())
+    (folder / "episodes.jsonl").write_text(json.dumps({"episode": records.to_json(episode)}) + "\n")
+    return {**vault(PEEK), "warmstart": {"records": str(folder)}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "peek", "arguments": {"what": "a"}}</tool_call>'
+        '<tool_call>{"name": "peek", "arguments": {"what": "b"}}</tool_call><tool_call>{</tool_call>',
+        '[TOOL_CALLS] [{"name": "peek", "arguments": {"what": "a"}}, {"name": "peek", "arguments": {"what": "b"}}, 3]',
+    ],
+)
+def test_calls_recorded_in_another_models_form_are_said_in_this_ones(tmp_path: Path, text: str) -> None:
+    """A call that the learner could not make would teach it to answer with one."""
+    recipe = vault_records(tmp_path, text, ("one <|end|>", "two", "error: no call\n(no calls left: answer now)"))
+    found, renderer = turns_of(recipe)
+    assert [renderer.decode(t.action)[0] for t in found] == ["@peek a", "@peek b", "open", "open"]
+    assert [[m.content for m in t.messages] for t in found[1:3]] == [["one < |end|>"], ["two"]]
+    few, _ = turns_of(recipe, "tools.calls=1")
+    assert few[1].text == "open" and few[1].messages[0].content == "one < |end|>\n(no calls left: answer now)"
+
+
+def test_records_that_cannot_be_played_again_are_refused_where_tools_matter(tmp_path: Path) -> None:
+    Vault.steps = 0
+    recipe = vault_records(tmp_path, "@peek a", ("one",))
+    before = Vault.steps
+    turns_of(recipe)
+    assert Vault.steps == before + 1, "the last step shows no more tools"
+    recipe = vault_records(tmp_path, "@peek a", ("one",), made=False)
+    with pytest.raises(ConfigError, match=r"cannot be played again, .* \(the vault's data is gone\); expected what"):
+        turns_of(recipe)
+    assert [t.text for t in turns_of(recipe, "tools.calls=0")[0]] == ["open", "open"]
 
 
 ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": {"rank": 2}}}}

@@ -143,12 +143,12 @@ async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: boo
             outputs.append(f"error: {one.why}")
         else:
             outputs.append(await toolbox().use((*key_of(agent.role, stamp), call, n), one))
-    return replies(agent, outputs, last)
+    return replies(agent, [cut(text, agent.tools.characters) for text in outputs], last)
 
 
 def replies(agent: Caller, outputs: Sequence[str], last: bool) -> tuple[Message, ...]:
     """The tools' outputs as the caller is shown them."""
-    shown = [agent.harmless(cut(text, agent.tools.characters)) for text in outputs]
+    shown = [agent.harmless(text) for text in outputs]
     if last:
         shown[-1] += LAST
     return tuple(Message("tool", text) for text in shown)

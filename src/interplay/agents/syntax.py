@@ -72,7 +72,7 @@ class Hermes(Syntax):
             if not closed:
                 found.append(Malformed("the call has no </tool_call>."))
             elif tagged := self._FUNCTION.search(body):
-                found.append(_call(tagged[1], dict(self._PARAMETER.findall(tagged[2])), tools))
+                found.append(checked(tagged[1], dict(self._PARAMETER.findall(tagged[2])), tools))
             else:
                 found.append(_from_json(body, tools))
         return found
@@ -101,11 +101,11 @@ class Llama(Syntax):
             return [_from_json(part, tools) for part in body.split(";\n")]
         if builtin := self._BUILTIN.match(body):
             given = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', builtin[2]))
-            return [_call(builtin[1], given, tools)]
+            return [checked(builtin[1], given, tools)]
         program = next((t for t in tools if t.name == "python"), None)
         if program is None:
             return [Malformed(f"nothing here runs Python. {_listing(tools)}")]
-        return [_call("python", {program.parameters[0].name: body}, tools)]
+        return [checked("python", {program.parameters[0].name: body}, tools)]
 
     def write(self, call: Call) -> str:
         return _json(call, "parameters")
@@ -151,7 +151,7 @@ class Mistral(Syntax):
 
     def write(self, call: Call) -> str:
         if self.later:
-            return f"{self.MARK}{call.tool.name}[ARGS]{json.dumps(dict(call.arguments))}"
+            return f"{self.MARK}{call.tool.name}[ARGS]{_dumps(dict(call.arguments))}"
         return f"{self.MARK} [{_json(call, 'arguments')}]"
 
 
@@ -184,17 +184,20 @@ class Plain(Syntax):
             body = text[line.end() :].strip()
             needed = [p for p in tool.parameters if p.required] or list(tool.parameters)
             if len(needed) == 1 and len(tool.parameters) == 1:
-                return [_call(tool.name, {needed[0].name: body}, tools)]
+                return [checked(tool.name, {needed[0].name: body}, tools)]
             given = _loads(body or "{}")
             if not isinstance(given, dict):
                 return [Malformed(f"@{tool.name} takes a JSON object with {_named(tool.parameters)}.")]
-            return [_call(tool.name, given, tools)]
+            return [checked(tool.name, given, tools)]
         return []
 
     def write(self, call: Call) -> str:
         if len(call.tool.parameters) == 1:
             return f"@{call.tool.name} {_plain(next(iter(call.arguments.values()), ''))}".rstrip()
-        return f"@{call.tool.name} {json.dumps(dict(call.arguments))}"
+        return f"@{call.tool.name} {_dumps(dict(call.arguments))}"
+
+
+FORMS: tuple[Syntax, ...] = (Hermes(), Mistral(), Llama(), Plain())
 
 
 def syntax_of(tokenizer: PreTrainedTokenizerBase) -> Syntax:
@@ -241,11 +244,15 @@ _UNREADABLE = object()
 
 
 def _json(call: Call, arguments: str) -> str:
-    return json.dumps({"name": call.tool.name, arguments: dict(call.arguments)})
+    return _dumps({"name": call.tool.name, arguments: dict(call.arguments)})
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else _dumps(value)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)  # letters as they are, as the templates write them
 
 
 def _loads(text: str) -> Any:
@@ -267,7 +274,7 @@ def _from_object(given: Any, tools: Sequence[Tool]) -> Call | Malformed:
         arguments = _loads(arguments)
     if not isinstance(arguments, dict):
         return Malformed(f"the arguments of {given['name'][:40]} are not a JSON object.")
-    return _call(given["name"], arguments, tools)
+    return checked(given["name"], arguments, tools)
 
 
 def _shown(given: Any) -> dict[str, Any]:
@@ -277,7 +284,7 @@ def _shown(given: Any) -> dict[str, Any]:
     return {"name": str(known.get("name", "unreadable")), "arguments": arguments if isinstance(arguments, dict) else {}}
 
 
-def _call(name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call | Malformed:
+def checked(name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call | Malformed:
     """The call with its arguments checked and in their types."""
     tool = next((t for t in tools if t.name == name), None)
     if tool is None:
@@ -317,4 +324,4 @@ def _named(parameters: Sequence[Parameter]) -> str:
 
 
 def _listing(tools: Sequence[Tool]) -> str:
-    return f"Tools: {', '.join(t.name for t in tools)}."
+    return f"Tools: {', '.join(t.name for t in tools) or 'none'}."

@@ -67,6 +67,11 @@ class _Play:
     def total(self, role: Role) -> float:
         return sum(r.value for got in self.rewards for r in got.of(role) if r.value and math.isfinite(r.value))
 
+    def lost_to(self, role: Role) -> bool:
+        """Whether another was beaten."""
+        got = [r for rewards in self.rewards for r in rewards if r.role not in (None, role) and r.name != "illegal"]
+        return any(r.value is not None and r.value < 0 for r in got)
+
 
 def _advance(env: Env, player: Player, limit: int = SHORT) -> _Play:
     play = _Play()
@@ -97,6 +102,10 @@ def _text(observation: Observation) -> str:
 def _random(rng: random.Random) -> Player:
     """Uniform over the legal actions; where they are not listed, any reply at all."""
     return lambda seen: {role: rng.choice(o.legal or (*_NOISE, _text(o))) for role, o in seen.items()}
+
+
+def _babbling(rng: random.Random) -> Player:
+    return lambda seen: {role: rng.choice(_NOISE) for role in seen}
 
 
 def _garbage(rng: random.Random) -> Player:
@@ -234,12 +243,18 @@ def _legal_lists(task: Task, rng: random.Random) -> int:
 def _echo(task: Task, rng: random.Random) -> int:
     fair = [_finish(make(task), _random(rng)) for _ in range(5)]
     listed = {role for play in fair for seen in play.seen for role, o in seen.items() if o.legal}
-    for role in sorted(listed):
+    if not listed:
+        fair = [_finish(make(task), _babbling(rng)) for _ in range(5)]
+    roles = listed or {role for play in fair for seen in play.seen for role in seen}
+    for role in sorted(roles):
         play = _finish(make(task), _echoing(role, rng))
-        # What came before it could echo is not its doing; where poor legal play pays, a forfeit may pay less.
+        # What came before it could echo is not its doing; where poor legal play pays, a forfeit may pay less; where
+        # nothing is listed, the prompt may pay what noise does, or what an opponent's noise loses.
         earned = play.total(role) if any(role in seen for seen in play.seen) else 0.0
-        _require(earned <= 0 or earned < min(p.total(role) for p in fair), f"{role} earned {earned:g} by echoing")
-    return len(listed)
+        least = min(p.total(role) for p in fair)
+        fine = earned < least if listed else earned <= least or play.lost_to(role)
+        _require(earned <= 0 or fine, f"{role} earned {earned:g} by echoing")
+    return len(roles)
 
 
 def _over_is_over(task: Task, rng: random.Random) -> int:

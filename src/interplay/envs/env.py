@@ -33,7 +33,7 @@ class Env(ABC):
     """
 
     Options: ClassVar[type[Section]] = Options
-    reward_names: ClassVar[tuple[str, ...]]  # every name that step() and outcome() can give
+    reward_names: ClassVar[tuple[str, ...]] = ()  # every name that step() and outcome() can give
     version: ClassVar[str] = "1"
     slow: ClassVar[bool] = False  # step() waits for programs or files: rollouts then take it to a thread
     roles: tuple[Role, ...]

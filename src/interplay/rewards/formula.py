@@ -66,7 +66,7 @@ class Formula:
 def _check(node: ast.AST, variables: Sequence[str]) -> None:
     match node:
         case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-            if not math.isfinite(value) or abs(value) > 1e12:
+            if abs(value) > 1e12 or not math.isfinite(value):  # in this order: an integer may be no float at all
                 raise FormulaError("a number in it is too large")
         case ast.Name(id=name):
             if name not in (*variables, *CONSTANTS):

@@ -66,7 +66,8 @@ def final(reply: str) -> str | None:
     for found in (boxes(reply), _HASHES.findall(reply), _STATED.findall(reply)):
         if given := list(dict.fromkeys(_tidy(text) for text in found)):
             first = given[0]
-            agree = bool(first) and len(first) <= LONGEST_ANSWER and all(plain(first, other) for other in given[1:])
+            seen = any(c.isprintable() and not c.isspace() for c in first[: LONGEST_ANSWER + 1])  # not of no width
+            agree = seen and len(first) <= LONGEST_ANSWER and all(plain(first, other) for other in given[1:])
             return first if agree else None
     return None
 

@@ -162,9 +162,10 @@ def _check_eval(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> 
     for name in recipe.eval.opponents:
         if name == TEAM:
             if recipe.eval.success not in sample.reward_names:
+                named = f": {', '.join(sample.reward_names)}" if sample.reward_names else ", and it names none"
                 raise ConfigError(
                     f"eval.opponents has 'team', and eval.success is '{recipe.eval.success}'; expected a reward of "
-                    f"{recipe.env.name}: {', '.join(sample.reward_names)}."
+                    f"{recipe.env.name}{named}."
                 )
         elif name.startswith(BOT):
             _check_bot("eval.opponents", name, sample)

@@ -3,7 +3,8 @@
 Each move becomes the reply that the policy in that seat should have given to the prompt it would have seen. A bot sits
 in every seat; recorded play is read from `episodes.jsonl`, whoever played it. An adapter learns it as it learns
 anything, or leaves it to the model under it: that one then stays in the run's folder, and is the base from there on.
-Tools that were called are called again, in the form of the model that learns it; recorded calls stay as they were said.
+Tools that were called are called again, in the form of the model that learns it; recorded calls stay as they were said,
+unless that was another model's form.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from interplay import envs
-from interplay.agents.agent import Agent, ModelAgent, Relay, View, replies
-from interplay.agents.bots import make_bot
-from interplay.agents.syntax import Call
+from interplay.agents.agent import LAST, Agent, ModelAgent, Relay, View, cut, replies
+from interplay.agents.bots import Bot, make_bot
+from interplay.agents.syntax import FORMS, Call, Malformed, checked
+from interplay.agents.toolbox import Toolbox
 from interplay.algorithms import credit
 from interplay.config import WarmstartSection
-from interplay.errors import ConfigError, did_you_mean
+from interplay.envs import Env
+from interplay.errors import ConfigError, InterplayError, did_you_mean
 from interplay.policies.model import save
 from interplay.policies.policy import BOT
 from interplay.rollout import records
@@ -54,41 +58,51 @@ class Move:
 def demonstrations(plan: Plan, team: Team, section: WarmstartSection) -> dict[str, list[Turn]]:
     """The moves as turns, by the policy that would have made them; tool calls are turns of their own."""
     out: dict[str, list[Turn]] = defaultdict(list)
+    tools = Toolbox()
     for name, moves in _bot_play(plan, section) if section.bot else _recorded_play(plan, section):
         agents = {role: team.agent(role, who, 1.0, 1) for role, who in plan.seats.items()}
         for move in moves:
             seated = agents[move.role]
             agent = seated.now if isinstance(seated, Relay) else seated
             view = seated.look(move.observation)
-            turn = _turn(agent, view, move, f"{name}/{move.decision}{move.role}")
+            turn = _turn(agent, view, move, f"{name}/{move.decision}{move.role}", tools)
             seated.commit(view, turn)
             if agent.trainable:
                 out[agent.policy].extend(turn.whole)
     return out
 
 
-def _bot_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str, list[Move]]]:
+def _bot_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str, Iterator[Move]]]:
     bot = make_bot((section.bot or "").removeprefix(BOT), plan.recipe.env.name)
     for index in range(section.episodes):
         task = plan.task(index)
-        env = envs.make(task)
         rng = random.Random(seed_of("warmstart", plan.recipe.seed, index))
-        moves: list[Move] = []
-        decision = 0
-        while seen := env.observe():
-            actions = {role: bot.act(env, role, rng) for role in seen}
-            for role, observation in seen.items():
-                tools = {tool.name: tool for tool in observation.tools}
-                calls = tuple(Called(Call(tools[name], given)) for name, given in bot.calls(env, role))
-                moves.append(Move(decision, role, observation, actions[role], calls))
-            env.step(actions)
-            decision += 1
-        yield task.id, moves
+        yield task.id, _moves_of(bot, envs.make(task), rng)
+
+
+def _moves_of(bot: Bot, env: Env, rng: random.Random) -> Iterator[Move]:
+    """Each move before it is made: tools that it calls read the environment as it is then."""
+    for decision in itertools.count():
+        if not (seen := env.observe()):
+            return
+        actions = {role: bot.act(env, role, rng) for role in seen}
+        for role, observation in seen.items():
+            calls = [Called(_call(bot, role, *call, observation.tools)) for call in bot.calls(env, role)]
+            yield Move(decision, role, observation, actions[role], tuple(calls))
+        env.step(actions)
+
+
+def _call(bot: Bot, role: Role, name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call:
+    call = checked(name, given, tools)
+    if isinstance(call, Malformed):
+        raise ConfigError(f"warmstart.bot: bot '{bot.name}' as {role} in {bot.env_name} makes no call: {call.why}")
+    return call
 
 
 def _recorded_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str, list[Move]]]:
     """What every role did in each whole episode; with `min_reward`, what those did that earned it."""
     path = records_of(section)
+    may_call = bool(plan.recipe.tools.calls)
     found = 0
     for number, episode in enumerate(records.read(path)):
         if found == section.episodes:
@@ -105,17 +119,25 @@ def _recorded_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str,
         good = {r for r in episode.seats if least is None or credit.mix(episode.rewards, r, weights) >= least}
         if good:
             found += 1
-            yield f"{number}:{episode.id}", [m for m in _moves(episode, path) if m.role in good]
+            yield f"{number}:{episode.id}", [m for m in _moves(episode, path, may_call) if m.role in good]
     if not found:
         raise ConfigError(f"warmstart.records: '{path}' holds no episode to imitate; lower warmstart.min_reward.")
 
 
-def _moves(episode: Episode, path: Path) -> list[Move]:
-    """The line that was played."""
-    tools, moves = _tools(episode), []
+def _moves(episode: Episode, path: Path, may_call: bool) -> list[Move]:
+    """The line that was played; without `may_call` no tools are shown."""
+    try:
+        tools = _tools(episode) if may_call else {}
+    except (InterplayError, LookupError) as error:  # its data or package is gone, or it has an option more by now
+        why = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
+        raise ConfigError(
+            f"warmstart.records: episode {episode.id} of '{path}' cannot be played again, which shows what tools there "
+            f"were ({why.rstrip('.')}); expected what it was played with, or tools.calls = 0."
+        ) from None
+    moves = []
     for t in episode.line():
         offered = tools.get((t.decision, t.role), ())
-        if t.calls and not offered:
+        if t.calls and may_call and not offered:
             raise ConfigError(
                 f"warmstart.records: episode {episode.id} of '{path}' calls tools at decision {t.decision}, and played "
                 f"again {episode.task.env} offers none there; expected records of this version of the environment."
@@ -128,35 +150,58 @@ def _moves(episode: Episode, path: Path) -> list[Move]:
 
 def _tools(episode: Episode) -> dict[tuple[int, Role], tuple[Tool, ...]]:
     """What could be called at each decision. Records do not say: the task is played again, as far as it goes."""
-    env = envs.make(episode.task)
+    env, line = envs.make(episode.task), episode.line()
+    last = max((t.decision for t in line), default=0)
     out: dict[tuple[int, Role], tuple[Tool, ...]] = {}
-    for decision, turns in itertools.groupby(episode.line(), lambda t: t.decision):
+    for decision, turns in itertools.groupby(line, lambda t: t.decision):
         said, seen = {t.role: t.text for t in turns}, env.observe()
         if seen.keys() != said.keys():
             break
         out |= {(decision, role): observation.tools for role, observation in seen.items()}
-        env.step(said)
+        if decision < last:  # what only the end shows is not needed, and is often the dearest
+            env.step(said)
     return out
 
 
-def _turn(agent: Agent, view: View, move: Move, name: str) -> Turn:
+def _turn(agent: Agent, view: View, move: Move, name: str, tools: Toolbox) -> Turn:
     """The move as the agent's own, after its calls."""
     if not isinstance(agent, ModelAgent):
         return _said(agent, view, move, move.text, name, agent.parent)
     calls: list[Turn] = []
     outputs: tuple[Message, ...] = ()
-    allowed = agent.tools.calls if view.observation.tools else 0
-    for n, called in enumerate(move.calls[:allowed]):
-        text = agent.renderer.syntax.write(called.call) if called.call else called.text
-        turn = _said(agent, view, move, text, name, calls[-1].id if calls else agent.parent, n, outputs)
-        outputs = called.outputs
-        if called.call:
-            outputs = replies(agent, [called.call.tool.run(**called.call.arguments)], last=n + 1 == allowed)
+    left = agent.tools.calls if view.observation.tools else 0
+    for text, wanted in itertools.chain.from_iterable(_replies(agent, view, called) for called in move.calls):
+        if not left:
+            break
+        answers = [one if isinstance(one, str) else _used(agent, one, tools) for one in wanted[:left]]
+        left -= len(answers)
+        turn = _said(agent, view, move, text, name, calls[-1].id if calls else agent.parent, len(calls), outputs)
+        outputs = replies(agent, answers, last=not left)
         calls.append(turn)
         view = agent.follow(view, turn, outputs)
     last = _said(agent, view, move, move.text, name, calls[-1].id if calls else agent.parent, len(calls), outputs)
     last.calls = tuple(calls)
     return last
+
+
+def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[str, Sequence[str | Call]]]:
+    """Replies that call, as this model would say them, each with what its calls were answered, or are yet to be."""
+    syntax, tools = agent.renderer.syntax, view.observation.tools
+    if called.call:
+        yield syntax.write(called.call), [called.call]
+        return
+    answers = [m.content.removesuffix(LAST) for m in called.outputs]
+    if syntax.calls(called.text, tools):
+        yield called.text, answers
+        return
+    wanted = next((found for form in FORMS if (found := form.calls(called.text, tools))), [])
+    for call, answer in zip(wanted, answers, strict=False):
+        if isinstance(call, Call):  # a mistake in another model's form cannot be made in this one's
+            yield syntax.write(call), [answer]
+
+
+def _used(agent: ModelAgent, call: Call, tools: Toolbox) -> str:
+    return cut(tools.use_now(call), agent.tools.characters)
 
 
 def _said(

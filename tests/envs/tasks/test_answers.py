@@ -122,6 +122,13 @@ def test_a_constant_answer_is_paid_its_form_and_nothing_more() -> None:
     assert all(e["format", "reasoner"] == 0.2 for e in runs)
 
 
+def test_the_kind_of_an_answer_is_no_part_of_it() -> None:
+    """A reader who has read nothing knows that it is a river: its F1 is nothing."""
+    for index in range(20):
+        earned = play(new("search", index, "test"), lambda role, seen: "Answer: the river")
+        assert earned["match", "reader"] == earned["correct", None] == 0
+
+
 # -- word problems ----------------------------------------------------------------------------------------------------
 
 

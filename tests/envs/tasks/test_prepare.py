@@ -384,3 +384,94 @@ def test_the_overlap_of_the_real_samples_is_found() -> None:
     ):
         preparing.prepare("gsm8k", DATA / "gsm8k", Path("never-written"))
     assert not Path("never-written").exists()
+
+
+ROW = b'{"question": "Why?", "answer": "#### 7"}\n'
+PACKED = gzip.compress(ROW * 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("train.jsonl", '{"question": "Caf\xe9?", "answer": "#### 7"}'.encode("latin-1"), r"is not text in UTF-8"),
+        ("train.jsonl", ROW.decode().encode("utf-16"), r"is not text in UTF-8"),
+        ("train.jsonl", ROW + b"[" * 200_000, r"train.jsonl row 2 is not JSON"),
+        ("train.jsonl", b'{"question": ' + b"9" * 5000 + b"}", r"train.jsonl row 1 is not JSON"),
+        ("train.jsonl", ROW + b"[1]\n", r"train.jsonl row 2 is list; expected an object"),
+        ("train.json", b'["Why?"]', r"train.json row 1 is str; expected an object"),
+        ("train.json", b"[" * 200_000, r"train.json is not JSON"),
+        ("train.jsonl", b'{"question": "a \\ud800 b", "answer": "#### 7"}', r"train-1 holds '.ud800', half of a char"),
+        ("train.jsonl.gz", PACKED[:-12], r"train.jsonl.gz is damaged \(Compressed file ended"),
+        ("train.jsonl.gz", PACKED[:30] + bytes(9) + PACKED[39:], r"train.jsonl.gz is damaged \("),
+        ("train.jsonl.gz", ROW, r"train.jsonl.gz is damaged \(Not a gzipped file"),
+        ("train.jsonl", b'{"question": " ", "answer": "#### 7"}', r"holds no usable row"),
+        ("contest.jsonl", ROW, r"'contest.jsonl' tells no split"),
+        ("latest/rows.jsonl", ROW, r"rows.jsonl' tells no split"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, content: bytes, why: str) -> None:
+    file = tmp_path / "raw" / name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    with pytest.raises((DataError, ConfigError), match=why):
+        prepare("gsm8k", tmp_path / "raw", tmp_path / "out")
+    assert [f.name for f in tmp_path.iterdir()] == ["raw"], "nothing half written stays"
+
+
+def test_damaged_parquet_and_packed_tests(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "train.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match=r"train.parquet is damaged"):
+        prepare("gsm8k", tmp_path / "train.parquet", tmp_path / "out")
+    row = {"question_content": "x", "public_test_cases": "[]", "private_test_cases": "AAAA"}
+    with pytest.raises(DataError, match=r"row 1 is no row of livecodebench"):
+        prepare("livecodebench", lines(tmp_path / "test.jsonl", [row]), tmp_path / "out")
+
+
+def test_a_mark_at_the_beginning_and_wide_fields_are_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "a.train.jsonl").write_bytes(b"\xef\xbb\xbf" + ROW)
+    assert prepare("gsm8k", tmp_path / "a.train.jsonl", tmp_path / "a", holdout=0).counts == {"train": 1}
+    wide = f"premise,hypothesis,gold_label\n{'A dog runs. ' * 20_000},It moves.,entailment\n"
+    (tmp_path / "dev.csv").write_bytes(b"\xef\xbb\xbf" + wide.encode())
+    assert prepare("snli", tmp_path / "dev.csv", tmp_path / "b").counts == {"validation": 1}
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        LONG.replace(" ", " - "),
+        LONG.replace("one", "**one**").replace("five", "_five_"),
+        LONG.replace("eleven", "\uff45leven"),  # a wide e
+    ],
+)
+def test_words_are_the_same_however_they_are_set(tmp_path: Path, train: str) -> None:
+    lines(tmp_path / "raw/train.jsonl", [gsm8k(f"Say {train} now.")])
+    lines(tmp_path / "raw/test.jsonl", [gsm8k(f"Read {LONG} then.")])
+    with pytest.raises(DataError, match=r"0 equal one and 1 share 13 words"):
+        prepare("gsm8k", tmp_path / "raw", tmp_path / "out")
+
+
+def test_one_question_over_two_tables_or_databases_is_two(tmp_path: Path) -> None:
+    tables = [{"header": ["year", "winner"], "rows": [["2001", name]]} for name in ("Ann", "Bob", "Bob")]
+    rows = [{"question": "Who won?", "answers": [t["rows"][0][1]], "table": t} for t in tables]
+    report = prepare("wikitablequestions", lines(tmp_path / "train.jsonl", rows), tmp_path / "a", holdout=0)
+    assert report.counts == {"train": 2} and report.dropped["duplicates"] == 1
+    rows = [{"db": db, "question": "How many singers?", "gold_sql": ["select count(*) from s"]} for db in "aab"]
+    assert prepare("defog", lines(tmp_path / "b/test.jsonl", rows), tmp_path / "c").counts == {"test": 2}
+
+
+def test_another_kind_of_data_set_may_be_held_against(tmp_path: Path) -> None:
+    """Each row by what its own format compares; and what is no prepared folder is named by its option."""
+    held = {"premise": f"{LONG} at noon.", "hypothesis": "It is late.", "gold_label": "neutral"}
+    prepare("snli", lines(tmp_path / "snli/test.jsonl", [held]), tmp_path / "held")
+    source = lines(tmp_path / "train.jsonl", [gsm8k(f"Say {LONG} now."), gsm8k("Why?")])
+    with pytest.raises(
+        DataError, match=r"share 13 words in a row with one \(train.jsonl row 1 shares words with .*held"
+    ):
+        prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
+    with pytest.raises(ConfigError, match=r"--against is '.*nowhere', which holds no prepared data set"):
+        prepare("gsm8k", source, tmp_path / "out", [tmp_path / "nowhere"])
+    manifest = json.loads((tmp_path / "held" / MANIFEST).read_text())
+    (tmp_path / "held" / MANIFEST).write_text(json.dumps({**manifest, "splits": {"test": 3}}))
+    with pytest.raises(DataError, match=r"is no manifest of interplay prepare"):
+        prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])

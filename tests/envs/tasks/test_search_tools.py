@@ -49,6 +49,21 @@ class _Service(BaseHTTPRequestHandler):
             body = {"query": {}, "web": {"results": [{"title": "W", "description": "said"}]}}
         elif parts.path == "/other":
             body = {"hits": []}
+        elif parts.path == "/textless":
+            body = [{"title": "T"}]
+        elif parts.path == "/half":
+            body = [{"title": "T", "text": "a \ud800 b"}]
+        elif parts.path == "/garbage":
+            self.wfile.write(b"garbage\r\n\r\n")
+            return
+        elif parts.path == "/drops":
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(40):
+                    self.wfile.write(b" ")
+                    time.sleep(0.2)
+            return
         elif parts.path == "/slow":
             time.sleep(1.5)
         elif parts.path == "/large":
@@ -97,7 +112,14 @@ def test_a_service_with_a_key(service: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert _Service.keys[-1] == "Bearer secret" and "secret" not in str(env.task)
 
 
-@pytest.mark.parametrize("path", ["/broken", "/text", "/other", "/large", "/moved", "/slow"])
+def test_half_a_character_does_not_reach_a_prompt(service: str) -> None:
+    ((_, text),) = web.search(f"{service}/half", "x", 3)
+    assert text.encode() == b"a ? b"
+
+
+@pytest.mark.parametrize(
+    "path", ["/broken", "/text", "/other", "/large", "/moved", "/slow", "/textless", "/garbage", "/drops"]
+)
 def test_a_service_that_fails_is_an_error_and_no_empty_result(service: str, path: str) -> None:
     began = time.monotonic()
     with pytest.raises(EnvError, match=r"the search service at .* gave no result"):

@@ -94,6 +94,9 @@ CHEATS: dict[str, Reply] = {
     "leaving": _fixed("import sys\nsys.exit(0)"),
     "leaving, in a function": _fixed("import os\ndef solve(a):\n    os._exit(0)"),
     "hard-coded": _fixed("def solve(a):\n    return 7\nprint(7)"),
+    "another program": _fixed("def solve(a):\n    return sum(a) - len(a)\nprint(input())"),
+    "the input again": _fixed("print(input())"),
+    "the length": _fixed("def solve(a):\n    return len(a)"),
     "equal to everything": _fixed(
         "class E:\n    def __eq__(s, o): return True\n    def __str__(s): return '7'\n"
         "def solve(a):\n    return E()\nprint(E())"
@@ -124,6 +127,7 @@ CHEATS: dict[str, Reply] = {
     "always PASS": _fixed('module tb;\n  initial begin $display("PASS"); $finish; end\nendmodule'),
     "always FAIL": _fixed('module tb;\n  initial begin $display("FAIL"); $finish; end\nendmodule'),
 }  # fmt: skip
+HONEST = ("another program", "the input again", "the length")  # attempts of a coder; a breaker was given the program
 
 
 @pytest.mark.parametrize(("name", "options"), marked)
@@ -132,7 +136,7 @@ def test_cheats_earn_nothing(name: str, options: dict[str, Any]) -> None:
     for index, (cheat, reply) in enumerate(CHEATS.items()):
         task = envs.sample_task(name, options, index=index % 4)
         for role in envs.make(task).roles:
-            if cheat.startswith("tests") and role != "tester":
+            if (cheat.startswith("tests") and role != "tester") or (cheat in HONEST and role == "coder"):
                 continue  # a program that builds, and fails
             earned = play(envs.make(task), {role: reply})
             assert total(earned, role) == 0.0, (cheat, role, earned)

@@ -134,14 +134,14 @@ class Prepared:
     manifest: Mapping[str, Any]
 
     @staticmethod
-    def open(folder: str | Path) -> Prepared:
+    def open(folder: str | Path, key: str = "env.data") -> Prepared:
         file = Path(folder) / MANIFEST
         try:
             return _opened(Path(folder), file.stat().st_mtime_ns)
         except OSError:
             name = Path(folder).name if Path(folder).name in formats() else "NAME"
             raise ConfigError(
-                f"env.data is '{folder}', which holds no prepared data set; make it with: "
+                f"{key} is '{folder}', which holds no prepared data set; make it with: "
                 f"interplay prepare {name} --to {folder}"
             ) from None
 
@@ -178,8 +178,8 @@ class Prepared:
 def _opened(folder: Path, stamp: int) -> Prepared:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        manifest["splits"], manifest["format"], manifest["kind"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        manifest["format"], manifest["kind"], [(s["file"], s["sha256"]) for s in manifest["splits"].values()]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         raise DataError(f"'{folder / MANIFEST}' is no manifest of interplay prepare; prepare the data again.") from None
     return Prepared(folder, manifest)
 

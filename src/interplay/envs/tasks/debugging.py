@@ -6,12 +6,13 @@ Turns         the breaker replies once with the broken program, then the fixer h
 Observation   breaker: the problem, the program, how to reply. Fixer: the problem and the broken program.
 Actions       a whole Python program, in a fenced block or alone.
 Rewards       breaker: `build` (process) 0.1 for a program that compiles and defines what was asked, `run` (process) 0.1
-              where it answers every hidden test, `broken` (agent) 0.8 where it fails some of them and differs from the
-              original in at most `lines` lines; a bug that is none of this, or a program returned as it was, earns
-              nothing. Fixer, for its last attempt: `build` and `run` 0.1 each and `pass` (agent) 0.8 × the share of
-              hidden tests that failed before and now pass, with everything at 0 unless more tests pass than before.
-              `stumped` (agent, breaker, only with `adversarial`): 1 for a bug that was not mended. `solved` (team, at
-              the end): 1 if a bug that counts was planted and all tests pass.
+              where it answers every hidden test, `broken` (agent) 0.8 where it fails some of them, differs from the
+              original in at most `lines` lines and keeps most of its words: another program is no bug. One that is
+              none of this, or a program returned as it was, earns nothing. Fixer, for its last attempt: `build` and
+              `run` 0.1 each and `pass` (agent) 0.8 × the share of hidden tests that failed before and now pass, with
+              everything at 0 unless more tests pass than before. `stumped` (agent, breaker, only with `adversarial`):
+              1 for a bug that was not mended. `solved` (team, at the end): 1 if a bug that counts was planted and all
+              tests pass.
 Data          prepared rows of kind code with a golden program (humaneval, mbpp, humanevalfix, quixbugs); for the
               fixer alone humanevalfix and quixbugs bring their bugs; or problems made on the spot.
 Checker       rewards/programs.py in the sandbox; planted bugs, where a row has none, from rewards/mutants.py.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 import random
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -35,6 +37,7 @@ from interplay.envs.tasks.problems import Problem, code_in
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
+KEPT = 0.75  # of the original's words and signs, in their order
 _BREAKER = (
     "Plant one small bug in the program, in at most {lines} lines: it must still run, and give a wrong answer for some "
     "input. Reply with the whole program, in a ```python block."
@@ -107,7 +110,7 @@ class Debugging(DataEnv):
 
     def _break(self, program: str) -> Rewards:
         trial = self.problem.try_(self.bench, program) if _changed(self._golden(), program) else None
-        small = trial is not None and 0 < _changed(self._golden(), program) <= self.task.data["lines"]
+        small = trial is not None and self._small(program)
         counts = trial is not None and small and trial.built and trial.ran and not trial.solved
         if trial is None or not counts:
             self.over = True
@@ -122,6 +125,11 @@ class Debugging(DataEnv):
             + Rewards.process("run", {"breaker": RUN})
             + Rewards.agent("broken", {"breaker": 1.0 - BUILD - RUN})
         )
+
+    def _small(self, program: str) -> bool:
+        """Whether it is the original with a bug, not another program."""
+        golden = self._golden()
+        return 0 < _changed(golden, program) <= self.task.data["lines"] and _kept(golden, program) >= KEPT
 
     def _fix(self, program: str) -> Rewards:
         assert self.broken is not None
@@ -161,9 +169,10 @@ class Debugging(DataEnv):
     def script(self, role: Role) -> str:
         if role == "fixer":
             return f"```python\n{self._golden()}\n```"
-        known = (self.problem.buggy, *(() if self.problem.buggy else self.problem.bugs(self.bench, 8)))
-        for bug in known:
-            if 0 < _changed(self._golden(), bug) <= self.task.data["lines"]:
+        if self._small(self.problem.buggy):
+            return f"```python\n{self.problem.buggy}\n```"
+        for bug in self.problem.bugs(self.bench, 8):
+            if self._small(bug):
                 return f"```python\n{bug}\n```"
         raise ConfigError("bot 'expert' knows no small bug for a row; expected rows with one, or a larger env.lines.")
 
@@ -173,3 +182,10 @@ def _changed(original: str, program: str) -> int:
     before, after = (problems.normal(text) for text in (original, program))
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     return sum(max(b - a, d - c) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal")
+
+
+def _kept(original: str, program: str) -> float:
+    """The share of the original's words and signs that stand in `program` in the same order."""
+    before, after = (re.findall(r"\w+|[^\w\s]", "\n".join(problems.normal(text))) for text in (original, program))
+    blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks) / max(1, len(before))

@@ -11,8 +11,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import shutil
 import tempfile
+import unicodedata
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +31,9 @@ from interplay.types import seed_of
 GRAM = 13
 SHOWN = 5  # overlaps that an error names
 _SPLIT_WORDS = {"train": "train", "valid": "validation", "dev": "validation", "test": "test"}
+_SPLIT_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(_SPLIT_WORDS)})")  # a contest is no test
+_EDGES = re.compile(r"^[\W_]+|[\W_]+$")
+_FIELD = 1 << 30  # characters of one field of a CSV file
 _LOADERS = {".jsonl": "json", ".parquet": "parquet"}  # of the hub's files
 _KINDS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
 
@@ -75,10 +81,12 @@ def prepare(
     splits, tables, places = _read(name, cls, parts, report)
     splits = {split: _distinct(cls, rows, report) for split, rows in splits.items()}
     if "train" in splits:
-        held = {split: splits[split] for split in SPLITS[1:] if split in splits}
+        held = {split: _texts(cls, splits[split]) for split in SPLITS[1:] if split in splits}
         for other in against:
-            found = Prepared.open(other)
-            held |= {f"{other} {s}": list(found.rows(s)) for s in SPLITS[1:] if s in found.manifest["splits"]}
+            found = Prepared.open(other, "--against")
+            theirs = lookup_format(found.manifest["format"])
+            known = [split for split in SPLITS[1:] if split in found.manifest["splits"]]
+            held |= {f"{other} {split}": _texts(theirs, found.rows(split)) for split in known}
         splits["train"] = _without_overlap(name, cls, splits["train"], held, places, drop_overlap, report)
         if "validation" not in splits and holdout:
             splits |= _hold_out(cls, splits["train"], holdout, report)
@@ -107,16 +115,16 @@ def _read(
     places: dict[str, str] = {}
     for where, split, raws in parts:
         if split in cls.tables:
-            tables[split] = [dict(raw) for raw in raws]
+            tables[split] = [dict(raw) for raw in _sound(where, raws)]
             continue
-        for n, raw in enumerate(raws, 1):
+        for n, raw in enumerate(_sound(where, raws), 1):
             try:
                 public = validate(cls, raw)
                 row, of = public.row(), public.split() or split
-            except (ConfigError, ValueError, KeyError, TypeError) as error:
+            except (ConfigError, ValueError, KeyError, TypeError, zlib.error) as error:
                 missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
                 raise DataError(f"{where} row {n} is no row of {name}: {missing.rstrip('.')}.") from None
-            if row is None:
+            if row is None or not cls.compared(row).strip():
                 report.dropped["unusable"] += 1
                 continue
             if of not in SPLITS:
@@ -125,6 +133,20 @@ def _read(
             splits.setdefault(of, []).append(row)
             places[f"{of} {row['id']}"] = f"{where} row {n}"
     return splits, tables, places
+
+
+def _sound(where: str, raws: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The rows, as far as the file can be read and holds rows."""
+    try:
+        for n, raw in enumerate(raws, 1):
+            if not isinstance(raw, Mapping):
+                raise DataError(f"{where} row {n} is {type(raw).__name__}; expected an object with named fields.")
+            yield raw
+    except UnicodeDecodeError:
+        raise DataError(f"{where} is not text in UTF-8; expected that: convert it, with iconv for one.") from None
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, csv.Error) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise DataError(f"{where} is damaged ({reason}); expected a whole file of the kind its name says.") from None
 
 
 def _hub_name(name: str, cls: type[Public]) -> str:
@@ -182,7 +204,7 @@ def _file_rows(name: str, cls: type[Public], source: Path) -> Iterator[Part]:
 def _split_of(cls: type[Public], place: Path) -> str | None:
     """As the file's name tells, else the folder's that it is in, and so on."""
     for name in (place.name, *reversed(place.parts[:-1])):
-        found = {split for word, split in _SPLIT_WORDS.items() if word in name.lower()}
+        found = {_SPLIT_WORDS[word] for word in _SPLIT_WORD.findall(name.lower())}
         if len(found) == 1:
             return "test" if cls.dev_is_test and found == {"validation"} else found.pop()
     return cls.alone
@@ -206,8 +228,9 @@ def _raw(file: Path) -> Iterator[Mapping[str, Any]]:
         yield from pyarrow.parquet.read_table(file).to_pylist()
         return
     opened = gzip.open if file.suffix == ".gz" else open
-    with opened(file, "rt", encoding="utf-8", newline="") as stream:
+    with opened(file, "rt", encoding="utf-8-sig", newline="") as stream:
         if ".csv" in file.suffixes:
+            csv.field_size_limit(_FIELD)
             yield from csv.DictReader(stream)
             return
         if ".jsonl" in file.suffixes:
@@ -217,7 +240,7 @@ def _raw(file: Path) -> Iterator[Mapping[str, Any]]:
             return
         try:
             whole = json.load(stream)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise DataError(f"{file.name} is not JSON: {error}.") from None
         if isinstance(whole, dict):  # a list of rows under a name, or one row
             whole = next((v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)), [whole])
@@ -226,21 +249,18 @@ def _raw(file: Path) -> Iterator[Mapping[str, Any]]:
         yield from whole
 
 
-def _object(line: str, file: Path, n: int) -> Mapping[str, Any]:
+def _object(line: str, file: Path, n: int) -> Any:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{file.name} row {n} is not JSON: {error}.") from None
-    if not isinstance(row, dict):
-        raise DataError(f"{file.name} row {n} is {type(row).__name__}; expected an object with named fields.")
-    return row
 
 
 # -- equal rows and overlap -------------------------------------------------------------------------------------------
 
 
 def _key(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _distinct(cls: type[Public], rows: list[Row], report: Report) -> list[Row]:
@@ -257,21 +277,27 @@ def _distinct(cls: type[Public], rows: list[Row], report: Report) -> list[Row]:
 
 
 def _grams(text: str) -> Iterator[int]:
-    words = [w for w in (word.strip(".,;:!?\"'()[]") for word in text.casefold().split()) if w]
+    words = [w for word in _key(text).split() if (w := _EDGES.sub("", word))]
     for i in range(len(words) - GRAM + 1):
         yield hash(tuple(words[i : i + GRAM]))
 
 
-def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Sequence[Row]]) -> Iterator[Overlap]:
+Texts = list[tuple[str, str]]  # rows by id and by what they are compared by
+
+
+def _texts(cls: type[Public], rows: Sequence[Row]) -> Texts:
+    return [(row["id"], cls.compared(row)) for row in rows]
+
+
+def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Texts]) -> Iterator[Overlap]:
     """Each training row that repeats a held-out row, with the first one that it repeats."""
     equal: dict[str, tuple[str, str]] = {}
     grams: dict[int, tuple[str, str]] = {}
     for of, others in held.items():
-        for other in others:
-            text = cls.compared(other)
-            equal.setdefault(_key(text), (of, other["id"]))
+        for other, text in others:
+            equal.setdefault(_key(text), (of, other))
             for gram in _grams(text):
-                grams.setdefault(gram, (of, other["id"]))
+                grams.setdefault(gram, (of, other))
     for row in rows:
         text = cls.compared(row)
         if found := equal.get(_key(text)):
@@ -281,7 +307,7 @@ def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Sequence
 
 
 def _without_overlap(
-    name: str, cls: type[Public], rows: list[Row], held: Mapping[str, list[Row]], places: Mapping[str, str],
+    name: str, cls: type[Public], rows: list[Row], held: Mapping[str, Texts], places: Mapping[str, str],
     drop: bool, report: Report,
 ) -> list[Row]:  # fmt: skip
     found = list(overlaps(cls, rows, held))
@@ -346,5 +372,10 @@ def _write(
 def _lines(folder: Path, name: str, rows: Sequence[Row]) -> dict[str, Any]:
     file = folder / f"{name}.jsonl"
     with file.open("w", encoding="utf-8") as stream:
-        stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        for n, row in enumerate(rows, 1):
+            try:
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            except UnicodeEncodeError as error:
+                where, half = row.get("id", f"row {n} of {name}"), ascii(error.object[error.start])
+                raise DataError(f"{where} holds {half}, half of a character; expected text in UTF-8.") from None
     return {"file": file.name, "rows": len(rows), "sha256": digest(file)}

@@ -248,6 +248,6 @@ def _drawn(rng: random.Random, split: str) -> Row | None:
         passages.append({"title": person, "text": f"{person}, {work}, was born in {town} in the year {year}."})
         passages.append({"title": town, "text": f"{town} is a town on the river {rivers[n]}a, known for its market."})
     return {
-        "question": question, "answers": [f"{rivers[0]}a", f"the river {rivers[0]}a"],
+        "question": question, "answers": [f"{rivers[0]}a"],
         "passages": rng.sample(passages, len(passages)), "gold": passages[:2],
     }  # fmt: skip

@@ -2,17 +2,17 @@
 
 The rows may stand alone, under `results` (SearXNG: URL = http://HOST/search?format=json) or `web.results`; `snippet`,
 `content` and `description` are read for `text`, too. A key is read from the environment, sent as a bearer token, and
-never shown. There are limits on time,
-size, number and length of what comes back, no redirects are followed, and only http and https are spoken. A service
-that fails or answers nonsense is a failure of the machinery (`EnvError`), never an empty result. Answers are kept, so
-that a query repeated in a run gets the same passages.
+never shown. There are limits on time, size, number and length of what comes back, no redirects are followed, and only
+http and https are spoken. A service that fails or answers nonsense is a failure of the machinery (`EnvError`), never an
+empty result. Answers are kept, so that a query repeated in a run gets the same passages.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
-import urllib.error
+import time
 import urllib.request
 from collections.abc import Mapping
 from functools import lru_cache
@@ -55,9 +55,9 @@ def search(url: str, query: str, count: int, key: str = "", seconds: float = SEC
     request = urllib.request.Request(address, headers=headers)
     try:
         with _OPENER.open(request, timeout=seconds) as answer:
-            body = answer.read(LARGEST + 1)
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        _fail(url, str(getattr(error, "reason", error)))
+            body = _read(answer, time.monotonic() + seconds)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        _fail(url, str(getattr(error, "reason", error)).strip())
     if len(body) > LARGEST:
         _fail(url, f"an answer of more than {LARGEST:,} bytes")
     try:
@@ -69,9 +69,23 @@ def search(url: str, query: str, count: int, key: str = "", seconds: float = SEC
         _fail(url, "no JSON list of rows with title and text")
 
 
+def _read(answer: http.client.HTTPResponse, until: float) -> bytes:
+    """All of it, or a byte too much; a service that never comes to an end is not waited for."""
+    body = b""
+    while len(body) <= LARGEST and (part := answer.read1(LARGEST)):
+        body += part
+        if time.monotonic() > until:
+            raise TimeoutError("timed out")
+    return body
+
+
 def _passage(row: Mapping[str, Any]) -> Passage:
-    text = next(row[key] for key in ("text", "snippet", "content", "description") if key in row)
-    return str(row.get("title", ""))[:LONGEST], str(text)[:LONGEST]
+    text = row[next((key for key in ("text", "snippet", "content", "description") if key in row), "text")]
+    return _words(row.get("title", "")), _words(text)
+
+
+def _words(value: Any) -> str:
+    return str(value)[:LONGEST].encode("utf-8", "replace").decode()  # JSON can hold half a character
 
 
 def _fail(url: str, why: str) -> NoReturn:

@@ -12,7 +12,7 @@ import time
 
 from interplay.rewards.jail.init import PRIVATE, run_init
 from interplay.rewards.jail.job import Job, receive, send
-from interplay.rewards.jail.processes import family, kernel, memory_of, processes_of, remove, size_of
+from interplay.rewards.jail.processes import family, held_open, kernel, memory_of, processes_of, remove, size_of
 from interplay.rewards.jail.walls import LIBC, NEWNS, NEWPID, SET_PDEATHSIG, SET_SUBREAPER, JailError, call, fork
 
 WATCH = 0.05  # seconds between looks at memory, processes and disk
@@ -151,11 +151,12 @@ class Supervisor:
     def watch(self, init: int) -> None:
         """What no limit of a single process sees: all of them together."""
         limits, members = self.job.limits, family(init, self.proc)
-        if sum(memory_of(pid, self.proc) for pid in members) > limits["memory_mb"]:
+        deleted, buffers = held_open(members, self.proc)
+        if sum(memory_of(pid, self.proc) for pid in members) + buffers > limits["memory_mb"]:
             self.stop(init, "memory")
         elif len(members) > limits["processes"]:
             self.stop(init, "processes")
-        elif self.level != "namespaces" and size_of(self.job_folder) > limits["files_mb"]:
+        elif self.level != "namespaces" and size_of(self.job_folder) + deleted > limits["files_mb"]:
             self.stop(init, "disk")
 
     def stop(self, init: int, cause: str) -> None:

@@ -132,6 +132,17 @@ def seccomp(private: bool, signals: bool) -> bytes:
     for request in (0x5412, 0x541C):  # TIOCSTI, TIOCLINUX: typing into somebody's terminal
         code += [(JEQ, 0, 4, (16, 29)[column]), (LD, 0, 0, 24), (JEQ, 0, 1, request), (RET, 0, 0, REFUSE | errno.EPERM)]
         code += [(LD, 0, 0, 0)]
+    # prctl, "nobody may look at me": what it holds open would not be counted.
+    code += [
+        (JEQ, 0, 4, (157, 167)[column]),
+        (LD, 0, 0, 16),
+        (JEQ, 0, 1, SET_DUMPABLE),
+        (RET, 0, 0, REFUSE | errno.EPERM),
+    ]
+    code += [(LD, 0, 0, 0)]
+    # fallocate in any mode but the plain one: space on disk past every limit of a file.
+    code += [(JEQ, 0, 4, (285, 47)[column]), (LD, 0, 0, 24), (JEQ, 1, 0, 0), (RET, 0, 0, REFUSE | errno.EOPNOTSUPP)]
+    code += [(LD, 0, 0, 0)]
     if not signals:
         for name, numbers in SIGNALLING.items():
             if name == "kill":  # to itself and its own group

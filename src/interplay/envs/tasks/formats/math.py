@@ -109,6 +109,8 @@ class AMC(_Math):
 
     def row(self) -> Row:
         text = f"{self.answer:g}" if isinstance(self.answer, float) else self.answer
+        if text in ("nan", "inf", "-inf"):
+            raise ValueError(f"answer is {text}; expected a number")
         return {"question": self.problem, "answer": text}
 
 

@@ -29,6 +29,10 @@ class _SQL(Public):
     kind: ClassVar[str] = "sql"
     attached: ClassVar[tuple[str, ...]] = ("*.sqlite", "*.duckdb")
 
+    @classmethod
+    def compared(cls, row: Row) -> str:
+        return f"{row['question']}\n{row['db']}"  # of another database it is another question
+
 
 def _row(db: str, question: str, golds: list[str]) -> Row | None:
     usable = [gold.strip().rstrip(";") for gold in golds if not timely(gold)]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from interplay.envs.tasks.data import Hub, Public, Row, register_format
+from interplay.types import seed_of
 
 _EXPORT = "stanfordnlp/wikitablequestions@refs/convert/parquet"  # the hub's own, of what its script gave
 
@@ -37,3 +38,8 @@ class WikiTableQuestions(Public):
         table = {"header": header, "rows": rows}
         row: Row = {"question": self.question, "answer": [[a] for a in self.answers], "ordered": False, "table": table}
         return row | ({"id": self.id} if self.id else {})
+
+    @classmethod
+    def compared(cls, row: Row) -> str:
+        """Of another table it is another question; as one word, so that tables of one kind do not overlap."""
+        return f"{row['question']}\n{seed_of('table', ascii(row['table']))}"
