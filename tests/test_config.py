@@ -306,8 +306,13 @@ def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_without_a_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(ConfigError, match=r"holds no run.json; expected a run that interplay train has begun"):
         load(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "run.json").write_text("{}")
+    (tmp_path / "other.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"does not exist.*known: \S+/runs/first\. Did you mean '\S+/runs/first'"):
+        load(tmp_path / "runs" / "frst")
     (tmp_path / "run.json").write_text('{"seed": 1}')
     with pytest.raises(ConfigError, match="not a valid recipe file"):
         load(tmp_path)

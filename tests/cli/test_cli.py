@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -138,6 +140,10 @@ def test_version() -> None:
         (["envs", "matrx"], "Did you mean 'matrix'?"),
         (["algorithms", "grop"], "Did you mean 'grpo'?"),
         (["models", "--save", "tiny"], "--save needs --to FOLDER."),
+        (["arena", "RECIPE", "bot:random", "playr"], "'playr' is no player; expected bot:NAME, a run or checkpoint"),
+        (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is no player"),
+        (["arena", "RECIPE", "bot:random", "far=openai:"], "names no model; expected openai:MODEL@http://HOST/v1."),
+        (["arena", "RECIPE", "bot:random", "far=openai:m@host"], "remote.url is 'host'; expected http:// or"),
         (["train", "RECIPE", "--run", "FOLDER", "--resume"], "holds no checkpoint to resume"),
     ],
 )
@@ -158,6 +164,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(recipe: str, tmp_path: Path, argu
         (EngineError("the server [gpu-0] is gone."), 1, "error: the server [gpu-0] is gone."),
         (GuardError("word " * 100 + "end."), 1, "end."),
         (OSError(errno.ENOSPC, "No space left on device"), 1, "the disk is full"),
+        (shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")]), 1, "the disk is full"),
+        (OSError(errno.EROFS, "Read-only file system", "x/y"), 1, "'x/y' cannot be used (Read-only file system); expe"),
+        (FileExistsError(errno.EEXIST, "File exists", "x"), 1, "'x' cannot be used (File exists); expected a folder"),
         (KeyboardInterrupt(), 130, "--resume"),
     ],
 )
@@ -175,6 +184,56 @@ def test_exit_codes(
     assert caught.value.code == code
     captured = capsys.readouterr()
     assert says in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Through the real command line, which takes a Ctrl-C for itself."""
+
+    def arena(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interplay.cli.arena.run_arena", arena)
+    monkeypatch.setattr(sys, "argv", ["interplay", "arena", "kuhn", "bot:random", "bot:first"])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
+
+
+def test_the_readme_s_own_environment_and_algorithm_are_found(recipe: str, tmp_path: Path) -> None:
+    """In the folder where the command is called, by module:Class; what cannot be imported is said."""
+    readme = Path(cli.__file__).parents[3] / "README.md"
+    env, algorithm = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "guessing.py").write_text(env)
+    (tmp_path / "bestof.py").write_text(algorithm)
+    source = str(Path(cli.__file__).parents[2])
+    code = f"import sys; sys.path.append({source!r}); from interplay.cli.main import main; main()"
+
+    def here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-c", code, *arguments]  # -P: as an installed script, without this folder
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert here("check", "guessing:Guess", "--episodes", "3").returncode == 0
+    change = 'algorithm={name="bestof:BestOf"}'
+    assert here("train", recipe, change, "--dry-run").returncode == 0
+    for wrong, says in (("Best", "cannot be imported: "), ("credit", "is no algorithm; expected a subclass")):
+        assert says in here("train", recipe, change.replace("BestOf", wrong), "--dry-run").stderr
+
+
+def test_a_folder_that_is_being_trained_is_refused(recipe: str, tmp_path: Path) -> None:
+    from interplay.cli.train import _alone
+
+    with _alone(tmp_path / "run"):
+        (tmp_path / "run" / "run.json").write_text("{}")
+        with pytest.raises(ConfigError, match=r"run' is being trained by another process; wait for it"):
+            call("train", recipe, "--run", str(tmp_path / "run"))
+    with _alone(tmp_path / "run"), _alone(tmp_path / "other"):
+        pass
+    assert (tmp_path / "run").is_dir() and not (tmp_path / "other").exists(), "what was written stays"
+
+
+def test_a_check_of_nothing_is_refused() -> None:
+    """Twelve rules kept by no episode at all would read as a pass."""
+    assert call("check", "kuhn", "--episodes", "0").exit_code == 2
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

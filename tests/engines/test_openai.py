@@ -131,7 +131,7 @@ def test_what_cannot_pass_is_not_tried_again(chat: Chat, status: int, says: str)
 def test_nobody_there_is_said(chat: Chat) -> None:
     with pytest.raises(RemoteError, match=r"could not be reached \(ConnectError.*tried 2 times"):
         ask(Chat(url="http://127.0.0.1:9/v1"), retries=1)
-    with pytest.raises(RemoteError, match=r"no http:// or https:// address; set remote.url"):
+    with pytest.raises(ConfigError, match=r"remote.url is 'localhost/v1'; expected http:// or https://"):
         ask(Chat(url="localhost/v1"))
 
 

@@ -36,6 +36,19 @@ def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path: Path, lost: int) -> None:
     assert Played(path).get("two") == [episode("c")]
 
 
+@pytest.mark.parametrize(("old", "new"), [(b'"turns":[', b'"turns":[}'), (b'{"chunk"', b'{"chank"'), (b"]}\n", b"]\n")])
+def test_a_damaged_line_costs_itself_alone(tmp_path: Path, old: bytes, new: bytes) -> None:
+    path = tmp_path / "played.jsonl"
+    store = Played(path)
+    store.put("one", [episode("a")])
+    store.put("two", [episode("b")])
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    again = Played(path)
+    assert again.get("one") is None and again.get("two") == [episode("b")]
+    again.put("one", [episode("c")])
+    assert Played(path).get("one") == [episode("c")] and Played(path).get("two") == [episode("b")]
+
+
 def test_weights_are_told_apart_by_their_files(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"123")
     before = fingerprint(str(tmp_path))

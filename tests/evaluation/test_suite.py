@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,8 @@ single = { options = { team = "single" } }
 """
 
 
-def run(recipe: Path, out: Path) -> Any:
-    result = CliRunner().invoke(app, ["eval", str(recipe), "--out", str(out)], catch_exceptions=False)
+def run(recipe: Path, out: Path, *changes: str) -> Any:
+    result = CliRunner().invoke(app, ["eval", str(recipe), *changes, "--out", str(out)], catch_exceptions=False)
     assert result.exit_code == 0
     return json.loads((out / "eval.json").read_text())
 
@@ -120,6 +121,29 @@ def test_a_start_that_was_not_kept_is_said(tmp_path: Path) -> None:
     recipe.write_text(RECIPE + 'substitute = "start"\n')
     with pytest.raises(ConfigError, match=r"eval.substitute is 'start', but .*a@start' does not exist"):
         run(recipe, tmp_path / "out")
+
+
+def test_what_changes_the_games_is_played_anew(tmp_path: Path) -> None:
+    """In the same folder: nothing that was played under other settings, by other weights or in other turns is taken
+    for an answer."""
+    recipe, base, out = tmp_path / "r.toml", tmp_path / "base", tmp_path / "out"
+    recipe.write_text(RECIPE)
+    assert CliRunner().invoke(app, ["models", "--save", "tiny-16x1", "--to", str(base)]).exit_code == 0
+    few = ("eval.ablations=[]", "eval.seeds=[]", 'eval.opponents=["team"]', f"policies.a.base={base}")
+    by_turn = 'seats={planner="%s", "actor@1"="%s", actor="%s"}'
+    seats = [(by_turn % who,) for who in (("a", "b", "bot:random"), ("a", "bot:random", "b"), ("b", "a", "bot:random"))]
+    settings = [(), ("tools.calls=0",), ("tools.characters=9",), ('sampling.stop=["1"]',), *seats]
+
+    def chunks() -> int:
+        return len((out / "played.jsonl").read_text().splitlines())
+
+    for i, changes in enumerate(settings, 1):
+        for _ in range(2):
+            run(recipe, out, *few, *changes)
+            assert chunks() == 2 * i, changes
+    os.utime(base / "model.safetensors", (0, 0))
+    run(recipe, out, *few)
+    assert chunks() == 2 * len(settings) + 2, "a base whose files changed"
 
 
 class Eager(Plain):

@@ -169,6 +169,23 @@ def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path) is None
 
 
+def test_one_that_a_running_trainer_removes_is_not_damaged(
+    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads while a run goes on there gets the newer one, without a word of damage."""
+    save(1)
+    digest = checkpoint.file_digest
+
+    def meanwhile(path: Path) -> str:
+        monkeypatch.setattr(checkpoint, "file_digest", digest)
+        save(2, keep=1)
+        return digest(path)
+
+    monkeypatch.setattr(checkpoint, "file_digest", meanwhile)
+    found = checkpoint.latest(tmp_path)
+    assert found is not None and found.step == 2
+
+
 def flip(path: Path) -> None:
     """One bit, in the middle."""
     data = bytearray(path.read_bytes())

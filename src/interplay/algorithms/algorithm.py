@@ -232,6 +232,18 @@ def known() -> list[str]:
 
 
 def lookup(name: str) -> type[Algorithm]:
+    """The class behind `name`; `package.module:Class` works for algorithms outside Interplay."""
+    module, colon, attribute = name.partition(":")
+    if colon:
+        try:
+            cls = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"algorithm.name '{name}' cannot be imported: {error}; expected package.module:Class."
+            ) from None
+        if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+            raise ConfigError(f"algorithm.name '{name}' is no algorithm; expected a subclass of Algorithm.")
+        return cls
     if name not in _REGISTRY and name in _MODULES:
         importlib.import_module(_MODULES[name])
     if name not in _REGISTRY:

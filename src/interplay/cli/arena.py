@@ -15,7 +15,7 @@ from interplay import envs
 from interplay.agents.bots import make_bot
 from interplay.cli.recipe import recipe_for, split_overrides
 from interplay.config import REMOTE, RemoteSection, load
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, did_you_mean
 from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan, resolve
 from interplay.types import Role
@@ -62,6 +62,7 @@ def run_arena(
     lead = (
         f"{recipe.env.name}: {len(seated)} players {'together' if together else 'against each other'}, {games} tasks "
         f"per seating, seed {recipe.seed}, temperature {recipe.eval.temperature:g}"
+        + (", only legal replies" if recipe.eval.legal else "")
         + (f"; {found.failed} games failed" if found.failed else "")
     )
     console.print(lead, highlight=False, soft_wrap=True)
@@ -92,14 +93,28 @@ def _seat(plan: Plan, team: Team, name: str, source: str) -> dict[Role, str]:
     if source.startswith(BOT) or source in team.members or source in team.remotes:
         return dict.fromkeys(plan.roles, source)
     if source.startswith(REMOTE):
-        model, _, url = source.removeprefix(REMOTE).partition("@")
-        team.add_remote(name, model, RemoteSection(url=url) if url else RemoteSection())
+        model, at, url = source.removeprefix(REMOTE).partition("@")
+        if not model:
+            raise ConfigError(f"player '{source}' names no model; expected {REMOTE}MODEL@http://HOST/v1.")
+        team.add_remote(name, model, RemoteSection(url=url) if at else RemoteSection())
         return dict.fromkeys(plan.roles, name)
     folder = Path(source)
+    if not folder.exists() and not _can_be_a_model(source):
+        raise ConfigError(
+            f"'{source}' is no player; expected bot:NAME, a run or checkpoint folder, a model, {REMOTE}MODEL@URL or a "
+            f"policy of the recipe, {did_you_mean(source, plan.recipe.policies)}"
+        )
     if (folder / "checkpoints").is_dir() or (folder / "MANIFEST.json").is_file():
         return _run(plan, team, name, folder)
     team.add(name, source, plan.recipe)
     return dict.fromkeys(plan.roles, name)
+
+
+def _can_be_a_model(source: str) -> bool:
+    """By its name alone: ours, a file, or OWNER/NAME on the hub, which no folder here is called."""
+    owner, slash, name = source.partition("/")
+    hub = bool(owner and slash and name) and "/" not in name and not Path(owner).exists()
+    return hub or source.startswith("tiny") or source == "smollm2" or source.endswith(".gguf")
 
 
 def _run(plan: Plan, team: Team, name: str, folder: Path) -> dict[Role, str]:

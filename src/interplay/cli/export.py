@@ -27,10 +27,14 @@ def export_policy(console: Console, path: str, policy: str | None, to: Path, fol
     if to.exists() and any(to.iterdir()):
         raise ConfigError(f"--to is '{to}', which holds files already; expected a new or empty folder.")
     section = plan.recipe.policies[name]
-    if merged and section.adapter is not None:
-        _merge(section.base, Path(sources[name]), to, plan.recipe.seed)
-    else:
-        shutil.copytree(sources[name], to, dirs_exist_ok=True)
+    try:
+        if merged and section.adapter is not None:
+            _merge(section.base, Path(sources[name]), to, plan.recipe.seed)
+        else:
+            shutil.copytree(sources[name], to, dirs_exist_ok=True)
+    except OSError:  # half a model is none, and would be in the way of the next call
+        shutil.rmtree(to, ignore_errors=True)
+        raise
     kind = "a PEFT adapter" if section.adapter is not None and not merged else "a Hugging Face folder"
     console.print(f"policy '{name}' is in {to}, {kind}", highlight=False, soft_wrap=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -181,7 +182,7 @@ def check(
     options: Annotated[
         list[str] | None, typer.Argument(help="Its options, such as size=4.", metavar="[option=value]...")
     ] = None,
-    episodes: Annotated[int, typer.Option(help="Episodes per rule.")] = 20,
+    episodes: Annotated[int, typer.Option(help="Episodes per rule.", min=1)] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of the random play.")] = 0,
 ) -> None:
     """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards."""
@@ -280,6 +281,7 @@ def main() -> None:
         level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=problems, show_path=False)]
     )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.path.append(os.getcwd())  # where a recipe's own module:Class is looked for last
     try:
         app()
     except ConfigError as error:
@@ -287,14 +289,34 @@ def main() -> None:
     except InterplayError as error:
         _fail(str(error), 1)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        sentence = _of_the_disk(error)
+        if sentence is None:
             raise
-        _fail(
-            "the disk is full; free some space, then interplay train RUN --resume (the newest checkpoint is whole).",
-            1,
-        )
+        _fail(sentence, 1)
     except KeyboardInterrupt:
-        _fail("interrupted; what was done is kept: the same command goes on from there (train: with --resume).", 130)
+        _fail(_INTERRUPTED, 130)
+    except SystemExit as done:  # what typer makes of a Ctrl-C, without a word
+        if done.code != 130:
+            raise
+        _fail(_INTERRUPTED, 130)
+
+
+_INTERRUPTED = "interrupted; what was done is kept: the same command goes on from there (train: with --resume)."
+
+
+def _of_the_disk(error: OSError) -> str | None:
+    """What a user can do about it: a disk without room, a place where nothing can be written."""
+    many = error.args[0] if isinstance(error, shutil.Error) else []
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or any(f"[Errno {errno.ENOSPC}]" in str(why) for _, _, why in many):
+        return (
+            "the disk is full; free some space, then call again (train: with --resume; the newest checkpoint is whole)."
+        )
+    if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR):
+        return (
+            f"'{error.filename}' cannot be used ({error.strerror}); expected a folder that can be written: name "
+            "another with --out, --run or --to."
+        )
+    return None
 
 
 def _fail(sentence: str, code: int) -> None:

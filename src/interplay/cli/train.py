@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -43,4 +45,28 @@ def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Pat
     quiet_libraries()
     from interplay.cli.session import Session
 
-    Session(console, plan, folder).run()
+    with _alone(folder):
+        Session(console, plan, folder).run()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two trainers in one folder would write over each other: the second is refused. The lock ends with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):  # a system without such locks
+            import fcntl
+
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    f"run folder '{folder}' is being trained by another process; wait for it, end it, or choose "
+                    "another --run."
+                ) from None
+        yield
+    finally:
+        os.close(held)
+        with suppress(OSError):  # refused before anything was written
+            folder.rmdir()

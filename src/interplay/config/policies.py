@@ -37,6 +37,14 @@ class RemoteSection(Section):
     images: bool = Field(True, description="it is sent the pictures that an environment shows; false: the words alone")
     options: dict[str, Any] = Field({}, description="more fields of every request, such as top_p")
 
+    @model_validator(mode="after")
+    def _has_an_address(self) -> RemoteSection:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"remote.url is '{self.url}'; expected http:// or https://, the host, up to and with /v1."
+            )
+        return self
+
 
 class PolicySection(Section):
     """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file), all of it or, with
@@ -78,6 +86,8 @@ class PolicySection(Section):
 
     def refuse_half_remote(self, name: str) -> None:
         """A remote model cannot learn, and only a remote model has a server."""
+        if self.base == REMOTE:
+            raise ConfigError(f"policies.{name}.base is '{REMOTE}'; expected the model's name after the colon.")
         if self.is_remote and self.trainable:
             raise ConfigError(
                 f"policies.{name} is the remote model '{self.base}', which gives neither token ids nor log-probs, so "

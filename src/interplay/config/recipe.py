@@ -102,8 +102,13 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder, whose run.json holds it."""
     file = Path(path) / "run.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        near = [str(p) for p in sorted(Path("recipes").glob("*/*.toml"))]
-        raise ConfigError(f"recipe '{path}' does not exist; expected a TOML file, {did_you_mean(str(path), near)}")
+        if Path(path).is_dir():
+            raise ConfigError(f"folder '{path}' holds no run.json; expected a run that interplay train has begun.")
+        beside = [*file.parent.glob("*.toml"), *(p.parent for p in file.parent.glob("*/run.json"))]
+        near = map(str, beside or Path("recipes").glob("*/*.toml"))
+        raise ConfigError(
+            f"recipe '{path}' does not exist; expected a TOML file or a run folder, {did_you_mean(str(path), near)}"
+        )
     try:
         if file.suffix == ".json":  # the resolved recipe that a run keeps
             data = json.loads(file.read_text(encoding="utf-8"))["recipe"]

@@ -128,8 +128,6 @@ class RemoteEngine:
                 response = await self._client.post("chat/completions", json=body)
         except (TimeoutError, httpx.TimeoutException):
             raise _Passing(f"gave no answer within {self.section.timeout:g} s") from None
-        except httpx.UnsupportedProtocol:
-            raise RemoteError(f"{self} has no http:// or https:// address; set remote.url.") from None
         except httpx.TransportError as error:
             raise _Passing(f"could not be reached ({type(error).__name__}: {error})") from None
         if response.status_code in _AGAIN or response.status_code >= 500:

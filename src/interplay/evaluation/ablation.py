@@ -85,9 +85,10 @@ def check(plan: Plan) -> None:
             "eval.ablations has 'swap', but one policy sits in every seat, and has nobody to exchange roles with; "
             "remove it, or give the roles policies of their own in [seats]."
         )
-    if {"without", "budget"} & set(section.ablations) and TEAM not in section.opponents:
+    of_a_team = [name for name in section.ablations if name != "swap"]
+    if of_a_team and TEAM not in section.opponents:
         raise ConfigError(
-            f"eval.ablations has {', '.join(map(repr, section.ablations))}, which measures a team; set "
+            f"eval.ablations has {' and '.join(map(repr, of_a_team))}, which is asked of a team; set "
             f'eval.opponents = ["{TEAM}"] and eval.success to the reward that says whether it made it.'
         )
     if "without" in section.ablations:

@@ -95,7 +95,7 @@ async def meet(field: Field, players: Mapping[str, Player], together: bool | Non
     """Everybody against, or with, everybody; `together` None finds out which."""
     plan = field.plan
     if len(players) < 2:
-        raise ConfigError("an arena needs at least two players.")
+        raise ConfigError("an arena needs at least two players; name another, such as bot:random or a run folder.")
     if together is None:
         together = shares_rewards(plan)
     if len(plan.roles) == 1:

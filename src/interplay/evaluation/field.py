@@ -13,7 +13,7 @@ from interplay import __version__, envs
 from interplay.algorithms import Independent
 from interplay.errors import InterplayError
 from interplay.evaluation.played import Played, fingerprint, key_of
-from interplay.policies.policy import BOT
+from interplay.policies.policy import BOT, takers
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
@@ -92,13 +92,21 @@ class Field:
 
     def _key(self, part: Part, seats: Mapping[Role, str], how: tuple[object, ...]) -> str:
         recipe = self.plan.recipe
-        who = sorted((r, w if w.startswith(BOT) else fingerprint(self.team.origin(w))) for r, w in seats.items())
+        who = sorted((role, *self._weights(occupant)) for role, occupant in seats.items())
         tasks = [(t.id, t.env, t.seed, sorted(t.data.items())) for t in part.tasks]
         limits = (
             self.temperature,
             recipe.sampling.max_tokens,
+            recipe.sampling.stop,
             recipe.rollout.max_episode_tokens,
             recipe.eval.legal,
+            recipe.tools,
         )
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)
         return key_of(how, part.seed, who, tasks, limits, where)
+
+    def _weights(self, occupant: str) -> tuple[list[list[str]], bool]:
+        """Of everybody who takes a turn in a seat, what tells its weights from all others."""
+        names, always = takers(occupant)
+        sources = self.team.sources
+        return [[n] if n.startswith(BOT) else [fingerprint(s) for s in sources[n]] for n in names], always

@@ -2,7 +2,8 @@
 
 One line of `played.jsonl` is a chunk: episodes that were played together, under a key that names everything they depend
 on (weights, seats, tasks, limits, seed). Chunks are played from an empty cache, so a chunk comes out the same, bit for
-bit, whichever were played before it. A line cut off by a kill is dropped; a chunk in which anything failed is not kept.
+bit, whichever were played before it. A line cut off by a kill is dropped, a damaged one is played again, and nothing
+else is lost; a chunk in which anything failed is not kept.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class Played:
         if path.exists():
             with path.open("rb") as file:
                 for line in file:
-                    key = _key(line)
-                    if key is None:
+                    if not line.endswith(b"\n"):
                         break
-                    self._at[key] = end
+                    if (key := _key(line)) is not None:
+                        self._at[key] = end
                     end += len(line)
             os.truncate(path, end)
 
@@ -38,7 +39,10 @@ class Played:
             return None
         with self.path.open("rb") as file:
             file.seek(self._at[key])
-            return [records.from_json(e) for e in json.loads(file.readline())["episodes"]]
+            try:
+                return [records.from_json(e) for e in json.loads(file.readline())["episodes"]]
+            except (ValueError, KeyError, TypeError):  # damaged, or another version's
+                return None
 
     def put(self, key: str, episodes: Sequence[Episode]) -> None:
         line = json.dumps({"chunk": key, "episodes": [records.to_json(e) for e in episodes]}, separators=(",", ":"))
@@ -50,7 +54,7 @@ class Played:
 
 
 def _key(line: bytes) -> str | None:
-    """Of a whole line; None where it was cut off."""
+    """Of a whole line; None where it is damaged."""
     head, tail = b'{"chunk":"', b"]}\n"
     if not (line.startswith(head) and line.endswith(tail)):
         return None
@@ -62,9 +66,9 @@ def key_of(*parts: object) -> str:
 
 
 def fingerprint(source: str) -> str:
-    """Tells the weights of a folder from any that were there before or after; another source is its own name."""
-    folder = Path(source)
-    if not folder.is_dir():
+    """Tells the weights in a folder or file from any that were there before or after; other sources are their names."""
+    if not os.path.exists(source):
         return source
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    folder = Path(source)
+    files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
     return key_of(*((str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in files))

@@ -21,7 +21,6 @@ from interplay.rollout.resolve import Plan
 from interplay.rollout.team import Member, Team
 from interplay.types import Role
 
-LIMIT = 20_000  # decisions; scoring more would look like a hang
 Odds = tuple[Mapping[str, float], float]  # of the legal actions, and of everything else
 
 
@@ -42,8 +41,6 @@ async def measure(
     `decisions` of the game again."""
     task = plan.task(0)
     asked = decisions(task) if asked is None else asked
-    if len(asked) > LIMIT:
-        raise ConfigError(f"{task.env} has {len(asked):,} decisions to score; expected at most {LIMIT:,}.")
     found: dict[tuple[Role, Prompt], Odds] = {}
     for role, who in (seats or plan.seats).items():
         mine = [a for a in asked if a.role == role]

@@ -22,7 +22,7 @@ from interplay.policies.lora import CONFIG as PEFT_CONFIG
 from interplay.policies.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
 from interplay.policies.model import Loaded, load, locate
 from interplay.policies.model import save as save_model
-from interplay.policies.policy import BOT, sitting, takers
+from interplay.policies.policy import BOT, takers
 from interplay.rollout.runner import Seating
 from interplay.types import Role, Task, seed_of
 
@@ -84,7 +84,7 @@ class Team:
         self.env_name, self.stop_strings = env_name, stop_strings
         self.tools = tools or ToolSection()
         self.remotes = dict(remotes or {})
-        self.sources: dict[str, str] = {}  # where each one's weights were read from, or where it answers
+        self.sources: dict[str, tuple[str, ...]] = {}  # what each one's weights were made from, or where it answers
         self._idle: dict[str, Member] = {}  # full models of snapshots that sit nowhere now; their memory is used again
 
     @staticmethod
@@ -124,8 +124,8 @@ class Team:
                 member.publish(0)
         team = Team(members, recipe.env.name, tuple(recipe.sampling.stop), recipe.tools, remotes)
         for name, policy in recipe.policies.items():
-            fresh = f"{policy.base} {policy.adapter} {policy.remote} seed {recipe.seed}"
-            team.sources[name] = (sources or {}).get(name, fresh)
+            read = (sources or {}).get(name, f"seed {recipe.seed}")
+            team.sources[name] = (read, policy.base, f"{policy.adapter} {policy.remote}")
         return team
 
     def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int, legal: bool = False) -> Agent:
@@ -172,7 +172,7 @@ class Team:
                 member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
                 _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
         member.publish(0)
-        self.sources[name] = str(source)
+        self.sources[name] = (str(source),)
         self.members[name] = member
 
     def release(self, name: str) -> None:
@@ -207,7 +207,7 @@ class Team:
             device = device_of(recipe)
             loaded = load(whole, device, dtype_of(recipe, device), recipe.seed)
             engine, renderer = _engine(loaded), Renderer(loaded.tokenizer, loaded.stop_ids)
-        self.sources[name] = source
+        self.sources[name] = (source, whole)
         member = self.members[name] = Member(name, loaded, engine, renderer, trainable=False)
         if peft is not None:
             member.adapter = on_device(load_adapter(peft), loaded.model.device)
@@ -216,11 +216,7 @@ class Team:
     def add_remote(self, name: str, model: str, section: RemoteSection) -> None:
         """Seat a model behind somebody's server under `name`."""
         self.remotes[name] = RemoteEngine(model, section)
-        self.sources[name] = f"{model} {section}"
-
-    def origin(self, occupant: str) -> str:
-        """Where an occupant's weights were read from, or where it answers."""
-        return " ".join(self.sources[name] for name in sitting(occupant))
+        self.sources[name] = (model, str(section))
 
     def bare(self, name: str, recipe: Recipe) -> str:
         """Seat what policy `name` was made from: its base without the adapter, or the base's own weights again."""
@@ -228,7 +224,7 @@ class Team:
         if seated not in self.members:
             origin = self.members[name]
             if origin.adapter is not None:
-                self.sources[seated] = recipe.policies[name].base
+                self.sources[seated] = (recipe.policies[name].base, f"seed {recipe.seed}")
                 self.members[seated] = Member(seated, origin.loaded, origin.engine, origin.renderer, trainable=False)
             else:
                 self.add(seated, recipe.policies[name].base, recipe)

@@ -108,10 +108,13 @@ def _no_room(error: Exception) -> bool:
 def latest(root: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole. Damaged ones are passed over, and said so; with nothing else, refused."""
     failed: CheckpointError | None = None
-    for folder in reversed(_steps(root)):
+    steps = _steps(root)
+    for folder in reversed(steps):
         try:
             found = read(folder)
         except Damaged as error:
+            if _steps(root) != steps:  # a run goes on here, and has removed it for a newer one
+                return latest(root)
             log.warning("%s", error)
             failed = failed or error
             continue
@@ -144,8 +147,7 @@ def read(folder: Path) -> Checkpoint:
             "resume it with the version that wrote it, or export its policies and start from them."
         )
     for name, digest in manifest.items():
-        path = folder / name
-        if not path.is_file() or file_digest(path) != digest:
+        if not _intact(folder / name, digest):
             raise Damaged(f"checkpoint '{folder}' is damaged at {name}: it is not what was written.")
     return Checkpoint(folder, int(trainer["step"]), trainer)
 
@@ -157,7 +159,7 @@ def _papers(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise Damaged(f"checkpoint '{folder}' is not readable ({error}).") from None
     listed = isinstance(manifest, dict) and {"state.pt", "trainer.json"} <= set(manifest)
-    if not listed or manifest["trainer.json"] != file_digest(folder / "trainer.json"):
+    if not listed or not _intact(folder / "trainer.json", manifest["trainer.json"]):
         where = "trainer.json" if listed else "MANIFEST.json"
         raise Damaged(f"checkpoint '{folder}' is damaged at {where}: it is not what was written.")
     return manifest, trainer
@@ -176,6 +178,13 @@ def _link(link: Path, target: str) -> None:
 
 def _steps(root: Path) -> list[Path]:
     return sorted((p for p in root.glob("step-*") if p.is_dir()), key=lambda p: int(p.name.removeprefix("step-")))
+
+
+def _intact(path: Path, digest: str) -> bool:
+    try:
+        return file_digest(path) == digest
+    except OSError:  # gone, or no file any more
+        return False
 
 
 def file_digest(path: Path) -> str:
