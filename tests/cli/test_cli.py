@@ -308,6 +308,18 @@ def test_adapters_are_listed_with_their_games() -> None:
     assert "games:" in page and "leduc_poker" in page and "forfeit" in page
 
 
+def test_the_page_of_keys_is_current_and_every_key_says_what_it_does() -> None:
+    """docs/recipe.md: made again by `interplay keys --markdown > docs/recipe.md`."""
+    page = call("keys", "--markdown").output
+    assert page == (Path(__file__).parents[2] / "docs" / "recipe.md").read_text(encoding="utf-8")
+    keys = [line for block in page.split("```")[1::2] for line in block.strip().splitlines()]
+    assert [k for k in keys if "  " not in k and not k.endswith(("= {}", "= (none)"))] == [], "tables alone say nothing"
+    assert "train.lr = 1e-06  learning rate" in keys and 'train.schedule = "constant"' in page
+    assert call("keys", "tools").output.splitlines()[0].startswith("tools.calls = 4")
+    with pytest.raises(ConfigError, match=r"'trian' is no key of a recipe; .*Did you mean 'train'"):
+        call("keys", "trian")
+
+
 def test_the_page_of_environments_is_what_the_command_prints() -> None:
     """docs/environments.md: made again by `interplay envs --markdown > docs/environments.md`."""
     assert call("envs", "--markdown").output == (Path(__file__).parents[2] / "docs" / "environments.md").read_text(
@@ -321,7 +333,7 @@ def test_envs_lists_and_explains() -> None:
         (line,) = [row for row in listing.splitlines() if f" {name} " in row]
         assert roles in line
     page = call("envs", "tictactoe").output
-    for word in ("Roles", "Observation", "Actions", "Rewards", "size = 3", "line = 3", "memory = False"):
+    for word in ("Roles", "Observation", "Actions", "Rewards", "size = 3", "line = 3", "memory = false"):
         assert word in page
 
 
@@ -346,7 +358,7 @@ def test_algorithms_lists_needs_and_recipes(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Needs: groups." in page and "Recipe: recipes/matrix/dapo.toml" in page
     assert "overlong.margin = (required)" in page
     custom = call("algorithms", "custom").output
-    assert "plan = (required)" in custom and "plan.keep = 'greedy'" in custom and "critic.lr = 1e-05" in custom
+    assert "plan = (required)" in custom and 'plan.keep = "greedy"' in custom and "critic.lr = 1e-05" in custom
 
 
 def test_bots_are_listed_as_a_seat_names_them() -> None:

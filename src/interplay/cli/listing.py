@@ -1,14 +1,15 @@
-"""`interplay envs`, `interplay bots`, `interplay algorithms` and `interplay models`."""
+"""`interplay envs`, `interplay bots`, `interplay algorithms`, `interplay keys` and `interplay models`."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import shutil
 import sys
 import textwrap
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -17,8 +18,8 @@ from rich.table import Table
 from interplay import algorithms, envs
 from interplay.agents.bots import known_bots
 from interplay.algorithms import Tree
-from interplay.config import Open, RewardSection, load
-from interplay.errors import ConfigError
+from interplay.config import Open, Recipe, RewardSection, load
+from interplay.errors import ConfigError, did_you_mean
 
 
 def env_table() -> Table:
@@ -158,17 +159,66 @@ def _page(cls: type) -> str:
     return inspect.getdoc(sys.modules[cls.__module__]) or cls.__name__
 
 
-def _fields(settings: type[BaseModel], above: str = "") -> list[str]:
+def _fields(settings: type[BaseModel], above: str = "  ") -> list[str]:
     """A line for each setting; a table's own settings follow under its name."""
-    lines = []
-    for name, info in settings.model_fields.items():
-        default = None if info.is_required() else info.get_default(call_default_factory=True)
-        tables = [t for t in (info.annotation, *get_args(info.annotation)) if inspect.isclass(t)]
-        table = next((t for t in tables if issubclass(t, BaseModel)), None)
-        value = "(required)" if info.is_required() else "{}" if isinstance(default, BaseModel) else repr(default)
-        lines.append(f"  {above}{name} = {value}  {info.description or ''}".rstrip())
-        lines += _fields(table, f"{above}{name}.") if table is not None else []
-    return lines
+    return [line for name in settings.model_fields for line in _field(settings, name, above)]
+
+
+def _field(settings: type[BaseModel], name: str, above: str = "") -> list[str]:
+    info, table = settings.model_fields[name], _section(settings, name)
+    default = None if info.is_required() else info.get_default(call_default_factory=True)
+    value = "(required)" if info.is_required() else "{}" if isinstance(default, BaseModel) else _toml(default)
+    told = "; ".join(filter(None, [info.description, _choice(info.annotation)]))
+    each = "NAME." if get_origin(info.annotation) is dict else ""
+    below = _fields(table, f"{above}{name}.{each}") if table is not None else []
+    return [f"{above}{name} = {value}  {told}".rstrip(), *below]
+
+
+def _toml(value: object) -> str:
+    return "(none)" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _choice(annotation: object) -> str:
+    """The words that can be said, where they are listed."""
+    words = [a for part in (annotation, *get_args(annotation)) if get_origin(part) is Literal for a in get_args(part)]
+    return f"one of {', '.join(words)}" if words and all(isinstance(w, str) for w in words) else ""
+
+
+def keys_page(section: str | None) -> str:
+    """Every key of a recipe, or those of one section."""
+    known = list(Recipe.model_fields)
+    if section is not None and section not in known:
+        raise ConfigError(f"'{section}' is no key of a recipe; {did_you_mean(section, known)}")
+    return "\n".join(line for name in ([section] if section else known) for line in _key(name)).replace("[", r"\[")
+
+
+def keys_markdown() -> str:
+    """docs/recipe.md: every key of a recipe, printed from the code."""
+    lines = [
+        "# Every key of a recipe",
+        "",
+        "Printed by `interplay keys --markdown`. A recipe is TOML; `interplay train RECIPE a.b=c` changes a key.",
+        "Unknown ones are refused, with the nearest known. Options of an environment and an algorithm stand beside their",
+        "names, in `[env]` and `[algorithm]`: [environments](environments.md), `interplay algorithms NAME`.",
+    ]
+    plain = [name for name in Recipe.model_fields if _section(Recipe, name) is None]
+    lines += ["", "## At the top", "", "```", *(line for name in plain for line in _key(name)), "```"]
+    for name in Recipe.model_fields:
+        if (section := _section(Recipe, name)) is not None:
+            what = " ".join((inspect.getdoc(section) or "").split("\n\n")[0].split())
+            lines += ["", f"## {name}", "", *([what, ""] if what else []), "```", *_key(name), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> list[str]:
+    lines = _field(Recipe, name)
+    return lines if _section(Recipe, name) is None or Recipe.model_fields[name].description else lines[1:]
+
+
+def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    annotation = model.model_fields[name].annotation
+    tables = [t for t in (annotation, *get_args(annotation)) if inspect.isclass(t)]
+    return next((t for t in tables if issubclass(t, BaseModel)), None)
 
 
 def model_table() -> Table:

@@ -261,6 +261,20 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorit
 
 
 @app.command()
+def keys(
+    section: Annotated[str | None, typer.Argument(help="Show one section's, such as train.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/recipe.md has them.")] = False,
+) -> None:
+    """List every key of a recipe, with its default and what it does."""
+    from interplay.cli.listing import keys_markdown, keys_page
+
+    if markdown:
+        typer.echo(keys_markdown(), nl=False)
+    else:
+        console.print(keys_page(section), highlight=False, soft_wrap=True)
+
+
+@app.command()
 def models(
     save: Annotated[str | None, typer.Option(help="Save this model as a Hugging Face folder (with --to).")] = None,
     to: Annotated[Path | None, typer.Option(help="Where --save writes.")] = None,

@@ -37,8 +37,8 @@ class EvalSection(Section):
     exploitability: bool = Field(False, description="also what best responses would win: small games for two")
     temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")
     legal: bool = Field(False, description="policies can give only replies that are listed as legal: tables say so")
-    before: bool = True
-    after: bool = True
+    before: bool = Field(True, description="measure before training")
+    after: bool = Field(True, description="measure after training")
     samples: int = Field(1, ge=1, description="games of each task; pass@k for k up to this")
     seeds: list[int] = Field([], description="each with its own tasks and sampling; none: the recipe's seed")
     ablations: list[Literal["budget", "swap", "without"]] = Field(

@@ -16,7 +16,7 @@ REMOTE = "openai:"  # before a policy's base: the name of a model behind an Open
 class AdapterSection(Section):
     """A LoRA adapter: the base stays as it is, and policies with the same base share it."""
 
-    rank: int = Field(16, ge=1)
+    rank: int = Field(16, ge=1, description="of the two factors; adapters of one base may differ")
     alpha: float | None = Field(None, gt=0, description="scale · rank; default twice the rank")
     targets: list[str] = Field([], description="layers by the end of their names, such as q_proj; none: all of them")
 
@@ -50,21 +50,21 @@ class PolicySection(Section):
     """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file), all of it or, with
     `adapter`, what is added to it. `openai:NAME` is a model behind somebody's server: it can play, not be trained."""
 
-    base: str
+    base: str = Field(description="tiny, smollm2, a folder, a hub name, a .gguf file or openai:NAME")
     adapter: AdapterSection | None = None
     remote: RemoteSection | None = None
-    trainable: bool = True
+    trainable: bool = Field(True, description="false: it plays and stays as it is")
     per: Literal["team", "role"] = Field("team", description="one for all its seats, or one of its own for each role")
     # Over those of [train]:
     lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
-    optimizer: Optimizer | None = None
-    schedule: Schedule | None = None
-    warmup_steps: int | None = Field(None, ge=0)
-    final_lr: float | None = Field(None, ge=0, le=1)
-    weight_decay: float | None = Field(None, ge=0)
-    beta1: float | None = Field(None, ge=0, lt=1)
-    beta2: float | None = Field(None, ge=0, lt=1)
-    grad_clip: float | None = Field(None, gt=0)
+    optimizer: Optimizer | None = Field(None, description="default train.optimizer")
+    schedule: Schedule | None = Field(None, description="default train.schedule")
+    warmup_steps: int | None = Field(None, ge=0, description="default train.warmup_steps")
+    final_lr: float | None = Field(None, ge=0, le=1, description="default train.final_lr")
+    weight_decay: float | None = Field(None, ge=0, description="default train.weight_decay")
+    beta1: float | None = Field(None, ge=0, lt=1, description="default train.beta1")
+    beta2: float | None = Field(None, ge=0, lt=1, description="default train.beta2")
+    grad_clip: float | None = Field(None, gt=0, description="default train.grad_clip")
     frozen: list[list[int]] = Field(
         [], description="steps in which it plays and does not learn: [first, end), or [first] for ever; counted from 0"
     )

@@ -26,13 +26,13 @@ _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # the name of a folde
 class Recipe(Section):
     """Everything a run is made from."""
 
-    name: str
-    seed: int = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    name: str = Field(description="of the run: its folder is runs/NAME-DATE")
+    seed: int = Field(0, description="of everything: weights that are made, tasks, sampling, order")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: the GPU where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on a GPU, else float32")
     env: Open
     policies: dict[str, PolicySection]
-    seats: str | dict[str, str]
+    seats: str | dict[str, str] = Field(description="a policy for every role; or role = policy, role@turn, bot:NAME")
     matchups: list[MatchupSection] = Field([], description="what their shares leave is played with [seats]")
     algorithm: Open
     reward: RewardSection = RewardSection()

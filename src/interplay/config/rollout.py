@@ -13,9 +13,9 @@ from interplay.errors import ConfigError
 class RewardSection(Section):
     """How credit mixes the three levels; `weights` are per component name."""
 
-    process: float = 1.0
-    agent: float = 1.0
-    team: float = 1.0
+    process: float = Field(1.0, description="weight of what single actions earn")
+    agent: float = Field(1.0, description="weight of what a role earns")
+    team: float = Field(1.0, description="weight of what everybody earns")
     gamma: float = Field(1.0, ge=0, le=1, description="discount from one turn of a role to its next")
     weights: dict[str, float] = Field({}, description="of a component, by its name; default 1")
 
@@ -23,7 +23,7 @@ class RewardSection(Section):
 class SamplingSection(Section):
     """How trainable seats sample during training."""
 
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, gt=0, description="of training; eval has its own")
     max_tokens: int = Field(64, ge=1, description="limit of one reply")
     stop: list[str] = Field([], description="strings that end a reply, and are part of it")
     legal: bool = Field(
@@ -50,7 +50,7 @@ class RolloutSection(Section):
 class CurriculumSection(Section):
     """Which levels are trained on. Without it every task is drawn with the options of [env]."""
 
-    kind: Literal["staged", "self_paced", "replay"]
+    kind: Literal["staged", "self_paced", "replay"] = Field(description="how the next levels are chosen")
     success: str = Field("solved", description="the reward whose positive sum is a success")
     stages: list[dict[str, Any]] = Field([], description="staged: options over those of [env], easiest first")
     threshold: float = Field(0.8, gt=0, le=1, description="staged: share of success that ends a stage")

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from interplay.errors import ConfigError, did_you_mean
 
@@ -28,7 +28,7 @@ class Open(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    name: str
+    name: str = Field(description="which one; its own options stand beside it")
 
     @property
     def options(self) -> dict[str, Any]:

@@ -16,22 +16,22 @@ Schedule = Literal["constant", "linear", "cosine"]
 class TrainSection(Section):
     """Gradients."""
 
-    steps: int = Field(100, ge=0)
+    steps: int = Field(100, ge=0, description="rollouts that are learned from")
     update: Literal["together", "alternating"] = Field(
         "together", description="every policy at every step, or one after another while the others stay as they are"
     )
     update_period: int = Field(1, ge=1, description="alternating: steps before it is the next one's turn")
     optimizer: Optimizer = Field("adamw", description="8-bit: its state in a quarter; paged: in the host's memory")
-    lr: float = Field(1e-6, gt=0)
-    schedule: Schedule = "constant"
-    warmup_steps: int = Field(0, ge=0)
+    lr: float = Field(1e-6, gt=0, description="learning rate")
+    schedule: Schedule = Field("constant", description="of the learning rate, over all steps")
+    warmup_steps: int = Field(0, ge=0, description="in which it rises to lr")
     final_lr: float = Field(0.1, ge=0, le=1, description="share of lr that the schedule ends at")
-    weight_decay: float = Field(0.0, ge=0)
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.95, ge=0, lt=1)
-    grad_clip: float = Field(1.0, gt=0)
-    epochs: int = Field(1, ge=1)
-    minibatches: int = Field(1, ge=1)
+    weight_decay: float = Field(0.0, ge=0, description="decoupled, of every weight")
+    beta1: float = Field(0.9, ge=0, lt=1, description="of the first moment")
+    beta2: float = Field(0.95, ge=0, lt=1, description="of the second moment")
+    grad_clip: float = Field(1.0, gt=0, description="largest gradient norm of a step")
+    epochs: int = Field(1, ge=1, description="times that a rollout is learned from")
+    minibatches: int = Field(1, ge=1, description="optimiser steps in one epoch")
     micro_batch_tokens: int = Field(16_384, ge=1, description="padded tokens in one forward pass")
     gap_warn: float = Field(1e-4, gt=0, description="largest engine-learner log-prob gap before a warning")
     gap_stop: float = Field(1e-2, gt=0, description="engine-learner log-prob gap that stops the run")
@@ -56,8 +56,8 @@ class WarmstartSection(Section):
         False, description="for adapters: the model under them learns it, once for all roles, and stays with the run"
     )
     episodes: int = Field(500, ge=1, description="how many are imitated; of records, at most")
-    epochs: int = Field(1, ge=1)
-    lr: float = Field(1e-3, gt=0)
+    epochs: int = Field(1, ge=1, description="times that they are gone through")
+    lr: float = Field(1e-3, gt=0, description="learning rate of the imitation")
     batch: int = Field(256, ge=1, description="turns per gradient step")
 
     @model_validator(mode="after")
@@ -70,15 +70,19 @@ class WarmstartSection(Section):
 
 
 class CheckpointSection(Section):
+    """What a run goes on from after a kill, and what is evaluated, exported and played afterwards."""
+
     every: int = Field(1, ge=1, description="steps between checkpoints; a kill loses at most that many")
     keep: int = Field(2, ge=1, description="how many of the latest are kept")
     best: str | None = Field(
         None, description="also keep the one with the best of this metric, such as eval/win_rate/bot:random"
     )
-    best_is: Literal["highest", "lowest"] = "highest"
+    best_is: Literal["highest", "lowest"] = Field("highest", description="of that metric")
 
 
 class RecordSection(Section):
+    """What is written for people to read."""
+
     playouts: bool = Field(False, description="also record the turns that only estimated a candidate's return")
     episodes_per_step: int = Field(16, ge=0, description="episodes per step written to episodes.jsonl and the logs")
     tensorboard: Literal["auto", "on", "off"] = Field("auto", description="auto: where it is installed")
