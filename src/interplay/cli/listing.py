@@ -198,8 +198,8 @@ def keys_markdown() -> str:
         "# Every key of a recipe",
         "",
         "Printed by `interplay keys --markdown`. A recipe is TOML; `interplay train RECIPE a.b=c` changes a key.",
-        "Unknown ones are refused, with the nearest known. Options of an environment and an algorithm stand beside their",
-        "names, in `[env]` and `[algorithm]`: [environments](environments.md), `interplay algorithms NAME`.",
+        "Unknown ones are refused, with the nearest known. Options of an environment and an algorithm stand beside",
+        "their names, in `[env]` and `[algorithm]`: [environments](environments.md), `interplay algorithms NAME`.",
     ]
     plain = [name for name in Recipe.model_fields if _section(Recipe, name) is None]
     lines += ["", "## At the top", "", "```", *(line for name in plain for line in _key(name)), "```"]
