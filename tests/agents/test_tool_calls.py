@@ -148,6 +148,10 @@ def boom(number: float) -> str:
     raise ZeroDivisionError("nothing")
 
 
+def leave(number: float) -> str:
+    sys.exit("a tool ends no run")
+
+
 def late(number: float) -> str:
     time.sleep(0.2)
     return "late"
@@ -157,6 +161,7 @@ def late(number: float) -> str:
     ("broken", "why"),
     [
         (tool(boom), "tool 'double' broke: ZeroDivisionError"),
+        (tool(leave), "tool 'double' broke: SystemExit"),
         (tool(late, 0.05), "ran longer than its 0.05 seconds"),
         (tool(lambda number: 7), "gave no text but int"),  # type: ignore[arg-type, return-value]
     ],

@@ -72,7 +72,7 @@ def _wait(call: Call, done: Future[str]) -> str | Exception:
         return ToolError(f"tool '{name}' ran longer than its {seconds:g} seconds.")
     except InterplayError as error:
         return error
-    except Exception as error:  # a tool by somebody else: its bug is this episode's error
+    except (Exception, SystemExit) as error:  # a tool by somebody else: its bug is this episode's error
         return ToolError(f"tool '{name}' broke: {type(error).__name__}: {error}")
     return output if isinstance(output, str) else ToolError(f"tool '{name}' gave no text but {type(output).__name__}.")
 

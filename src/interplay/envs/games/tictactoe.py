@@ -53,7 +53,6 @@ def _lines(n: int, k: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
     return tuple(tuple(line for line in lines if cell in line) for cell in range(n * n))
 
 
-@lru_cache(maxsize=1 << 10)
 def _read(text: str) -> int:
     """The cell that a reply names, from 0; −1 for none."""
     match = _REPLY.fullmatch(text)

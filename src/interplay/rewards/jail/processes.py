@@ -63,16 +63,16 @@ def held_open(pids: list[int], proc: int) -> tuple[float, float]:
     deleted: dict[tuple[int, int], int] = {}
     sockets = set()
     for pid in pids:
-        with contextlib.suppress(OSError):
-            names = os.listdir(fd := os.open(f"{pid}/fd", os.O_RDONLY, dir_fd=proc))
-            for name in names:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
+            fd = os.open(f"{pid}/fd", os.O_RDONLY, dir_fd=proc)
+            undo.callback(os.close, fd)
+            for name in os.listdir(fd):
                 with contextlib.suppress(OSError):
                     found = os.stat(name, dir_fd=fd)
                     if stat.S_ISSOCK(found.st_mode):
                         sockets.add(found.st_ino)
                     elif stat.S_ISREG(found.st_mode) and not found.st_nlink:
                         deleted[found.st_dev, found.st_ino] = found.st_blocks * 512
-            os.close(fd)
     return sum(deleted.values()) / (1 << 20), len(sockets) * SOCKET
 
 
