@@ -221,7 +221,8 @@ class Turn:
 
     In a tree, the K candidates of a decision are K turns with `candidate` 0..K-1, one of them `kept`;
     `outlook` is what this candidate earned on its own fork, step rewards plus (mean) continuation, discounted to
-    this turn; turns sampled only to estimate it have `playout` set. Those are recorded when asked for, never trained.
+    this turn (empty where all candidates said the same, and only their differences count); turns sampled only to
+    estimate it have `playout` set. Those are recorded when asked for, never trained.
 
     Where a role called tools before it acted, the turn is its last model call, whose text is the action; `calls` are
     the earlier ones, each a turn whose text calls a tool and whose output is in the next one's prompt. All share one

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from interplay import algorithms
 from interplay.algorithms import Algorithm, Independent, Tree
+from interplay.algorithms.at_grpo import ATGRPO
 from interplay.config import Open, RewardSection
 from interplay.errors import ConfigError, GuardError
 from interplay.types import Episode, Rewards, Turn
@@ -31,7 +32,18 @@ def test_every_algorithm_is_known_and_makes_a_plan() -> None:
     assert make("rae").plan == Independent(1)
     assert make("ppo", replicas=3).plan == Independent(3)
     tree = make("at_grpo", candidates=3, playouts=2, keep="softmax", keep_temperature=0.5).plan
-    assert tree == Tree(3, "playout", 2, "softmax", 0.5)
+    assert tree == Tree(3, "playout", 2, "softmax", 0.5, compares=True)
+
+
+def test_a_rule_that_uses_returns_as_they_are_has_every_reply_scored() -> None:
+    """Zeros stand for a group of equal replies only where the rule would have made zeros of it."""
+
+    class Plain(ATGRPO):
+        def rule(self, returns: Sequence[float]) -> list[float]:
+            return list(returns)
+
+    settings = ATGRPO.Settings(candidates=3)
+    assert ATGRPO(settings, RewardSection()).plan.compares and not Plain(settings, RewardSection()).plan.compares
 
 
 @pytest.mark.parametrize(

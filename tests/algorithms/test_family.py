@@ -214,7 +214,7 @@ def test_c3_compares_with_its_siblings_and_keeps_the_first(make_turn: MakeTurn, 
     c3 = make("c3", candidates=3)
     c3.credit([make_episode(turns)])
     assert [t.advantage for t in turns] == pytest.approx([1.0, -0.5, -0.5])
-    assert c3.plan == Tree(3, "playout", 2, "first")
+    assert c3.plan == Tree(3, "playout", 2, "first", compares=True)
 
 
 def test_coma_trains_what_was_played_against_what_was_not(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
@@ -223,11 +223,12 @@ def test_coma_trains_what_was_played_against_what_was_not(make_turn: MakeTurn, m
     coma = make("coma", candidates=3)
     coma.credit([make_episode(turns)])
     assert [t.advantage for t in turns] == [1.5, None, None]
-    assert coma.critic is not None and coma.plan == Tree(3, "critic", 1, "first")
+    assert coma.critic is not None and coma.plan == Tree(3, "critic", 1, "first", compares=True)
 
 
 def test_magrpo_plans_joint_actions() -> None:
-    assert make("magrpo", joint="crossed").plan == Tree(4, "playout", 1, "uniform", joint="crossed")
+    plan = make("magrpo", joint="crossed").plan
+    assert plan == Tree(4, "playout", 1, "uniform", joint="crossed", compares=True)
 
 
 def valued(make_turn: MakeTurn, role: str, worth: Mapping[str, float]) -> Turn:
@@ -673,6 +674,12 @@ def test_plans_by_name() -> None:
     assert plans["crossed"] == make("magrpo", joint="crossed", keep="greedy").plan
     assert plans["replay"] == make("coma", continuation="playout").plan
     assert make("custom", plan=FLAT, grouping=["task", "role"]).plan == make("grpo", group=4).plan
+
+
+@pytest.mark.parametrize("settings_", [{"credit": "batch"}, {"grouping": ["task", "role", "prompt"]}])
+def test_replies_that_are_compared_with_those_of_other_episodes_are_all_scored(settings_: dict[str, Any]) -> None:
+    tree = {"plan": {"kind": "tree"}, "grouping": ["episode", "decision", "role"]}
+    assert make("custom", **tree).plan.compares and not make("custom", **{**tree, **settings_}).plan.compares
 
 
 def test_a_grouping_by_phase_compares_what_follows(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from interplay.algorithms import Independent, Tree
-from interplay.algorithms.credit import mix
+from interplay.algorithms.credit import centred, grade_candidates, mix
 from interplay.config import RewardSection, RolloutSection
 from interplay.envs import Env, make
 from interplay.errors import ConfigError, EngineError
@@ -180,6 +180,36 @@ def test_candidates_that_said_the_same_pool_their_playouts(table: Any) -> None:
     from_opening = {t.id.split("/")[0].rpartition("#0")[2] for t in episode.turns if "#0.0." in t.id}
     assert from_opening == {".0.0.0", ".0.0.1", ".0.0.2", ".0.0.3", ".0.4.0"}
     assert outlooks(at(episode, 0, "X"))[:4] == [(3 - 2) / 4] * 4
+
+
+def agreeing(call: Any) -> str:
+    """Everybody opens in the middle; later decisions are drawn."""
+    return "5" if call.decision == 0 and not call.path else free_cell(call)
+
+
+@pytest.mark.parametrize("keep", ["uniform", "first", "greedy"])
+def test_where_all_say_the_same_nobody_plays_on_and_no_advantage_changes(table: Any, keep: Any) -> None:
+    """What is saved is only what could not matter: the line of play and every advantage stay."""
+
+    def played(compares: bool) -> list[Episode]:
+        plan = playouts(3, 2, keep=keep, compares=compares)
+        episodes: list[Episode] = table(agreeing, plan=plan, record_playouts=True, seats={"O": "bot:random"}).play(4)
+        return episodes
+
+    def credited(episodes: list[Episode]) -> dict[str, float | None]:
+        grade_candidates(episodes, RewardSection(), lambda returns: centred(returns, scale=True))
+        return {t.id: t.advantage for e in episodes for t in e.turns if t.playout is None}
+
+    whole, spared = played(False), played(True)
+    assert credited(spared) == credited(whole) and any(credited(spared).values())
+    assert [e.final_state for e in spared] == [e.final_state for e in whole]
+    assert [e.sampled for e in spared] == [e.sampled for e in whole]
+    from_opening = [t for e in spared for t in e.turns if t.playout is not None and "#0.0." in t.id]
+    if keep == "greedy":  # what the policy itself earns is read off the opening's playouts
+        assert from_opening
+    else:
+        assert not from_opening and all(t.outlook == Rewards() for t in at(spared[0], 0, "X"))
+    assert any(t.playout is not None for e in spared for t in e.turns)
 
 
 def test_an_outcome_that_only_the_kept_line_reached_never_enters(table: Any) -> None:

@@ -50,6 +50,9 @@ class Tree:
     `joint` says with what the others' candidates a role's own is scored, where several act at once: their `first`;
     `aligned`, the k-th with the k-th; or `crossed`, the mean over all of them. `without` and `coalitions` instead
     score the first joint action with some roles saying `default`: each one left out, or all that Shapley values need.
+
+    `compares` says that a reply's worth matters only beside that of another reply to the same prompt: where all said
+    the same, nobody plays on to learn what it is worth.
     """
 
     candidates: int
@@ -60,6 +63,7 @@ class Tree:
     replicas: int = 1
     joint: Joint = "first"
     default: str = ""
+    compares: bool = False
 
 
 Plan = Independent | Tree

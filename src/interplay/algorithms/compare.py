@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -47,7 +48,9 @@ class KeepSettings(ReplySettings):
 
 
 class CompareReplies(Algorithm):
-    """K replies at every decision, each on a fork of its own; their returns, within (episode, decision, role)."""
+    """K replies at every decision, each on a fork of its own; their returns, within (episode, decision, role).
+
+    Where `rule` gives equal returns no advantage, a decision at which all replies are the same is not played out."""
 
     Settings = ReplySettings
     settings: ReplySettings
@@ -55,9 +58,11 @@ class CompareReplies(Algorithm):
     @property
     def plan(self) -> Tree:
         s = self.settings
+        compares = not any(a for value in (-1.0, 0.5) for a in self.rule([value] * s.candidates))
+        plan = Tree(s.candidates, s.continuation, s.playouts, "first", compares=compares)
         if isinstance(s, KeepSettings):
-            return Tree(s.candidates, s.continuation, s.playouts, s.keep, s.keep_temperature)
-        return Tree(s.candidates, s.continuation, s.playouts, "first")
+            plan = replace(plan, keep=s.keep, keep_temperature=s.keep_temperature)
+        return plan
 
     @abstractmethod
     def rule(self, returns: Sequence[float]) -> list[float]:

@@ -73,14 +73,15 @@ class PlanSettings(Section):
             )
         return self
 
-    def plan(self) -> Plan:
+    def plan(self, compares: bool) -> Plan:
         if self.kind == "independent":
             return Independent(self.replicas)
         keep: Keep = "first" if self.kind == "replay" else self.keep
         joint: Joint = "crossed" if self.kind == "crossed" else self.joint
         return Tree(
-            self.candidates, self.continuation, self.playouts, keep, self.keep_temperature, self.replicas, joint
-        )
+            self.candidates, self.continuation, self.playouts, keep, self.keep_temperature, self.replicas, joint,
+            compares=compares,
+        )  # fmt: skip
 
 
 class CustomSettings(LossSettings):
@@ -151,7 +152,8 @@ class Custom(Algorithm):
 
     @property
     def plan(self) -> Plan:
-        return self.settings.plan.plan()
+        one_prompt = {"episode", "decision"} <= set(self.settings.grouping)
+        return self.settings.plan.plan(compares=one_prompt and self.settings.credit != "batch")
 
     @property
     def critic(self) -> CriticSettings | None:

@@ -35,14 +35,18 @@ class Ledger:
     def spend(self, turns: Sequence[Turn]) -> None:
         self.tokens += sum(t.sampled for t in turns)
 
-    def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
-        """What a joint action of the policies' own drawing was worth, before one of them is chosen.
+    def foresees(self, decision: int, plan: Tree) -> bool:
+        """Whether it is written down what the policies' own replies are worth, before one of them is chosen.
 
         Where rewards end with the step every decision counts; otherwise the first holds all that follows. Rounds
         overlap, a critic only believes, and where choosing is not by worth the line that is played says the same.
         """
         counts = decision == 0 if plan.continuation == "playout" else plan.continuation == "none"
-        if found and counts and plan.keep in ("greedy", "softmax"):
+        return counts and plan.keep in ("greedy", "softmax")
+
+    def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
+        """What a joint action of the policies' own drawing was worth."""
+        if found and self.foresees(decision, plan):
             self.foreseen[decision] += [found] * times
 
     def sampled(self, weights: RewardSection) -> dict[Role, float]:

@@ -51,9 +51,14 @@ async def decide(
     if not ledger.spent and plan.joint != "first":
         playouts = await score_joints(foresight, env, agents, views, drawn, stamp, plan, ledger)
     elif not ledger.spent:
-        # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
-        distinct = {_words(t): t for role, ts in drawn.items() if agents[role].trainable for t in reversed(ts)}
         said = Counter(_words(t) for ts in drawn.values() for t in ts)
+        asked = {role: ts for role, ts in drawn.items() if agents[role].trainable}
+        if plan.compares and not ledger.foresees(stamp.decision, plan):
+            for role in [role for role, ts in asked.items() if said[_words(ts[0])] == len(ts)]:
+                for turn in asked.pop(role):
+                    turn.outlook = Rewards()  # all said the same: there is nothing to compare
+        # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
+        distinct = {_words(t): t for ts in asked.values() for t in reversed(ts)}
         jobs = [
             _score(
                 foresight, env, agents, views, {**first, turn.role: turn}, turn.role, stamp, said[words], plan, ledger

@@ -193,11 +193,16 @@ class Scheduler:
         """Evict prompts that no running request uses, oldest first, until `blocks` are free."""
         if self.cache.free >= blocks:
             return True
-        for name in [name for name, p in self._prompts.items() if p.users == 0 and p.hidden is not None]:
-            self.cache.release(self._prompts.pop(name).blocks)
-            if self.cache.free >= blocks:
-                return True
-        return False
+        gone = []
+        for name, prompt in self._prompts.items():
+            if not prompt.users and prompt.hidden is not None:
+                self.cache.release(prompt.blocks)
+                gone.append(name)
+                if self.cache.free >= blocks:
+                    break
+        for name in gone:
+            del self._prompts[name]
+        return self.cache.free >= blocks
 
     def pieces(self, budget: int) -> list[Piece]:
         """What to compute of unfinished prompts now: at most `budget` tokens, first come first served."""
