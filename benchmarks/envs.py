@@ -1,6 +1,6 @@
 """How fast the environments are: steps (observe and step) a second on one core, played at random to their ends.
 
-    python benchmarks/envs.py [SECONDS]
+    python benchmarks/envs.py [--seconds 1]
     python benchmarks/envs.py --rollout
 
 Making the environment, every observation and the outcome count; processor time is measured, so that other work on the
@@ -16,9 +16,9 @@ it less.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,11 +153,14 @@ def rollouts() -> None:
 
 
 def main() -> None:
-    if "--rollout" in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1.0, help="processor time for each environment")
+    parser.add_argument("--rollout", action="store_true", help="the games' share of a rollout instead")
+    args = parser.parse_args()
+    if args.rollout:
         return rollouts()
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
     print(f"{'environment':<30}{'options':<24}{'steps/s':>9}{'steps/episode':>15}")
-    for name, options, rate, length in rows(seconds):
+    for name, options, rate, length in rows(args.seconds):
         cls = envs.lookup(name)
         enough = rate >= LEAST[cls.__module__.split(".")[2]]
         note = "  runs programs" if cls.slow else "" if enough else "  too slow"
