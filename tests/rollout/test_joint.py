@@ -158,4 +158,4 @@ def test_every_pair_is_asked_once(table: Any, known_as: Any) -> None:
     plan = Tree(2, "none", joint="crossed", keep="first")
     table(offered, env=known_as("sum", cls), plan=plan).play()
     first = list(itertools.product(OFFERS["a"], OFFERS["b"]))
-    assert cls.seen[:4] == first and cls.seen[4] == ("1", "3"), "the kept joint is stepped once more"
+    assert sorted(cls.seen[:5]) == sorted([*first, ("1", "3")]), "the kept joint is stepped once more"

@@ -65,6 +65,11 @@ class Tree:
     default: str = ""
     compares: bool = False
 
+    @property
+    def by_worth(self) -> bool:
+        """Whether what a reply is worth decides if the play goes on with it."""
+        return self.keep in ("greedy", "softmax")
+
 
 Plan = Independent | Tree
 

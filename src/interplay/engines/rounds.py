@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-_QUIET_CYCLES = 4  # a finished child task reaches its grandparent's next request within four loop cycles
+_QUIET_CYCLES = 7  # from an answer to the first request of a playout that it began: tasks that begin tasks
 
 
 class Service(Protocol):

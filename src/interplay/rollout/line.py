@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -31,6 +31,8 @@ class Ledger:
     began: float = field(default_factory=time.monotonic)
     tokens: int = 0
     foreseen: dict[int, list[Mapping[Role, Rewards]]] = field(default_factory=lambda: defaultdict(list))
+    behind: list[asyncio.Task[list[Turn]]] = field(default_factory=list)  # playouts that the line does not wait for
+    cut: bool = False  # one of them was given up at the limit of tokens
 
     def spend(self, turns: Sequence[Turn]) -> None:
         self.tokens += sum(t.sampled for t in turns)
@@ -42,7 +44,7 @@ class Ledger:
         overlap, a critic only believes, and where choosing is not by worth the line that is played says the same.
         """
         counts = decision == 0 if plan.continuation == "playout" else plan.continuation == "none"
-        return counts and plan.keep in ("greedy", "softmax")
+        return counts and plan.by_worth
 
     def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
         """What a joint action of the policies' own drawing was worth."""
@@ -60,6 +62,24 @@ class Ledger:
     @property
     def spent(self) -> bool:
         return self.tokens >= self.limits.max_episode_tokens
+
+    def later(self, playouts: Coroutine[None, None, list[Turn]]) -> asyncio.Task[list[Turn]]:
+        self.behind.append(asyncio.get_running_loop().create_task(playouts))
+        return self.behind[-1]
+
+    async def drop(self) -> None:
+        """Give up what still plays behind the line: nothing stays in the engine."""
+        for task in self.behind:
+            task.cancel()
+        await asyncio.gather(*self.behind, return_exceptions=True)
+
+    def check_tokens(self) -> None:
+        """Of a playout: what it would have earned is not known, so it says nothing."""
+        if self.spent:
+            self.cut = True
+            raise LimitError(
+                f"the episode sampled more than rollout.max_episode_tokens ({self.limits.max_episode_tokens:,})."
+            )
 
     def check_time(self) -> None:
         if time.monotonic() - self.began > self.limits.max_episode_seconds:
@@ -126,9 +146,10 @@ class Foresight:
             for role in agents:
                 ahead[role] += rewards.of(role).scaled(gamma ** taken[role])
 
-        while (seen := env.observe()) and not ledger.spent:
+        while seen := env.observe():
             if until & seen.keys():
                 return ahead, turns
+            ledger.check_tokens()
             ledger.check_time()
             views = {role: agents[role].look(o) for role, o in seen.items()}
             kept = await sample_each(env, agents, views, stamp)

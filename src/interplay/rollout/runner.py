@@ -70,10 +70,21 @@ class Runner:
         return episode
 
     async def _play(self, episode: Episode, agents: Mapping[Role, Player]) -> None:
+        ledger = Ledger(self.limits)
+        try:
+            await self._line(episode, agents, ledger)
+            for playouts in ledger.behind:
+                episode.turns += await playouts
+        finally:
+            await ledger.drop()
+            episode.turns = [t for t in episode.turns if t.kept or t.outlook is not None]
+        episode.truncated = episode.truncated or ledger.cut
+        episode.sampled = ledger.sampled(self.reward)
+
+    async def _line(self, episode: Episode, agents: Mapping[Role, Player], ledger: Ledger) -> None:
         env = envs.make(episode.task)
         copied = forkable(agents) if isinstance(self.plan, Tree) else {}
         latest: dict[Role, Turn] = {}
-        ledger = Ledger(self.limits)
         decision = 0
         while seen := env.observe():
             if ledger.spent:
@@ -84,7 +95,7 @@ class Runner:
             views = {role: agents[role].look(o) for role, o in seen.items()}
             if isinstance(self.plan, Tree):
                 choice = await decide(self.foresight, env, copied, views, stamp, self.plan, ledger)
-                env, kept, turns, rewards = choice.env, choice.kept, choice.turns, choice.rewards
+                env, kept, turns, rewards = choice.env, choice.kept, choice.drawn, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
                 turns, rewards = list(kept.values()), await step(env, {r: t.text for r, t in kept.items()})
@@ -100,7 +111,6 @@ class Runner:
         episode.rewards += final
         attribute(final, latest)
         episode.final_state, episode.answered = env.state(), env.answered
-        episode.sampled = ledger.sampled(self.reward)
 
 
 def attribute(rewards: Rewards, latest: Mapping[Role, Turn]) -> None:

@@ -3,6 +3,9 @@
 A candidate is scored with the other roles at their candidate 0. Forks share the environment's randomness, so that
 candidates differ by what they did; the joint action that is kept is stepped once on a fork with fresh randomness, so
 that choosing the best does not harvest luck. An outcome that only the kept line reaches never enters a group.
+
+Where the choice does not ask what a candidate is worth, the play goes on while that is found out: the playouts of all
+decisions of an episode are in flight at once.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from interplay.types import Rewards, Role, Turn, seed_of
 class Choice:
     env: Env
     kept: dict[Role, Turn]
-    turns: list[Turn]
+    drawn: list[Turn]  # some of them never scored, if that failed
     rewards: Rewards
 
 
@@ -44,48 +47,27 @@ async def decide(
     plan: Tree,
     ledger: Ledger,
 ) -> Choice:
-    """Sample, score, keep. Candidates whose sampling or scoring failed are left out; the group goes on without."""
+    """Sample, score, keep. A candidate whose sampling failed is left out, and of those that are chosen by their worth
+    one whose scoring failed; the group goes on without."""
     drawn = await _draw(env, agents, views, stamp, plan)
-    first = {role: turns[0] for role, turns in drawn.items()}
-    playouts: list[Turn] = []
-    if not ledger.spent and plan.joint != "first":
-        playouts = await score_joints(foresight, env, agents, views, drawn, stamp, plan, ledger)
-    elif not ledger.spent:
-        said = Counter(_words(t) for ts in drawn.values() for t in ts)
-        asked = {role: ts for role, ts in drawn.items() if agents[role].trainable}
-        if plan.compares and not ledger.foresees(stamp.decision, plan):
-            for role in [role for role, ts in asked.items() if said[_words(ts[0])] == len(ts)]:
-                for turn in asked.pop(role):
-                    turn.outlook = Rewards()  # all said the same: there is nothing to compare
-        # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
-        distinct = {_words(t): t for ts in asked.values() for t in reversed(ts)}
-        jobs = [
-            _score(
-                foresight, env, agents, views, {**first, turn.role: turn}, turn.role, stamp, said[words], plan, ledger
-            )
-            for words, turn in distinct.items()
-        ]  # fmt: skip
-        for result in await all_of(jobs):
-            playouts += result
-        for turns in drawn.values():
-            for turn in turns:
-                if (scored := distinct.get(_words(turn))) is not None:
-                    turn.outlook = scored.outlook
-    for role, turns in drawn.items():
-        ledger.spend(turns)
-        if agents[role].trainable:
-            drawn[role] = [t for t in turns if t.outlook is not None] or turns[:1]
-    kept = _keep(drawn, foresight.reward, plan, stamp)
-    for turns in drawn.values():
-        for turn in turns:
-            turn.kept = turn is kept[turn.role]
+    ledger.spend(list(itertools.chain.from_iterable(drawn.values())))
+    now = {role: agent.fork() for role, agent in agents.items()}  # the play may be further when they are asked
+    scoring = ledger.later(_score(foresight, env, now, views, drawn, stamp, plan, ledger))
+    choices = drawn
+    if plan.by_worth:
+        await scoring
+        choices = {role: [t for t in turns if t.outlook is not None] or turns[:1] for role, turns in drawn.items()}
+    kept = _keep(choices, foresight.reward, plan, stamp)
+    every = list(itertools.chain.from_iterable(drawn.values()))
+    for turn in every:
+        turn.kept = turn is kept[turn.role]
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
     rewards = await step(following, {role: turn.text for role, turn in kept.items()})
     if foresight.critic is not None and following.observe():
         for role, turn in kept.items():
             if agents[role].trainable:
                 foresight.critic.arrived(role, following, turn, rewards)
-    return Choice(following, kept, [*itertools.chain.from_iterable(drawn.values()), *playouts], rewards)
+    return Choice(following, kept, every, rewards)
 
 
 def _words(turn: Turn) -> tuple[str, ...]:
@@ -119,28 +101,50 @@ async def _score(
     env: Env,
     agents: Mapping[Role, Agent],
     views: Mapping[Role, View],
-    joint: Mapping[Role, Turn],
-    role: Role,
+    drawn: Mapping[Role, list[Turn]],
     stamp: Stamp,
-    times: int,
     plan: Tree,
     ledger: Ledger,
 ) -> list[Turn]:
-    """Fill the outlook of one candidate that was drawn `times` times, step rewards plus continuation; the playout
-    turns, where they are recorded."""
-    turn = joint[role]
-    whose = (list(joint).index(role),) if len(joint) > 1 else ()  # roles that act at once: each has its own playouts
-    path = (*whose, turn.candidate)
-    whole = replace(plan, playouts=plan.playouts * times)
-    found, playouts = await value_joint(foresight, env, agents, views, joint, [role], path, stamp, whole, ledger)
-    ledger.foresee(stamp.decision, found, plan, times)
-    turn.outlook = found.get(role)
-    return playouts
+    """Fill the outlooks of what trainable roles said; the playout turns, where they are recorded."""
+    if ledger.spent:
+        return []
+    if plan.joint != "first":
+        return await score_joints(foresight, env, agents, views, drawn, stamp, plan, ledger)
+    said = Counter(_words(t) for ts in drawn.values() for t in ts)
+    asked = {role: ts for role, ts in drawn.items() if agents[role].trainable}
+    if plan.compares and not ledger.foresees(stamp.decision, plan):
+        for role in [role for role, ts in asked.items() if said[_words(ts[0])] == len(ts)]:
+            for turn in asked.pop(role):
+                turn.outlook = Rewards()  # all said the same: there is nothing to compare
+    # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
+    distinct = {_words(t): t for ts in asked.values() for t in reversed(ts)}
+    first = {role: ts[0] for role, ts in drawn.items()}
+
+    async def one(turn: Turn, times: int) -> list[Turn]:
+        joint = {**first, turn.role: turn}
+        whose = (list(joint).index(turn.role),) if len(joint) > 1 else ()  # each of those that act at once has its own
+        path, whole = (*whose, turn.candidate), replace(plan, playouts=plan.playouts * times)
+        found, playouts = await value_joint(
+            foresight, env, agents, views, joint, [turn.role], path, stamp, whole, ledger
+        )  # fmt: skip
+        ledger.foresee(stamp.decision, found, plan, times)
+        turn.outlook = found.get(turn.role)
+        return playouts
+
+    playouts = await all_of(one(turn, said[words]) for words, turn in distinct.items())
+    for turn in itertools.chain.from_iterable(asked.values()):
+        turn.outlook = distinct[_words(turn)].outlook
+    return list(itertools.chain.from_iterable(playouts))
 
 
 def _keep(drawn: Mapping[Role, list[Turn]], reward: RewardSection, plan: Tree, stamp: Stamp) -> dict[Role, Turn]:
     """One reply of each role; where joints are aligned, those of one joint."""
-    values = {role: [candidate_return(t, reward) for t in turns] for role, turns in drawn.items() if len(turns) > 1}
+    values = {
+        role: [candidate_return(t, reward) if plan.by_worth else 0.0 for t in turns]
+        for role, turns in drawn.items()
+        if len(turns) > 1
+    }
     chosen = dict.fromkeys(drawn, 0)
     if plan.joint == "aligned":
         joints = [fmean(each) for each in zip(*values.values(), strict=False)]
