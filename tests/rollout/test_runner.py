@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
@@ -304,6 +305,17 @@ def test_concurrency_is_a_limit(table: Any) -> None:
     game = table(script, limits=RolloutSection(concurrency=2))
     assert all(e.error is None for e in game.play(6))
     assert most == 2
+
+
+def test_collections_are_rare_while_episodes_run_and_as_before_after(table: Any) -> None:
+    before, seen = gc.get_threshold(), []
+
+    def script(call: Any) -> str:
+        seen.append(gc.get_threshold()[0])
+        return call.free[0]
+
+    table(script).play()
+    assert min(seen) >= 100_000 > before[0] and gc.get_threshold() == before
 
 
 def test_the_caller_is_told_about_every_episode(table: Any) -> None:

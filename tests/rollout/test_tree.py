@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -570,6 +571,57 @@ def test_the_token_limit_counts_candidates_and_playouts(table: Any) -> None:
     assert spent >= 30 and len(episode.line()) < 5
     # A decision that was begun is finished: at most its own 4 candidates and 4 playouts in step go past the limit.
     assert spent <= 30 + 2 * (4 + 4)
+
+
+# -- the play and what is played out behind it ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("keep", "waits"), [("uniform", False), ("first", False), ("greedy", True), ("softmax", True)])
+def test_the_play_waits_for_playouts_only_where_it_chooses_by_them(table: Any, keep: Any, waits: bool) -> None:
+    asked: list[tuple[bool, int]] = []
+
+    def script(call: Any) -> str:
+        asked.append((bool(call.path), call.path[0] if call.path else call.decision))
+        return free_cell(call)
+
+    table(script, plan=playouts(3, keep=keep)).play()
+    playouts_of_the_first = [i for i, (out, root) in enumerate(asked) if out and root == 0]
+    second_decision = asked.index((False, 1))
+    assert (max(playouts_of_the_first) < second_decision) == waits
+
+
+def test_a_play_that_fails_leaves_no_playout_behind(table: Any) -> None:
+    """The third decision fails while the playouts of the first are slow (the table checks what is in flight)."""
+    script = lambda c: EngineError("gone.") if c.decision == 2 and not c.path else free_cell(c)  # noqa: E731
+    began = time.monotonic()
+    (episode,) = table(script, plan=playouts(3, keep="uniform"), patience=lambda c: 5.0 * bool(c.path)).play()
+    assert episode.error == "EngineError: gone." and time.monotonic() - began < 4
+    assert [t.decision for t in episode.line()] == [0, 1] and len(episode.turns) == 2, "unscored ones are left out"
+
+
+def test_what_breaks_behind_the_play_is_the_episodes_error(table: Any, known_as: Any) -> None:
+    game = table(
+        lambda c: "12"[c.candidate] if c.role == "a" else "3",
+        env=known_as("fragile", Fragile), plan=playouts(2, keep="first"), patience=lambda c: 0.01 * bool(c.path),
+    )  # fmt: skip
+    broken, fine = game.play(2)
+    assert broken.error == "EnvError: RuntimeError in fragile: boom"
+    assert fine.error is None and len(fine.line()) == 4
+
+
+def test_a_playout_that_the_token_limit_cuts_says_nothing(table: Any) -> None:
+    """What an unfinished game would have paid is not known: its candidate has no outlook, and the episode says so."""
+
+    def script(call: Any) -> str:
+        return free_cell(call) if call.path or len(call.free) < 3 else call.free[call.candidate]
+
+    plan = playouts(3, keep="first")
+    (cut,) = table(script, plan=plan, limits=RolloutSection(max_episode_tokens=60)).play()
+    (whole,) = table(script, plan=plan).play()
+    assert cut.truncated and cut.error is None and not whole.truncated
+    scored = {t.id: t.outlook for t in cut.turns if t.outlook is not None and t.decision <= 6}
+    assert scored and any(t.outlook is None for t in cut.turns)
+    assert {t.id: t.outlook for t in whole.turns if t.id in scored} == scored
 
 
 # -- determinism ------------------------------------------------------------------------------------------------------
