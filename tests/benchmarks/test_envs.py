@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def test_every_environment_makes_its_steps(monkeypatch: pytest.MonkeyPatch, caps
     assert spec and spec.loader
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    monkeypatch.setattr(script.sys, "argv", ["envs.py", "0.05"])
+    monkeypatch.setattr(sys, "argv", ["envs.py", "--seconds", "0.05"])
     script.main()
     lines = capsys.readouterr().out.splitlines()[1:]
     assert {line.split()[0] for line in lines} == {*envs.known(), *script.ADAPTED}

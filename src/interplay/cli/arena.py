@@ -98,8 +98,10 @@ def _seat(plan: Plan, team: Team, name: str, source: str) -> dict[Role, str]:
             raise ConfigError(f"player '{source}' names no model; expected {REMOTE}MODEL@http://HOST/v1.")
         team.add_remote(name, model, RemoteSection(url=url) if at else RemoteSection())
         return dict.fromkeys(plan.roles, name)
+    from interplay.policies.model import can_be_a_model
+
     folder = Path(source)
-    if not folder.exists() and not _can_be_a_model(source):
+    if not folder.exists() and not can_be_a_model(source):
         raise ConfigError(
             f"'{source}' is no player; expected bot:NAME, a run or checkpoint folder, a model, {REMOTE}MODEL@URL or a "
             f"policy of the recipe, {did_you_mean(source, plan.recipe.policies)}"
@@ -108,13 +110,6 @@ def _seat(plan: Plan, team: Team, name: str, source: str) -> dict[Role, str]:
         return _run(plan, team, name, folder)
     team.add(name, source, plan.recipe)
     return dict.fromkeys(plan.roles, name)
-
-
-def _can_be_a_model(source: str) -> bool:
-    """By its name alone: ours, a file, or OWNER/NAME on the hub, which no folder here is called."""
-    owner, slash, name = source.partition("/")
-    hub = bool(owner and slash and name) and "/" not in name and not Path(owner).exists()
-    return hub or source.startswith("tiny") or source == "smollm2" or source.endswith(".gguf")
 
 
 def _run(plan: Plan, team: Team, name: str, folder: Path) -> dict[Role, str]:

@@ -27,6 +27,8 @@ from interplay.engines.local.runner import cache_shape
 from interplay.errors import ModelError
 from interplay.policies import tiny
 
+SMOLLM2, GGUF = "smollm2", ".gguf"
+
 # Rewrites nothing and needs no special tokens: for models that come without a chat template.
 FALLBACK_TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}:\n{{ m['content'] }}{{ eos_token }}\n{% endfor %}"
@@ -46,13 +48,20 @@ def cache_folder() -> Path:
     return Path(root) / "interplay" / "models"
 
 
+def can_be_a_model(base: str) -> bool:
+    """By its name alone: ours, a file, or OWNER/NAME on the hub, which no folder here is called."""
+    owner, slash, name = base.partition("/")
+    hub = bool(owner and slash and name) and "/" not in name and not Path(owner).exists()
+    return hub or _is_tiny(base) or base == SMOLLM2 or base.endswith(GGUF)
+
+
 def locate(base: str, seed: int) -> str:
     """A folder (or hub name) that transformers can load."""
-    if base == "tiny" or base.startswith("tiny-"):
+    if _is_tiny(base):
         return str(_tiny(base, seed))
-    if base == "smollm2":
+    if base == SMOLLM2:
         return str(_smollm2())
-    if base.endswith(".gguf"):
+    if base.endswith(GGUF):
         file = Path(base)
         if not file.is_file():
             raise ModelError(f"model file '{base}' does not exist; expected a .gguf file.")
@@ -64,6 +73,10 @@ def locate(base: str, seed: int) -> str:
             raise ModelError(f"model folder '{base}' has no config.json; expected a Hugging Face model folder.")
         return str(folder)
     return base
+
+
+def _is_tiny(base: str) -> bool:
+    return base == "tiny" or base.startswith("tiny-")
 
 
 def _tiny(base: str, seed: int) -> Path:
