@@ -308,13 +308,26 @@ def test_concurrency_is_a_limit(table: Any) -> None:
 
 
 def test_collections_are_rare_while_episodes_run_and_as_before_after(table: Any) -> None:
+    """Also where another run begins before this one ends, and ends after it."""
     before, seen = gc.get_threshold(), []
+    begun, release = threading.Event(), threading.Event()
+
+    def waiting(call: Any) -> str:
+        begun.set()
+        release.wait(10)
+        return call.free[0]
 
     def script(call: Any) -> str:
         seen.append(gc.get_threshold()[0])
         return call.free[0]
 
+    other = threading.Thread(target=table(waiting).play)
+    other.start()
+    begun.wait(10)
     table(script).play()
+    seen.append(gc.get_threshold()[0])
+    release.set()
+    other.join()
     assert min(seen) >= 100_000 > before[0] and gc.get_threshold() == before
 
 

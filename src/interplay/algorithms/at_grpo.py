@@ -4,7 +4,8 @@ At every decision K replies are drawn from the same prompt, each is scored on it
 A = (r − mean_g) / norm_g within the group (episode, decision, role), r = α·r_team + r_local (α is `reward.team`).
 Unlike GRPO it gives credit per decision: a good opening is not blamed for a later blunder. The paper scores a
 candidate by its step reward; where rewards come only at the end all candidates would tie, so a continuation is
-required. The play goes on with the best reply, or as `keep` says.
+required. The play goes on with the best reply, or as `keep` says. Where all K say the same there is nothing to
+compare, and nobody plays on.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from interplay import envs
 from interplay.agents.agent import Player, Stamp, forkable
@@ -41,7 +41,7 @@ class Runner:
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None = None
     ) -> list[Episode]:
         """`plan.replicas` episodes of each task, in the order of (task, replica)."""
-        with _rare_collections():
+        with _rare_collections:
             return await self._run(tasks, seating, done)
 
     async def _run(
@@ -121,17 +121,30 @@ class Runner:
         episode.final_state, episode.answered = env.state(), env.answered
 
 
-@contextmanager
-def _rare_collections() -> Iterator[None]:
+class _RareCollections:
     """Turns are many and stay until they are learned from; looking through them for cycles, of which there are next to
-    none, every 700 of them took a third of a tiny model's rollout."""
-    before = gc.get_threshold()
-    if before[0]:
-        gc.set_threshold(max(before[0], 100_000), *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+    none, every 700 of them took a third of a tiny model's rollout. From the first run that begins to the last that
+    ends, in whatever threads."""
+
+    def __init__(self) -> None:
+        self._lock, self._runs, self._before = threading.Lock(), 0, gc.get_threshold()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._runs += 1
+            if self._runs == 1:
+                self._before = gc.get_threshold()
+                if self._before[0]:
+                    gc.set_threshold(max(self._before[0], 100_000), *self._before[1:])
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._runs -= 1
+            if not self._runs:
+                gc.set_threshold(*self._before)
+
+
+_rare_collections = _RareCollections()
 
 
 def attribute(rewards: Rewards, latest: Mapping[Role, Turn]) -> None:
