@@ -1,0 +1,40 @@
+"""`benchmarks/trees.py`: what is not played out changes no game."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from interplay.config import load
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Trainer
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_same_games_for_fewer_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imitation makes it say the same often: then there is something to save."""
+    overrides = [
+        "device=cpu", "env.size=2", "env.line=2", "sampling.legal=true", "warmstart.bot=bot:first", "rollout.tasks=2",
+        "warmstart.episodes=200", "train.steps=1", "eval.every=0", "eval.games=2", "records.tensorboard=off",
+        "algorithm.candidates=3",
+    ]  # fmt: skip
+    trainer = Trainer(resolve(load(ROOT / "recipes" / "tictactoe" / "demo.toml", overrides)), tmp_path)
+    trainer.train()
+    trainer.close()
+    spec = importlib.util.spec_from_file_location("benchmark_trees", ROOT / "benchmarks" / "trees.py")
+    assert spec and spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(sys, "argv", ["trees.py", str(tmp_path), "--tasks", "4"])
+    capsys.readouterr()
+    script.main()
+    out = capsys.readouterr().out
+    every, differing = (int(n.replace(",", "")) for n in re.findall(r"([\d,]+) tokens", out))
+    assert "the same games" in out and differing < every
