@@ -1,4 +1,4 @@
-"""What the rollout of a trained run takes, with a decision at which all candidates say the same played out, and without.
+"""A trained run's rollout: every decision played out, and only those at which its candidates differ.
 
     python benchmarks/trees.py RUN [--tasks 32] [--threads 1]
 
