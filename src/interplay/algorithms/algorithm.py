@@ -52,7 +52,7 @@ class Tree:
     score the first joint action with some roles saying `default`: each one left out, or all that Shapley values need.
 
     `compares` says that a reply's worth matters only beside that of another reply to the same prompt: where all said
-    the same, nobody plays on to learn what it is worth.
+    the same, nobody plays on to learn what it is worth. (Joint actions are always scored, but for `first`.)
     """
 
     candidates: int

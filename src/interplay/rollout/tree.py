@@ -50,7 +50,8 @@ async def decide(
     """Sample, score, keep. A candidate whose sampling failed is left out, and of those that are chosen by their worth
     one whose scoring failed; the group goes on without."""
     drawn = await _draw(env, agents, views, stamp, plan)
-    ledger.spend(list(itertools.chain.from_iterable(drawn.values())))
+    every = list(itertools.chain.from_iterable(drawn.values()))
+    ledger.spend(every)
     now = {role: agent.fork() for role, agent in agents.items()}  # the play may be further when they are asked
     scoring = ledger.later(_score(foresight, env, now, views, drawn, stamp, plan, ledger))
     choices = drawn
@@ -58,7 +59,6 @@ async def decide(
         await scoring
         choices = {role: [t for t in turns if t.outlook is not None] or turns[:1] for role, turns in drawn.items()}
     kept = _keep(choices, foresight.reward, plan, stamp)
-    every = list(itertools.chain.from_iterable(drawn.values()))
     for turn in every:
         turn.kept = turn is kept[turn.role]
     following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
