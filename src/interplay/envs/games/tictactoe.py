@@ -40,17 +40,17 @@ class Options(Section):
 
 
 @lru_cache
-def _lines(n: int, k: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Of each cell, the lines through it."""
+def _lines(n: int, k: int) -> tuple[tuple[int, ...], ...]:
+    """Of each cell, the lines through it. A cell is a bit."""
     steps = ((0, 1), (1, 0), (1, 1), (1, -1))
     lines = [
-        tuple((r + i * dr) * n + c + i * dc for i in range(k))
+        sum(1 << (r + i * dr) * n + c + i * dc for i in range(k))
         for r in range(n)
         for c in range(n)
         for dr, dc in steps
         if 0 <= r + (k - 1) * dr < n and 0 <= c + (k - 1) * dc < n
     ]
-    return tuple(tuple(line for line in lines if cell in line) for cell in range(n * n))
+    return tuple(tuple(line for line in lines if line >> cell & 1) for cell in range(n * n))
 
 
 def _read(text: str) -> int:
@@ -65,27 +65,23 @@ def _won(winner: Role | None) -> Rewards:
 
 
 @lru_cache
-def _names(size: int) -> tuple[str, ...]:
-    return tuple(str(i + 1) for i in range(size**2))
-
-
-@lru_cache
 def _rules(line: int) -> Message:
     goal = "" if line == 3 else f", {line} in a row wins"
     return Message("system", f"Play tic-tac-toe{goal}: # yours, @ theirs. Reply with a free number.")
 
 
 @lru_cache(maxsize=1 << 14)  # every position of the small board, seen from either side and by the viewer
-def _grid(size: int, marks: tuple[str, ...]) -> str:
-    cells = [mark + name for mark, name in zip(marks, _names(size), strict=True)]
-    return "\n".join([" ".join(cells[r : r + size]) for r in range(0, size * size, size)])
+def _grid(size: int, first: int, second: int, marks: str) -> str:
+    cells = [f"{marks[0] if first >> i & 1 else marks[1] if second >> i & 1 else ''}{i + 1}" for i in range(size**2)]
+    return "\n".join([" ".join(cells[r : r + size]) for r in range(0, size**2, size)])
 
 
 @lru_cache(maxsize=1 << 14)
-def _seen(board: tuple[Role | None, ...], me: Role, size: int, rules: Message | None, fresh: bool) -> Observation:
-    grid = Message("user", _grid(size, tuple(["" if c is None else "#" if c == me else "@" for c in board])))
-    legal = tuple([name for name, cell in zip(_names(size), board, strict=True) if cell is None])
-    return Observation((rules, grid) if rules else (grid,), fresh=fresh, legal=legal)
+def _seen(size: int, mine: int, theirs: int, line: int | None, fresh: bool) -> Observation:
+    """What is shown to the player to move, with the rules where `line` says how many in a row win."""
+    grid = Message("user", _grid(size, mine, theirs, "#@"))
+    legal = tuple([str(i + 1) for i in range(size**2) if not (mine | theirs) >> i & 1])
+    return Observation((grid,) if line is None else (_rules(line), grid), fresh=fresh, legal=legal)
 
 
 @register("tictactoe")
@@ -98,7 +94,7 @@ class TicTacToe(Env):
         super().__init__(task)
         self.size, self.memory = task.data["size"], task.data["memory"]
         self.lines = _lines(self.size, task.data["line"])
-        self.board: list[Role | None] = [None] * self.size**2
+        self.marks = [0, 0]  # by player, as bits
         self.moves = 0
         self.winner: Role | None = None
         self.over = False
@@ -106,38 +102,35 @@ class TicTacToe(Env):
     def observe(self) -> dict[Role, Observation]:
         if self.over:
             return {}
-        role = self.roles[self.moves % 2]
+        mover = self.moves % 2
         known = self.task.data["brief"] or (self.memory and self.moves >= 2)
-        rules = None if known else _rules(self.task.data["line"])
-        return {role: _seen(tuple(self.board), role, self.size, rules, not self.memory)}
+        line = None if known else self.task.data["line"]
+        return {self.roles[mover]: _seen(self.size, self.marks[mover], self.marks[1 - mover], line, not self.memory)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
-        cell = _read(text)
-        if not 0 <= cell < len(self.board) or self.board[cell] is not None:
-            self.over, self.winner = True, self._other(role)
+        cell, mover = _read(text), self.moves % 2
+        if not 0 <= cell < self.size**2 or (self.marks[0] | self.marks[1]) >> cell & 1:
+            self.over, self.winner = True, self.roles[1 - mover]
             return Rewards.process("illegal", {role: -1.0})
-        self.board[cell] = role
+        mine = self.marks[mover] = self.marks[mover] | 1 << cell
         self.moves += 1
         for line in self.lines[cell]:
-            if {self.board[i] for i in line} == {role}:
+            if mine & line == line:
                 self.over, self.winner = True, role
-        self.over = self.over or self.moves == len(self.board)
+        self.over = self.over or self.moves == self.size**2
         return Rewards()
 
     def outcome(self) -> Rewards:
         return _won(self.winner)
 
     def state(self) -> str:
-        grid = _grid(self.size, tuple([cell or "" for cell in self.board]))
+        grid = _grid(self.size, *self.marks, "XO")
         if self.over:
             return f"{grid}\n{self.winner or 'nobody'} won"
         return f"{grid}\n{self.roles[self.moves % 2]} to move"
 
     def fork(self, seed: int | None = None) -> TicTacToe:
         twin = self.twin()
-        twin.board = self.board.copy()
+        twin.marks = self.marks.copy()
         return twin  # no randomness in this game: there is nothing to reseed
-
-    def _other(self, role: Role) -> Role:
-        return self.roles[1 - self.roles.index(role)]
