@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +23,20 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def load_script() -> Callable[[str], ModuleType]:
+    """`load_script("benchmarks/envs.py")`: a file outside the package, as a module."""
+
+    def module(path: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"script_{Path(path).stem}", Path(__file__).parents[1] / path)
+        assert spec and spec.loader
+        sys.modules[spec.name] = made = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+        spec.loader.exec_module(made)
+        return made
+
+    return module
 
 
 @pytest.fixture(scope="session")

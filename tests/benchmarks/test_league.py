@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
+from collections.abc import Callable
 from statistics import fmean
 from types import ModuleType
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "league.py"
-
 
 @pytest.fixture(scope="module")
-def league() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("league_benchmark", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def league(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("benchmarks/league.py")
 
 
 def test_the_table_says_what_was_found(league: ModuleType) -> None:

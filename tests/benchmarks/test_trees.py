@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,7 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_same_games_for_fewer_tokens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    load_script: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Imitation makes it say the same often: then there is something to save."""
     overrides = [
@@ -28,13 +32,9 @@ def test_the_same_games_for_fewer_tokens(
     trainer = Trainer(resolve(load(ROOT / "recipes" / "tictactoe" / "demo.toml", overrides)), tmp_path)
     trainer.train()
     trainer.close()
-    spec = importlib.util.spec_from_file_location("benchmark_trees", ROOT / "benchmarks" / "trees.py")
-    assert spec and spec.loader
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
     monkeypatch.setattr(sys, "argv", ["trees.py", str(tmp_path), "--tasks", "4"])
     capsys.readouterr()
-    script.main()
+    load_script("benchmarks/trees.py").main()
     out = capsys.readouterr().out
     every, differing = (int(n.replace(",", "")) for n in re.findall(r"([\d,]+) tokens", out))
     assert "the same games" in out and differing < every

@@ -65,6 +65,11 @@ def _won(winner: Role | None) -> Rewards:
 
 
 @lru_cache
+def _names(size: int) -> tuple[str, ...]:
+    return tuple(str(i + 1) for i in range(size**2))
+
+
+@lru_cache
 def _rules(line: int) -> Message:
     goal = "" if line == 3 else f", {line} in a row wins"
     return Message("system", f"Play tic-tac-toe{goal}: # yours, @ theirs. Reply with a free number.")
@@ -72,7 +77,10 @@ def _rules(line: int) -> Message:
 
 @lru_cache(maxsize=1 << 14)  # every position of the small board, seen from either side and by the viewer
 def _grid(size: int, first: int, second: int, marks: str) -> str:
-    cells = [f"{marks[0] if first >> i & 1 else marks[1] if second >> i & 1 else ''}{i + 1}" for i in range(size**2)]
+    cells = [
+        (marks[0] if first >> i & 1 else marks[1] if second >> i & 1 else "") + name
+        for i, name in enumerate(_names(size))
+    ]
     return "\n".join([" ".join(cells[r : r + size]) for r in range(0, size**2, size)])
 
 
@@ -80,7 +88,7 @@ def _grid(size: int, first: int, second: int, marks: str) -> str:
 def _seen(size: int, mine: int, theirs: int, line: int | None, fresh: bool) -> Observation:
     """What is shown to the player to move, with the rules where `line` says how many in a row win."""
     grid = Message("user", _grid(size, mine, theirs, "#@"))
-    legal = tuple([str(i + 1) for i in range(size**2) if not (mine | theirs) >> i & 1])
+    legal = tuple([name for i, name in enumerate(_names(size)) if not (mine | theirs) >> i & 1])
     return Observation((grid,) if line is None else (_rules(line), grid), fresh=fresh, legal=legal)
 
 

@@ -91,20 +91,25 @@ class Arm:
         return self._known[1]
 
     def picture(self, state: bytes, size: int) -> bytes:
-        try:
-            if self._renderer is None or self._renderer.height != size:
-                made = self.mj.Renderer.__new__(self.mj.Renderer)
-                made._mjr_context = made._gl_context = None  # one that could not be made complains otherwise
+        camera = self._camera(size)
+        self._load(state)
+        self.mj.mj_forward(self.model, self.data)
+        camera.update_scene(self.data, camera="eye")
+        return png(camera.render())
+
+    def _camera(self, size: int) -> Any:
+        if self._renderer is None or self._renderer.height != size:
+            made = self.mj.Renderer.__new__(self.mj.Renderer)
+            made._mjr_context = made._gl_context = None  # one that could not be made complains otherwise
+            try:
                 made.__init__(self.model, size, size)
-                self._renderer = made
-            self._load(state)
-            self.mj.mj_forward(self.model, self.data)
-            self._renderer.update_scene(self.data, camera="eye")
-            return png(self._renderer.render())
-        except Exception as error:  # whatever the machine's OpenGL raises
-            raise EnvError(
-                f"MuJoCo cannot render here ({type(error).__name__}); set MUJOCO_GL to egl or osmesa and install it."
-            ) from None
+            except Exception as error:  # whatever the machine's OpenGL raises
+                raise EnvError(
+                    f"MuJoCo cannot render here ({type(error).__name__}); set MUJOCO_GL to egl or osmesa and "
+                    "install it."
+                ) from None
+            self._renderer = made
+        return self._renderer
 
     def _joint(self, name: str) -> numpy.ndarray:
         start = 3 + 7 * self.names.index(name)
