@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo test test-slow lint clean
+.PHONY: install demo test test-slow golden lint clean
 
 # The stamp is newer than what it was made from, so a second call installs nothing.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -31,5 +31,9 @@ test: lint
 test-slow: install
 	$(BIN)/python -m pytest -m slow
 
+# The same short trainings with an older commit and with this tree must agree bit for bit (see tests/golden).
+golden: install
+	$(BIN)/python tests/golden
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .golden build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
