@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from interplay.config import load
-from interplay.policies.model import locate
+from interplay.models.locate import locate
 from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
 

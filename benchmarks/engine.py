@@ -29,10 +29,11 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from interplay.engines.engine import Adapter, Request, Sampling
+from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
-from interplay.engines.local.adapters import layers, sizes
-from interplay.engines.local.attention import NAME
+from interplay.models.adapter import Adapter, sizes
+from interplay.models.attention import NAME
+from interplay.models.stacked import layers
 
 QWEN: dict[str, dict[str, Any]] = {
     "0.5B": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
@@ -198,11 +199,11 @@ class Bench:
         first = serve(engine, ask(8, 4, [None]))
         print(f"{shape}: weights made in {built:.1f} s, engine ready and first 8 replies after {first:.1f} s more")
         for batch in batches:
-            engine.publish(1)
+            engine.update(1)
             serve(engine, ask(batch, 20, [None]))  # captures this bucket's graph
             times: dict[int, list[float]] = {1: [], self.new: []}
             for repeat in range(2 * self.repeats):
-                engine.publish(2 + repeat)
+                engine.update(2 + repeat)
                 new = 1 if repeat % 2 else self.new
                 times[new].append(serve(engine, ask(batch, new, [None])))
             prefill, whole = min(times[1]), min(times[self.new])
@@ -217,7 +218,7 @@ class Bench:
             serve(engine, ask(batch, 20, names))
             runs: dict[bool, list[float]] = {False: [], True: []}
             for repeat in range(6):
-                engine.publish(20 + repeat)
+                engine.update(20 + repeat)
                 who = names if repeat % 2 else [None]
                 runs[bool(repeat % 2)].append(serve(engine, ask(batch, self.new, who, 100 * repeat)))
             bare, mixed = min(runs[False]), min(runs[True])
@@ -229,7 +230,7 @@ class Bench:
     def tree(self, engine: LocalEngine, vocabulary: int) -> None:
         """K = 8 replies to each of 32 long prompts: each prompt is computed once."""
         length = 1024 if self.device == "cuda" else 128
-        engine.publish(30)
+        engine.update(30)
         before = engine.scheduler.prompt_tokens - engine.scheduler.saved_tokens
         wanted = [
             Request((i, k), p, 8 * i + k, Sampling(1.0, 8))

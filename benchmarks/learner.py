@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from interplay.algorithms import losses
 from interplay.config import TrainSection
-from interplay.policies.lora import new_adapter
+from interplay.models.lora import new_adapter
 from interplay.training import forward
 from interplay.training.learner import Learner, Loss, step
 from interplay.types import Keys, Turn

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from interplay.rewards.sandbox import LEVELS, Job, Level, Sandbox, offered
+from interplay.execution.sandbox import LEVELS, Job, Level, Sandbox, offered
 
 PROGRAM = "n = int(input())\nprint(sum(i * i for i in range(n)))"
 

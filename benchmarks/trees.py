@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _tokens(team: Team) -> int:
-    return sum(getattr(engine, "generated_tokens", 0) for engine in team.engines)
+    return sum(engine.stats().sampled_tokens for engine in team.engines)
 
 
 if __name__ == "__main__":

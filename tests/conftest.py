@@ -54,7 +54,7 @@ def make_tiny(private_cache: None) -> Callable[..., Any]:
     import torch
     from transformers.utils import logging
 
-    from interplay.policies import model
+    from interplay.models import load as model
 
     logging.disable_progress_bar()
 

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,20 +16,22 @@ SOURCE = ROOT / "src" / "interplay"
 
 # What each room may import (DESIGN.md, "Layout"). Rooms that do not exist yet are already bound by it.
 BASE = {"types", "config", "errors"}
-BELOW_POLICIES = BASE | {"rewards", "envs", "engines", "algorithms"}
-BELOW_TRAINING = BELOW_POLICIES | {"policies", "agents", "rollout"}
+BELOW_SEATS = BASE | {"execution", "rewards", "envs", "algorithms"}
+BELOW_TRAINING = BELOW_SEATS | {"models", "engines", "seats", "agents", "rollout"}
 BELOW_CLI = BELOW_TRAINING | {"training", "evaluation", "distributed"}
 MAY_IMPORT: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
     "config": {"types", "errors"},
-    "rewards": BASE,
-    "envs": BASE | {"rewards"},
-    "engines": BASE,
+    "execution": BASE,
+    "rewards": BASE | {"execution"},
+    "envs": BASE | {"execution", "rewards"},
+    "models": BASE,
+    "engines": BASE | {"models"},
     "algorithms": BASE,
-    "policies": BELOW_POLICIES,
-    "agents": BELOW_POLICIES | {"policies"},
-    "rollout": BELOW_POLICIES | {"policies", "agents"},
+    "seats": BELOW_SEATS,
+    "agents": BELOW_SEATS | {"models", "engines", "seats"},
+    "rollout": BELOW_SEATS | {"models", "engines", "seats", "agents"},
     "evaluation": BELOW_TRAINING,
     "training": BELOW_TRAINING,
     "distributed": BELOW_TRAINING | {"training", "evaluation"},
@@ -45,11 +47,13 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """Full dotted names that are imported at any depth; those under `if TYPE_CHECKING:` are never executed."""
+def imports(tree: ast.AST, package: str, types: bool = False) -> Iterator[str]:
+    """Full dotted names that are imported at any depth; with `types` also those under `if TYPE_CHECKING:`, which are
+    never executed."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            yield from imports(ast.Module(node.orelse, []), package)
+        only_types = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        if isinstance(node, ast.If) and only_types and not types:
+            yield from imports(ast.Module(node.orelse, []), package, types)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -57,7 +61,7 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
             source = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{source}.{alias.name}" for alias in node.names)
         else:
-            yield from imports(node, package)
+            yield from imports(node, package, types)
 
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:
@@ -92,9 +96,11 @@ def test_imports_run_one_way(path: Path) -> None:
         ("interplay.types", "from interplay.errors import EnvError", 1),
         ("interplay.envs.env", "try:\n    from ..agents import bots\nexcept ImportError:\n    pass", 1),
         ("interplay.agents.agent", "from . import bots\nfrom ..rollout.runner import Runner", 1),
+        ("interplay.models.load", "from interplay.engines.engine import Engine", 1),
+        ("interplay.execution.programs", "from interplay.rewards import verify", 1),
         ("interplay.engines.engine", "import interplay.envs.env as e", 1),
         (
-            "interplay.policies.policy",
+            "interplay.seats.policy",
             "if x:\n    import interplay.cli.main\nelse:\n    import interplay.training.sft",
             2,
         ),
@@ -106,6 +112,68 @@ def test_imports_run_one_way(path: Path) -> None:
 def test_the_import_rule_catches_planted_violations(module: str, source: str, count: int) -> None:
     """The checker sees imports at every depth, relative ones too, and lets type-only imports be."""
     assert len(violations(module, source)) == count
+
+
+def edges(sources: Mapping[str, str], packages: Collection[str]) -> dict[str, set[str]]:
+    """Which file imports which. A name from a package's `__init__` is an import of that file."""
+    found: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        package = module if module in packages else module.rpartition(".")[0]
+        named = set()
+        for name in imports(ast.parse(source), package, types=True):
+            while name and name not in sources:
+                name = name.rpartition(".")[0]
+            if name and name != module:
+                named.add(name)
+        found[module] = named
+    return found
+
+
+def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """The files of a circle of imports, in order; empty if there is none."""
+    done: set[str] = set()
+
+    def walk(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return path[path.index(module) :]
+        if module in done:
+            return []
+        for other in sorted(graph.get(module, ())):
+            if found := walk(other, [*path, module]):
+                return found
+        done.add(module)
+        return []
+
+    return next((found for module in sorted(graph) if (found := walk(module, []))), [])
+
+
+def test_no_circle_between_files() -> None:
+    """Files import each other in one direction, inside a room too; imports inside functions and for types count."""
+    sources = {name_of(p): p.read_text(encoding="utf-8") for p in MODULES}
+    packages = {name_of(p) for p in MODULES if p.name == "__init__.py"}
+    assert circle(edges(sources, packages)) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ({"p.a": "from p import b", "p.b": "def f():\n    from p.a import x", "p": ""}, ["p.a", "p.b"]),
+        ({"p.a": "import p.b", "p.b": "from p.c import x", "p.c": "from . import a", "p": ""}, ["p.a", "p.b", "p.c"]),
+        ({"p": "from p.a import x", "p.a": "from p import y"}, ["p", "p.a"]),
+        ({"p": "from p.a import x", "p.a": "from p import b", "p.b": ""}, []),
+        ({"p.a": "if TYPE_CHECKING:\n    from p import b", "p.b": "from p import a", "p": ""}, ["p.a", "p.b"]),
+    ],
+)
+def test_the_circle_rule_catches_planted_circles(sources: dict[str, str], found: list[str]) -> None:
+    """Through functions, relative imports, a package's own file, and imports for types alone."""
+    assert circle(edges(sources, {"p"})) == found
+
+
+def test_training_does_not_know_the_local_engine() -> None:
+    """Engine and learner share `models/`; the learner works with any engine behind the protocol."""
+    for path in (p for p in MODULES if name_of(p).startswith("interplay.training")):
+        found = imports(ast.parse(path.read_text(encoding="utf-8")), name_of(path))
+        assert [n for n in found if n.startswith("interplay.engines.local")] == [], path
 
 
 def test_types_are_standard_library_only() -> None:
@@ -135,7 +203,7 @@ LIGHT = """
 import importlib, pkgutil, sys
 from pathlib import Path
 import interplay.types, interplay.config, interplay.errors, interplay.algorithms.credit
-import interplay.policies.policy, interplay.agents.bots, interplay.cli.main, interplay.cli.train
+import interplay.seats.policy, interplay.agents.bots, interplay.cli.main, interplay.cli.train
 import interplay.envs, interplay.algorithms
 for info in pkgutil.walk_packages(interplay.envs.__path__, "interplay.envs."):
     importlib.import_module(info.name)

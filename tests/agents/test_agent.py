@@ -13,7 +13,7 @@ from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
 from interplay.engines.engine import Capabilities, Request, Sampling
 from interplay.envs import make, sample_task
-from interplay.policies.tiny import build_tokenizer
+from interplay.models.tiny import build_tokenizer
 from interplay.types import KEY_NAMES, Completion, Message, Observation, Status, Stop, Task, Turn
 
 TOKENIZER = build_tokenizer()
@@ -37,7 +37,7 @@ class FakeEngine:
         tokens = (letter, END) if self.stop is Stop.END else (letter, letter)
         return Completion(tokens, (-1.0, -0.5), self.version, self.stop)
 
-    def publish(self, version: int) -> None: ...
+    def flush(self) -> None: ...
     def close(self) -> None: ...
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from interplay.agents.render import Prompt, Renderer, Said
 from interplay.errors import ModelError
-from interplay.policies.model import FALLBACK_TEMPLATE, Loaded, load, save
-from interplay.policies.tiny import TEMPLATE, VOCABULARY, build_tokenizer
+from interplay.models.load import FALLBACK_TEMPLATE, Loaded, load
+from interplay.models.save import save
+from interplay.models.tiny import TEMPLATE, VOCABULARY, build_tokenizer
 from interplay.types import Message
 
 TOKENIZER = build_tokenizer()

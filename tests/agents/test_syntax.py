@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from interplay.agents.render import Renderer, Said
 from interplay.agents.syntax import Call, Hermes, Llama, Malformed, Mistral, Plain, Syntax, describe, schema, syntax_of
-from interplay.policies.tiny import TEMPLATE, build_tokenizer
+from interplay.models.tiny import TEMPLATE, build_tokenizer
 from interplay.types import Message, Parameter, Tool
 
 TOKENIZER = build_tokenizer()

@@ -18,7 +18,7 @@ from interplay.config import ToolSection
 from interplay.engines.engine import Capabilities, Request, Sampling
 from interplay.envs import make, sample_task
 from interplay.errors import ToolError
-from interplay.policies.tiny import build_tokenizer
+from interplay.models.tiny import build_tokenizer
 from interplay.types import Completion, Message, Observation, Parameter, Stop, Tool, Turn
 
 TOKENIZER = build_tokenizer()

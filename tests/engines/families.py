@@ -18,7 +18,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from interplay.engines.local.attention import NAME
+from interplay.models.attention import NAME
 
 WORDS = 96
 COMMON: dict[str, Any] = {

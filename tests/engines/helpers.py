@@ -11,9 +11,10 @@ import torch
 from families import WORDS
 from torch import Tensor
 
-from interplay.engines.engine import Adapter, Request, Sampling
+from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
-from interplay.engines.local.adapters import layers, sizes
+from interplay.models.adapter import Adapter, sizes
+from interplay.models.stacked import layers
 from interplay.types import Completion
 
 
@@ -68,6 +69,6 @@ def merged(model: Any, adapter: Adapter) -> Any:
 
 def empty(engine: LocalEngine) -> bool:
     """After a flush, every block is free again and nobody refers to any."""
-    engine.publish(engine.version + 1)
+    engine.update(engine.version + 1)
     cache = engine.scheduler.cache
     return cache.free == cache.total and not any(cache._refs) and not engine.scheduler._unfinished

@@ -18,11 +18,13 @@ from families import WORDS, make
 from helpers import random_adapter, serve
 from transformers import AutoModelForCausalLM
 
-from interplay.engines.engine import Adapter, Request, Sampling
-from interplay.engines.local import LocalEngine, kernels
+from interplay.engines.engine import Request, Sampling
+from interplay.engines.local import LocalEngine
 from interplay.engines.local.cuda import CudaRunner
-from interplay.engines.local.fused import Fused, suits
 from interplay.errors import EngineError
+from interplay.models import kernels
+from interplay.models.adapter import Adapter
+from interplay.models.fused import Fused, suits
 
 
 class Eager:
@@ -115,7 +117,7 @@ def main(family: str) -> None:
         engine.load("a", random_adapter(base, 62, 4, scale=0.1), 2)  # past the room there was: everything moves
     same(plain, ours, requests()[1:4])
     for engine, _ in both:
-        engine.publish(1)
+        engine.update(1)
         assert engine.scheduler.cache.free == engine.scheduler.cache.total
         engine.close()
     with tempfile.TemporaryDirectory() as folder:  # parameters that are views of one storage are saved all the same

@@ -14,11 +14,12 @@ from families import FAMILIES, make
 from helpers import ask, close_to, empty, full_forward, merged, random_adapter, serve, words
 from peft import PeftModel
 
-from interplay.engines.engine import Adapter, Request
+from interplay.engines.engine import Request
 from interplay.engines.local import LocalEngine
-from interplay.engines.local.adapters import Bank
 from interplay.errors import EngineError
-from interplay.policies.lora import save_adapter
+from interplay.models.adapter import Adapter
+from interplay.models.lora import save_adapter
+from interplay.models.stacked import Bank
 from interplay.types import Completion
 
 PARTS = {"a": (4, 1, ""), "b": (1, 2, "attn"), "c": (7, 3, "mlp")}  # rank, seed and the layers it touches
@@ -118,7 +119,7 @@ def test_a_prompt_is_shared_within_an_adapter_and_never_across() -> None:
     requests = [ask(i, prompt, 3, adapter=name) for i, name in enumerate((None, "a", "b", None, "a", "b", "a"))]
     serve(engine, requests)
     assert engine.scheduler.saved_tokens == 4 * 12
-    engine.publish(1)
+    engine.update(1)
     serve(engine, [ask(9, prompt, 3, adapter="a")])
     assert engine.scheduler.saved_tokens == 4 * 12, "the base changed under it"
 
@@ -205,8 +206,8 @@ def test_loading_and_unloading_wait_for_nobody_but_refuse_while_requests_run() -
 
     async def play() -> Completion:
         task = asyncio.create_task(engine.generate(request))
-        began = engine.generated_tokens
-        while engine.generated_tokens < began + 3:
+        began = engine.stats().sampled_tokens
+        while engine.stats().sampled_tokens < began + 3:
             await asyncio.sleep(0)
         with pytest.raises(EngineError, match="load was called while requests are in flight"):
             engine.load("a", random_adapter(model, 4, 50), 1)

@@ -14,7 +14,7 @@ from helpers import ask, close_to, empty, full_forward, serve, words
 from transformers import PreTrainedModel
 
 from interplay.engines.local import LocalEngine
-from interplay.policies.model import FALLBACK_TEMPLATE, Loaded, load
+from interplay.models.load import FALLBACK_TEMPLATE, Loaded, load
 from interplay.training.learner import logprobs
 from interplay.types import Keys, Turn
 

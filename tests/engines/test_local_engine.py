@@ -17,8 +17,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwe
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import EngineError
-from interplay.policies.model import Loaded, load, locate
-from interplay.policies.tiny import VOCABULARY
+from interplay.models.load import Loaded, load
+from interplay.models.locate import locate
+from interplay.models.tiny import VOCABULARY
 from interplay.types import Completion, Stop
 
 SHAPES: dict[str, Callable[[], Any]] = {
@@ -108,7 +109,7 @@ def serve(engine: LocalEngine, requests: list[Request]) -> list[Completion]:
 
 def empty(engine: LocalEngine) -> bool:
     """After a flush, every block is free again and nobody refers to any."""
-    engine.publish(engine.version + 1)
+    engine.update(engine.version + 1)
     cache = engine.scheduler.cache
     return cache.free == cache.total and not any(cache._refs)
 
@@ -185,7 +186,7 @@ def test_promise_2_holds_after_the_weights_changed_under_a_warm_cache(make_tiny:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.2)
-    engine.publish(1)
+    engine.update(1)
     after = serve(engine, [ask(0, prompt)])[0]
     expected = full_forward(model, prompt, after.tokens, 1.0)
     torch.testing.assert_close(torch.tensor(after.logprobs), expected, atol=1e-4, rtol=0)
@@ -259,7 +260,7 @@ def test_the_version_of_the_weights_is_stamped(small: Pair) -> None:
     engine = small.engine()
     request = ask(0, (7, 8, 9), 3)
     assert serve(engine, [request])[0].version == 0
-    engine.publish(41)
+    engine.update(41)
     assert serve(engine, [request])[0].version == 41
 
 
@@ -324,7 +325,7 @@ def test_a_cancelled_request_gives_its_blocks_back(small: Pair) -> None:
 
     async def play() -> Completion:
         tasks = [asyncio.create_task(engine.generate(r)) for r in (running, other, waiting)]
-        while engine.generated_tokens < 8:
+        while engine.stats().sampled_tokens < 8:
             await asyncio.sleep(0)
         assert len(engine.scheduler.running) == 2
         assert engine.scheduler.queued == 1
@@ -349,7 +350,7 @@ def test_a_rollout_cancelled_whole_leaves_an_engine_that_works(small: Pair) -> N
 
     async def interrupted() -> None:
         tasks = [asyncio.create_task(engine.generate(ask(i, (7 + i, 8), 200))) for i in range(3)]
-        while engine.generated_tokens < 5:
+        while engine.stats().sampled_tokens < 5:
             await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
@@ -391,10 +392,10 @@ def test_publish_while_requests_are_in_flight_is_refused(small: Pair) -> None:
     async def play() -> Completion:
         task = asyncio.create_task(engine.generate(request))
         for reached in (0, 2):  # while it waits, and while it runs
-            while engine.generated_tokens < reached or not (engine.scheduler.queued or engine.scheduler.running):
+            while engine.stats().sampled_tokens < reached or not (engine.scheduler.queued or engine.scheduler.running):
                 await asyncio.sleep(0)
             with pytest.raises(EngineError, match="in flight"):
-                engine.publish(1)
+                engine.update(1)
         return await task
 
     completion = asyncio.run(asyncio.wait_for(play(), timeout=120))

@@ -22,7 +22,7 @@ from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.local.sampler import restrict
 from interplay.errors import EngineError
-from interplay.policies.model import Loaded
+from interplay.models.load import Loaded
 from interplay.types import Stop
 
 END = 1
@@ -334,7 +334,7 @@ def test_scoring_beside_sampling_and_all_or_nothing(engine: LocalEngine, plain: 
         for replies, sentence in (([(5,), (WORDS,)], "vocabulary"), ([(5,), ()], "has no tokens; expected at least")):
             with pytest.raises(EngineError, match=sentence):
                 await engine.score(PROMPT, replies)
-            engine.publish(0)  # nothing is in flight: none was begun
+            engine.update(0)  # nothing is in flight: none was begun
         return completions, scores
 
     completions, scores = asyncio.run(play())
@@ -352,7 +352,7 @@ def test_scoring_beside_sampling_and_all_or_nothing(engine: LocalEngine, plain: 
 def test_a_closed_engine_says_so_and_what_was_in_flight_is_told(engine: LocalEngine) -> None:
     async def play() -> list[Any]:
         tasks = [asyncio.create_task(engine.generate(ask(i, PROMPT, 200))) for i in range(3)]
-        while engine.generated_tokens < 6:
+        while engine.stats().sampled_tokens < 6:
             await asyncio.sleep(0)
         engine.close()
         with pytest.raises(EngineError, match="the engine is closed"):

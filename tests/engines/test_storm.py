@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
-from interplay.engines.local.attention import NAME
 from interplay.errors import EngineError
+from interplay.models.attention import NAME
 from interplay.types import Completion, Stop
 
 RANKS = {"a": 2, "b": 5}
@@ -210,7 +210,7 @@ def alone(model: PreTrainedModel) -> list[tuple[Request, Completion]]:
     for number in range(40):
         request = random_request(rng, number, prompts)
         out.append((request, serve(engine, [request])[0]))
-        engine.publish(0)
+        engine.update(0)
     engine.close()
     return out
 

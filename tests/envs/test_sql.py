@@ -17,7 +17,8 @@ from interplay.envs.tasks import shop
 from interplay.envs.tasks.prepare import prepare
 from interplay.envs.tasks.sql import SQL, query_of, telling_shadow
 from interplay.errors import ConfigError
-from interplay.rewards import database
+from interplay.execution import database
+from interplay.execution.query import Cell
 from interplay.types import Observation
 
 Say = Callable[[SQL, str, Observation], str]
@@ -29,7 +30,7 @@ def play(say: Say, options: dict[str, Any] | None = None, split: str = "train", 
     return earned("sql", tasks, say, options or {}, split)
 
 
-def written(rows: tuple[tuple[database.Cell, ...], ...]) -> str:
+def written(rows: tuple[tuple[Cell, ...], ...]) -> str:
     cell = lambda c: "NULL" if c is None else "'" + c.replace("'", "''") + "'" if isinstance(c, str) else repr(c)  # noqa: E731
     return "VALUES " + ", ".join("(" + ", ".join(map(cell, row)) + ")" for row in rows)
 

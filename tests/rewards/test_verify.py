@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from interplay.errors import InterplayError
-from interplay.rewards import algebra, workers
+from interplay.execution import workers
+from interplay.rewards import algebra
 from interplay.rewards.verify import boxed, equal, exact_match, f1, final, label, number, unmarked
 
 DATA = Path(os.environ.get("INTERPLAY_DATA", "")) if os.environ.get("INTERPLAY_DATA") else None

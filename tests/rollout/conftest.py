@@ -17,7 +17,7 @@ from interplay.agents.bots import make_bot
 from interplay.agents.render import Renderer
 from interplay.algorithms import Independent, Plan
 from interplay.config import RewardSection, RolloutSection
-from interplay.engines.engine import Capabilities, Request, Sampling
+from interplay.engines.engine import Capabilities, EngineLimits, Request, Sampling
 from interplay.envs import Env
 from interplay.envs import env as registry
 from interplay.rollout.runner import Runner
@@ -87,8 +87,11 @@ class FakeEngine:
             tokens = tokens[:-1]
         return Completion(tokens, tuple(-0.5 - i for i in range(len(tokens))), self.version, self.stop)
 
-    def publish(self, version: int) -> None:
-        self.version = version
+    def flush(self) -> None:
+        pass
+
+    def limits(self) -> EngineLimits:
+        return EngineLimits()
 
     def close(self) -> None:
         pass

@@ -11,10 +11,10 @@ import pytest
 from interplay.algorithms import Independent, Tree
 from interplay.config import RewardSection, RolloutSection, parse
 from interplay.errors import ConfigError
-from interplay.policies.policy import seat_map, sitting, takers
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
+from interplay.seats.policy import seat_map, sitting, takers
 
 TINY = {"base": "tiny-16x1"}
 RECIPE: dict[str, Any] = {

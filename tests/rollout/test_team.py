@@ -13,7 +13,7 @@ from interplay.agents.agent import BotAgent, ModelAgent
 from interplay.algorithms import Tree
 from interplay.config import RewardSection, RolloutSection, parse
 from interplay.errors import ConfigError
-from interplay.policies.model import save
+from interplay.models.save import save
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team

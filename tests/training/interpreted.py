@@ -13,10 +13,10 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 from families import WORDS, make
 
-from interplay.engines.engine import Adapter
-from interplay.engines.local import kernels
-from interplay.engines.local.fused import Fused, suits
-from interplay.policies.lora import new_adapter
+from interplay.models import kernels
+from interplay.models.adapter import Adapter
+from interplay.models.fused import Fused, suits
+from interplay.models.lora import new_adapter
 from interplay.training import packed
 from interplay.training.batch import lay, micro_batches
 from interplay.training.forward import Mixer, predict
@@ -104,7 +104,7 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
 def main(family: str) -> None:
     torch.set_num_threads(1)
     assert suits(make(family))
-    packed.LOGITS = 8 * WORDS  # so that log-probs come in several parts
+    packed.GPU_LOGITS = 8 * WORDS  # so that log-probs come in several parts
     for lora in (False, True):
         for entropy in (0.0, 0.3):
             plain, ours = (gradients(make(family), lora, entropy, kind) for kind in (False, True))

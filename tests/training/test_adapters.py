@@ -17,10 +17,11 @@ from transformers import AutoModelForCausalLM
 from interplay.algorithms.losses import policy_loss
 from interplay.cli.export import export_policy
 from interplay.config import TrainSection
-from interplay.engines.engine import Adapter
 from interplay.errors import ConfigError
-from interplay.policies.lora import new_adapter
-from interplay.policies.model import Loaded, locate
+from interplay.models.adapter import Adapter
+from interplay.models.load import Loaded
+from interplay.models.locate import locate
+from interplay.models.lora import new_adapter
 from interplay.training import checkpoint
 from interplay.training.learner import Learner, step
 from interplay.types import Keys, Turn

@@ -21,8 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets, policy_loss
-from interplay.engines.local import fused
-from interplay.policies.model import Loaded, locate
+from interplay.models import fused
+from interplay.models.load import Loaded
+from interplay.models.locate import locate
 from interplay.training import forward
 from interplay.training.batch import MicroBatch, lay, micro_batches
 from interplay.training.forward import hidden_states, logprobs, pieces, predict
@@ -405,7 +406,7 @@ def test_log_probs_are_made_in_pieces_with_the_same_gradients(
     (batch,) = pieces(tiny.model, turns, 10_000)
     found = []
     for limit in (1 << 24, 5 * vocabulary):
-        monkeypatch.setattr(forward, "LOGITS", limit)
+        monkeypatch.setattr(forward, "CPU_LOGITS", limit)
         tiny.model.zero_grad()
         with _Largest() as largest:
             logp_M, entropy_M = predict(tiny.model, batch, 0.7)

@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from interplay.errors import CheckpointError
-from interplay.policies.model import Loaded
-from interplay.policies.model import save as save_model
+from interplay.models.load import Loaded
+from interplay.models.save import save as save_model
 from interplay.training import checkpoint
 
 Save = Callable[..., Path]

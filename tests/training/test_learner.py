@@ -21,7 +21,7 @@ from interplay.config import TrainSection
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.errors import GuardError
-from interplay.policies.model import Loaded
+from interplay.models.load import Loaded
 from interplay.training import learner as learner_module
 from interplay.training.critic import Critic
 from interplay.training.forward import logprobs, pieces
@@ -190,7 +190,7 @@ def test_the_engine_samples_from_the_weights_as_they_are_after_a_step(make_tiny:
     ours = learner(loaded, lr=1e-2)
     ours.step(turns_of(), ppo, "token", False)
     assert [p.data_ptr() for p in ours.model.parameters()] == places
-    engine.publish(1)
+    engine.update(1)
     after = asyncio.run(engine.generate(ask))
     assert after.logprobs != before.logprobs
     again = replace(turn("again", ask.ids, after.tokens), logprobs=after.logprobs)

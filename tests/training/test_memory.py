@@ -12,10 +12,10 @@ import torch
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import TrainSection, parse
 from interplay.engines.local import LocalEngine
-from interplay.engines.local.attention import Causal, using
 from interplay.errors import ConfigError, ResourceError
-from interplay.policies.lora import new_adapter
-from interplay.policies.model import Loaded
+from interplay.models.attention import Causal, using
+from interplay.models.load import Loaded
+from interplay.models.lora import new_adapter
 from interplay.rollout.resolve import Plan, resolve
 from interplay.training import memory
 from interplay.training.critic import Critic

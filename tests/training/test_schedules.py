@@ -16,9 +16,9 @@ import torch
 from runs import Killed, killed_at, train
 
 from interplay.config import TrainSection, parse
-from interplay.engines.engine import Adapter
 from interplay.errors import ConfigError, GuardError
-from interplay.policies.model import Loaded
+from interplay.models.adapter import Adapter
+from interplay.models.load import Loaded
 from interplay.rollout.resolve import resolve
 from interplay.training import checkpoint
 from interplay.training.learner import Learner
@@ -261,7 +261,7 @@ def test_promise_9_a_run_killed_at_random_twenty_times_ends_with_the_same_weight
     overrides = ("train.steps=6", "train.update=alternating", "checkpoint.best=reward", "checkpoint.keep=2")
     train(tmp_path / "whole", TWO, *overrides)
     rng = random.Random(0)
-    places = ("_tasks", "_reward", "_score", "_credit", "_batch", "_step", "_publish", "_log", "_save")
+    places = ("_tasks", "_reward", "_score", "_credit", "_batch", "_step", "_publish", "_log", "save")
     kills = 0
     while kills < 20:
         trainer = Trainer(resolve(parse(TWO, overrides)), tmp_path / "cut")

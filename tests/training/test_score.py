@@ -14,7 +14,7 @@ import runs
 
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import TrainSection
-from interplay.policies.model import Loaded
+from interplay.models.load import Loaded
 from interplay.training.critic import Critic
 from interplay.training.learner import Learner, token_weights
 from interplay.training.trainer import Trainer

@@ -24,7 +24,7 @@ from interplay.agents.render import Renderer
 from interplay.config import Section, parse
 from interplay.envs import env as environments
 from interplay.errors import ConfigError, DataError, ToolError
-from interplay.policies.model import locate
+from interplay.models.locate import locate
 from interplay.rewards.calculator import calculate
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve

@@ -16,7 +16,7 @@ from interplay.agents.syntax import Call, Plain, Wanted
 from interplay.config import parse
 from interplay.envs import Env
 from interplay.envs import env as registry
-from interplay.policies.model import Loaded
+from interplay.models.load import Loaded
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.training.batch import lay, micro_batches

@@ -16,8 +16,8 @@ from interplay.agents.bots import make_bot
 from interplay.cli.recipe import recipe_for, split_overrides
 from interplay.config import REMOTE, RemoteSection, load
 from interplay.errors import ConfigError, did_you_mean
-from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan, resolve
+from interplay.seats.policy import BOT
 from interplay.types import Role
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _seat(plan: Plan, team: Team, name: str, source: str) -> dict[Role, str]:
             raise ConfigError(f"player '{source}' names no model; expected {REMOTE}MODEL@http://HOST/v1.")
         team.add_remote(name, model, RemoteSection(url=url) if at else RemoteSection())
         return dict.fromkeys(plan.roles, name)
-    from interplay.policies.model import can_be_a_model
+    from interplay.models.locate import can_be_a_model
 
     folder = Path(source)
     if not folder.exists() and not can_be_a_model(source):

@@ -12,8 +12,8 @@ from rich.progress import Progress
 
 from interplay.config import START, load
 from interplay.errors import ConfigError
-from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan, resolve
+from interplay.seats.policy import BOT
 from interplay.types import Role
 
 if TYPE_CHECKING:

@@ -45,10 +45,10 @@ def _merge(base: str, adapter_folder: Path, to: Path, seed: int) -> None:
     quiet_libraries()
     import torch
 
-    from interplay.engines.local.adapters import layers
-    from interplay.policies.lora import load_adapter
-    from interplay.policies.model import load as load_model
-    from interplay.policies.model import save
+    from interplay.models.load import load as load_model
+    from interplay.models.lora import load_adapter
+    from interplay.models.save import save
+    from interplay.models.stacked import layers
 
     loaded, adapter = load_model(base, "cpu", torch.float32, seed), load_adapter(adapter_folder)
     known = layers(loaded.model)

@@ -250,7 +250,7 @@ def save_model(console: Console, base: str, to: Path | None, seed: int) -> None:
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
-    from interplay.policies.model import locate
+    from interplay.models.locate import locate
 
     source = Path(locate(base, seed))
     if not source.is_dir():

@@ -15,8 +15,8 @@ from interplay.agents.syntax import Malformed, Plain, describe
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
-from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan, resolve
+from interplay.seats.policy import BOT
 from interplay.types import Observation, Rewards, Role
 
 QUIT = ("q", "quit", "exit")

@@ -2,19 +2,25 @@
 
 A completion carries the ids that were sampled, their log-probs under the very distribution they were drawn
 from, and the version of the weights that drew them. A trainable seat refuses an engine without those.
-A request is cancelled as any awaited thing is: cancel the task that awaits it.
+A request is cancelled by its key, or by cancelling the task that awaits it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from interplay.types import Completion, Message
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from interplay.models.adapter import Adapter
+
+# The local engine's defaults. The memory estimate reads them too.
+CPU_CACHE_TOKENS = 131_072
+GPU_CACHE_SHARE = 0.25  # of the GPU memory that is free when the engine starts
+MAX_RUNNING = 1024  # requests at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +65,40 @@ class Request:
         return len(self.forced) or self.sampling.max_tokens
 
 
-@dataclass(frozen=True)
-class Adapter:
-    """LoRA weights by the name of their layer: down [rank, in], up [out, rank]; y += scale · up · down · x."""
-
-    rank: int
-    scale: float
-    weights: Mapping[str, tuple[Tensor, Tensor]] = field(repr=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Capabilities:
+    """What an engine can do. `media` names the kinds of media it can carry, such as "image"."""
+
     token_ids: bool
     logprobs: bool
     adapters: bool = False
     legal: bool = False
+    media: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since the engine was made, and what is in flight now. `prompt_tokens` are those of all prompts,
+    `cached_tokens` the part of them that was found in the cache."""
+
+    sampled_tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    running: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """The longest sequence of prompt and reply together, and the size of the key-value cache; None is unknown."""
+
+    context_tokens: int | None = None
+    cache_tokens: int | None = None
 
 
 class Engine(Protocol):
     capabilities: Capabilities
     version: int
-    generated_tokens: int  # since it was made
 
     async def generate(self, request: Request) -> Completion:
         """Sample one completion; raises `EngineError` for a request that can never be served."""
@@ -91,8 +110,13 @@ class Engine(Protocol):
         """The log-probs of each token of each reply to one prompt; the prompt is computed once."""
         ...
 
-    def publish(self, version: int) -> None:
-        """The weights changed: from now on completions carry `version`, and nothing cached is reused."""
+    def flush(self) -> None:
+        """Empty the prefix cache: nothing that was computed so far is reused."""
+        ...
+
+    def update(self, version: int, source: Path | None = None) -> None:
+        """The base's weights are now those of `version`, and nothing cached is reused. `source` is the folder to read
+        them from; None where the engine shares its tensors with the learner."""
         ...
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
@@ -100,5 +124,13 @@ class Engine(Protocol):
         ...
 
     def unload(self, name: str) -> None: ...
+
+    def cancel(self, key: tuple[object, ...]) -> bool:
+        """Cancel the requests with this key, whose awaiting tasks are cancelled too; whether there were any."""
+        ...
+
+    def stats(self) -> EngineStats: ...
+
+    def limits(self) -> EngineLimits: ...
 
     def close(self) -> None: ...

@@ -18,11 +18,13 @@ import random
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interplay.config import RemoteSection
-from interplay.engines.engine import Adapter, Capabilities, Request
+from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
 from interplay.errors import ConfigError, EngineError, RemoteError
+from interplay.models.adapter import Adapter
 from interplay.types import Completion, Message, Stop
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class RemoteEngine:
             raise ConfigError("a remote model needs httpx: pip install 'interplay[remote]'.") from None
         self.model, self.section, self.pause = model, section, pause
         self.version = 0
-        self.generated_tokens = 0
+        self._sampled = 0
+        self._asked: dict[Future[Completion], tuple[object, ...]] = {}
         key = os.environ.get(section.key_variable, "")
         if not key and section.key_variable != RemoteSection().key_variable:
             raise ConfigError(
@@ -77,13 +80,16 @@ class RemoteEngine:
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
         asked: Future[Completion] = asyncio.run_coroutine_threadsafe(self._ask(request), self._loop)
+        self._asked[asked] = request.key
         try:
             completion = await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
             if self._closed:
                 raise EngineError("the engine was closed while this request was in flight.") from None
             raise
-        self.generated_tokens += completion.used
+        finally:
+            del self._asked[asked]
+        self._sampled += completion.used
         return completion
 
     async def _ask(self, request: Request) -> Completion:
@@ -163,8 +169,23 @@ class RemoteEngine:
     ) -> list[tuple[float, ...]]:
         raise EngineError(f"remote model '{self.model}' gives no log-probs; expected a local model.")
 
-    def publish(self, version: int) -> None:
-        """Nothing of ours is cached there, and its weights are its owner's."""
+    def flush(self) -> None:
+        """Nothing of ours is cached there."""
+
+    def update(self, version: int, source: Path | None = None) -> None:
+        raise EngineError(f"the weights of remote model '{self.model}' are its owner's; they cannot be updated.")
+
+    def cancel(self, key: tuple[object, ...]) -> bool:
+        found = [asked for asked, its in self._asked.items() if its == key]
+        for asked in found:
+            asked.cancel()
+        return bool(found)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(sampled_tokens=self._sampled, running=len(self._asked))
+
+    def limits(self) -> EngineLimits:
+        return EngineLimits()
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
         raise EngineError(f"remote model '{self.model}' takes no adapters; expected a local model.")

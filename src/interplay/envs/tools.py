@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from interplay.rewards import database
+from interplay.execution import database
 from interplay.rewards.calculator import CalculatorError, calculate, shown
 from interplay.types import Parameter, Tool
 
@@ -46,7 +46,7 @@ def search(find: Callable[[str], Sequence[tuple[str, str]]], characters: int = 6
 
 def python(seconds: float = 5.0, characters: int = 4000) -> Tool:
     """Programs in the shared sandbox; its walls are as strong as the machine offers."""
-    from interplay.rewards.sandbox import Job, Limits, shared
+    from interplay.execution.sandbox import Job, Limits, shared
 
     limits = Limits(seconds=2 * seconds, cpu_seconds=seconds, processes=1)
 

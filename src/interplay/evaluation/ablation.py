@@ -16,8 +16,8 @@ from interplay.evaluation import intervals
 from interplay.evaluation.benchmark import Lineup
 from interplay.evaluation.intervals import Estimate
 from interplay.evaluation.measures import by_task, paired, verdict
-from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan
+from interplay.seats.policy import BOT
 from interplay.types import Episode, Role
 
 

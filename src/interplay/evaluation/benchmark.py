@@ -15,8 +15,8 @@ from interplay.config import TEAM, Recipe
 from interplay.evaluation import intervals
 from interplay.evaluation.field import Field
 from interplay.evaluation.measures import by_task, tokens, verdict
-from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan
+from interplay.seats.policy import BOT
 from interplay.types import Episode, Role, Status
 
 

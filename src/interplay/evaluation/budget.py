@@ -59,7 +59,7 @@ class Thrifty:
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         limit = self.purse.left if self.free else min(self.purse.left, self.agent.sampling.max_tokens)
-        room = getattr(self.agent.engine, "max_context", None)
+        room = self.agent.engine.limits().context_tokens
         if room is not None and view.prompt is not None:
             limit = min(limit, max(1, room - len(view.prompt.ids)))
         short = replace(self.agent, sampling=replace(self.agent.sampling, max_tokens=limit), budget=self.purse.left)

@@ -13,10 +13,10 @@ from interplay import __version__, envs
 from interplay.algorithms import Independent
 from interplay.errors import InterplayError
 from interplay.evaluation.played import Played, fingerprint, key_of
-from interplay.policies.policy import BOT, takers
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
+from interplay.seats.policy import BOT, takers
 from interplay.types import Episode, Role, Task
 
 
@@ -84,7 +84,7 @@ class Field:
                     self.done(episode)
             return found
         for engine in self.team.engines:  # nothing cached earlier, so that a chunk does not depend on the one before
-            engine.publish(engine.version)
+            engine.flush()
         found = list(await play())
         if self.played is not None and all(e.error is None for e in found):
             self.played.put(key, found)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from interplay.agents.bots import make_bot
 from interplay.errors import ConfigError
 from interplay.evaluation.exploitability import Asked, Exploitability, Prompt, decisions, exploitability
-from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan
 from interplay.rollout.team import Member, Team
+from interplay.seats.policy import BOT
 from interplay.types import Role
 
 Odds = tuple[Mapping[str, float], float]  # of the legal actions, and of everything else

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from interplay.errors import InterplayError
-from interplay.rewards import workers
+from interplay.execution import workers
 
 SECONDS = 3.0  # processor time of one comparison, by the worker's own alarm
 MEMORY = 2 << 30

@@ -11,7 +11,10 @@ import copy
 import random
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
+from interplay.execution import verilog
+from interplay.execution.sandbox import Isolation
 from interplay.types import seed_of
 
 _COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -97,3 +100,15 @@ def verilog_mutants(source: str, most: int = 24) -> list[str]:
     random.Random(seed_of("mutants", source)).shuffle(places)
     made = (source[: m.start()] + new + source[m.end() :] for m, new in places)
     return [text for text in dict.fromkeys(made) if text != source][:most]
+
+
+@lru_cache(maxsize=1024)
+def verilog_bugs(golden: str, reference: str, bench: str, isolation: Isolation, most: int) -> tuple[str, ...]:
+    """Small changes to the golden design that the data set's bench notices."""
+    found: list[str] = []
+    for design in verilog_mutants(golden):
+        if len(found) >= most:
+            break
+        if verilog.simulated(design, reference, bench, isolation).mismatches:
+            found.append(design)
+    return tuple(found)

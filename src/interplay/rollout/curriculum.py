@@ -16,7 +16,7 @@ from typing import Any
 
 from interplay.config import CurriculumSection
 from interplay.errors import CheckpointError
-from interplay.policies.policy import sitting
+from interplay.seats.policy import sitting
 from interplay.types import Episode, Task, seed_of
 
 Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options over the recipe's

@@ -27,8 +27,8 @@ from typing import Any
 from interplay.algorithms import credit
 from interplay.config import LEAGUE, START, Draw, MatchupSection, RewardSection
 from interplay.errors import CheckpointError, ConfigError, GuardError
-from interplay.policies.policy import BOT
 from interplay.rollout.resolve import Plan
+from interplay.seats.policy import BOT
 from interplay.types import Episode, Role, Status, Task, seed_of
 
 

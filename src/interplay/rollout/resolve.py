@@ -18,8 +18,8 @@ from interplay.algorithms import Algorithm, Tree
 from interplay.algorithms.credit import SHAPED
 from interplay.config import START, TEAM, CurriculumSection, MatchupSection, Recipe, TrainSection, WarmstartSection
 from interplay.errors import ConfigError, EnvError, did_you_mean
-from interplay.policies.policy import BOT, occupants_of, per_role, seat_map, sitting, takers
 from interplay.rollout.curriculum import between
+from interplay.seats.policy import BOT, occupants_of, per_role, seat_map, sitting, takers
 from interplay.types import Role, Task, seed_of
 
 _TRIED, _LONG = 8, 1000  # games to count turns in, and where to leave one

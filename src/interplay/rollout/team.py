@@ -14,16 +14,18 @@ from interplay.agents.bots import make_bot
 from interplay.agents.remote import RemoteAgent
 from interplay.agents.render import Renderer
 from interplay.config import NOW, REMOTE, AdapterSection, Recipe, RemoteSection, ToolSection
-from interplay.engines.engine import Adapter, Engine, Sampling
+from interplay.engines.engine import Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.openai import RemoteEngine
 from interplay.errors import ConfigError, did_you_mean
-from interplay.policies.lora import CONFIG as PEFT_CONFIG
-from interplay.policies.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
-from interplay.policies.model import Loaded, load, locate
-from interplay.policies.model import save as save_model
-from interplay.policies.policy import BOT, takers
+from interplay.models.adapter import Adapter
+from interplay.models.load import Loaded, load
+from interplay.models.locate import locate
+from interplay.models.lora import CONFIG as PEFT_CONFIG
+from interplay.models.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
+from interplay.models.save import save as save_model
 from interplay.rollout.runner import Seating
+from interplay.seats.policy import BOT, takers
 from interplay.types import Role, Task, seed_of
 
 
@@ -57,7 +59,7 @@ class Member:
         """The weights changed: the engine samples from them from now on."""
         self.version = version
         if self.adapter is None:
-            self.engine.publish(version)
+            self.engine.update(version)
         else:
             self.engine.load(self.name, self.adapter, version)
 

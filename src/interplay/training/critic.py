@@ -24,11 +24,11 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import value_loss
 from interplay.config import Recipe, RewardSection, TrainSection
-from interplay.engines.engine import Adapter
 from interplay.engines.rounds import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
-from interplay.policies.model import load
+from interplay.models.adapter import Adapter
+from interplay.models.load import load
 from interplay.rollout.team import Team, fresh_adapter
 from interplay.training.batch import MicroBatch
 from interplay.training.forward import Mixer, hidden_states, pieces

@@ -18,15 +18,15 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from interplay.engines.engine import Adapter
-from interplay.engines.local.adapters import Mix, Stacked, mixing
-from interplay.engines.local.attention import Causal, Layout, Masked, using
 from interplay.errors import GuardError
+from interplay.models.adapter import Adapter
+from interplay.models.attention import Causal, Layout, Masked, using
+from interplay.models.stacked import Mix, Stacked, mixing
 from interplay.training.batch import MicroBatch, Trie, lay, micro_batches
+from interplay.training.logits import CPU_LOGITS
 from interplay.training.spans import Varlen
 from interplay.types import Turn
 
-LOGITS = 1 << 24  # that exist at a time, unless one prediction alone has more; a GPU's kernel has a limit of its own
 GAIN = 0.6  # tokens with sharing, of those without: from here on the GPU gains more than the calls cost
 
 
@@ -55,7 +55,7 @@ def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = N
     """The hidden states [M, C] at the columns that predict."""
     flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
     if batch.spans is not None:
-        from interplay.engines.local import fused
+        from interplay.models import fused
 
         blocks = fused.of(model)
         if blocks is not None:
@@ -131,7 +131,7 @@ def predict(
 
         logp_M, entropy_M = LogProbs.apply(hidden_MC, head.weight, batch.target_M, temperature)
         return logp_M, entropy_M
-    size = max(1, LOGITS // head.weight.shape[0])
+    size = max(1, CPU_LOGITS // head.weight.shape[0])
     parts = []
     for start in range(0, len(hidden_MC), size):
         piece = slice(start, start + size)

@@ -21,8 +21,8 @@ from transformers import PreTrainedModel
 
 from interplay.algorithms.losses import Outputs, Targets, sft_loss
 from interplay.config import TrainSection
-from interplay.engines.engine import Adapter
 from interplay.errors import GuardError
+from interplay.models.adapter import Adapter
 from interplay.training.forward import Mixer, logprobs, pieces, predict, temperature_of
 from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
 from interplay.types import Turn, seed_of

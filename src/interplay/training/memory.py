@@ -19,25 +19,23 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from interplay.config import LEAGUE, START, AdapterSection, Optimizer, Recipe
-from interplay.engines.local.adapters import layers, sizes
-from interplay.engines.local.attention import NAME as ATTENTION
-from interplay.engines.local.attention import using
-from interplay.engines.local.runner import cache_shape
+from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
 from interplay.errors import ConfigError, ResourceError
-from interplay.policies.model import read_config
+from interplay.models.adapter import sizes
+from interplay.models.attention import NAME as ATTENTION
+from interplay.models.attention import using
+from interplay.models.load import read_config
+from interplay.models.shape import cache_shape
+from interplay.models.stacked import layers
 from interplay.rollout.resolve import Plan
 from interplay.rollout.team import device_of, dtype_of
-from interplay.training.forward import LOGITS
+from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
 
 GiB = 1 << 30
 _FP32 = 4
 _SMALL = 4096  # tensors under this keep fp32 moments in an 8-bit optimiser
 _BLOCK = 256  # numbers that share a scale there
 _LOGITS_CPU = 5  # copies of a piece in fp32: logits, scaled, log-probs, probabilities, their product
-_LOGITS_GPU = 1 << 29  # logits that exist at a time there, as training/packed.py makes them, with their gradients
-_CACHE_CPU = 131_072  # tokens, as engines/local makes it
-_CACHE_GPU = 0.25  # of what is free when an engine starts, and
-_RUNNING = 1024  # whole contexts at most
 _TOKENS = 64  # of the pass that is counted
 REMEDY = (
     "lower train.micro_batch_tokens, rollout.concurrency or sampling.max_tokens, set train.recompute = true or "
@@ -145,14 +143,14 @@ def estimate(plan: Plan) -> Estimate:
     parts["activations"] = train.micro_batch_tokens * max(kept)
     vocabulary = max(s.vocabulary for s in shapes.values())
     logits = train.micro_batch_tokens * vocabulary
-    at_once = min(logits, max(LOGITS, vocabulary))
-    parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, _LOGITS_GPU)
+    at_once = min(logits, max(CPU_LOGITS, vocabulary))
+    parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
     available = _available(device)
     cache = 0
     for base in engines:
-        tokens, free = _CACHE_CPU, available - parts["weights"] - cache
+        tokens, free = CPU_CACHE_TOKENS, available - parts["weights"] - cache
         if device == "cuda":
-            tokens = min(int(_CACHE_GPU * max(0, free)) // shapes[base].cache, _RUNNING * shapes[base].context)
+            tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
         cache += tokens * shapes[base].cache
     return Estimate(parts, cache, device, available)
 

@@ -1,6 +1,6 @@
 """The learner's forward pass on a GPU: tokens packed without padding, fused kernels with a backward of their own.
 
-The same blocks of weights that the engine decodes with (`engines/local/fused.py`), the same rounding at the same
+The same blocks of weights that the engine decodes with (`models/fused.py`), the same rounding at the same
 places. Log-probs come from hidden states a few thousand rows at a time, and logits are made again in the backward pass:
 [tokens × vocabulary] never exists as a whole.
 """
@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.nn.functional import embedding, linear
 from torch.utils.checkpoint import checkpoint
 
-from interplay.engines.local import kernels
-from interplay.engines.local.adapters import Mix, Stacked
-from interplay.engines.local.fused import Block, Fused, Layer
+from interplay.models import kernels
+from interplay.models.fused import Block, Fused, Layer
+from interplay.models.stacked import Mix, Stacked
+from interplay.training.logits import GPU_LOGITS
 from interplay.training.spans import Spans, varlen
 
-LOGITS = 1 << 29  # how many may exist at a time: 2 GiB of them
 # Shapes: T tokens, C hidden size, N outputs, H query heads, G key-value heads, D head size, V vocabulary, R ranks.
 
 
@@ -368,7 +368,7 @@ class LogProbs(torch.autograd.Function):
         lse, logp, entropy = (torch.empty(M, dtype=torch.float32, device=hidden.device) for _ in range(3))
         slope = torch.empty_like(hidden) if ctx.needs_input_grad[:2] == (True, False) else None
         ones = torch.ones(M, dtype=torch.float32, device=hidden.device) if slope is not None else None
-        rows = max(1, LOGITS // V)
+        rows = max(1, GPU_LOGITS // V)
         for a in range(0, M, rows):
             part = slice(a, a + rows)
             logits = kernels.logits(hidden[part], weight)

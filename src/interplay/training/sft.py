@@ -26,11 +26,11 @@ from interplay.algorithms import credit
 from interplay.config import WarmstartSection
 from interplay.envs import Env
 from interplay.errors import ConfigError, InterplayError, did_you_mean
-from interplay.policies.model import save
-from interplay.policies.policy import BOT
+from interplay.models.save import save
 from interplay.rollout import records
 from interplay.rollout.resolve import Plan, records_of
 from interplay.rollout.team import Team
+from interplay.seats.policy import BOT
 from interplay.training.learner import Learner
 from interplay.types import Episode, Keys, Message, Observation, Role, Tool, Turn, seed_of
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from interplay.engines.local.attention import Causal
+from interplay.models.attention import Causal
 
 _BACKENDS = [
     SDPBackend.CUDNN_ATTENTION,

@@ -9,9 +9,8 @@ from collections.abc import Collection, Sequence
 from interplay.agents.agent import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
-from interplay.engines.local import LocalEngine
-from interplay.policies.policy import sitting
 from interplay.rollout.team import Team
+from interplay.seats.policy import sitting
 from interplay.types import Episode
 
 
@@ -77,10 +76,12 @@ class Meter:
         self.sampled, self.asked, self.saved = now[0] - before[0], now[1] - before[1], now[2] - before[2]
 
     def _read(self) -> tuple[int, int, int]:
-        engines = self.team.engines
-        counters = [e.scheduler for e in engines if isinstance(e, LocalEngine)]
-        sampled = sum(e.generated_tokens for e in engines)
-        return sampled, sum(c.prompt_tokens for c in counters), sum(c.saved_tokens for c in counters)
+        found = [engine.stats() for engine in self.team.engines]
+        return (
+            sum(s.sampled_tokens for s in found),
+            sum(s.prompt_tokens for s in found),
+            sum(s.cached_tokens for s in found),
+        )
 
 
 class Clock:

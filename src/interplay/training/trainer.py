@@ -11,28 +11,20 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from interplay.algorithms import credit
 from interplay.config import START
 from interplay.errors import ConfigError, GuardError, did_you_mean
-from interplay.rollout.curriculum import make_curriculum
-from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
-from interplay.training import checkpoint, resume
 from interplay.training.batch import by_policy, order
-from interplay.training.critic import StateCritic, make_critics
-from interplay.training.guards import Guards
-from interplay.training.identity import refuse_another
+from interplay.training.critic import StateCritic
 from interplay.training.interrupt import Interrupt
 from interplay.training.learner import Learner, step
 from interplay.training.memory import explained, is_shortage, short_of_memory
-from interplay.training.records import RunRecords
 from interplay.training.score import Scorer
-from interplay.training.season import Season
 from interplay.training.sft import warmstart
-from interplay.training.snapshots import Snapshots
+from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter, tally
 from interplay.types import Episode, Task, Turn
 
@@ -49,48 +41,23 @@ class Observer:
 
 
 @dataclass
-class Trainer:
-    plan: Plan
-    folder: Path
+class Trainer(RunState):
+    """A run's state, and the loop that moves it."""
+
     observer: Observer = field(default_factory=Observer)
-    step_index: int = 0
-    best: tuple[int, float] | None = None  # the step that checkpoint.best found best, and its value
-    seconds: float = 0.0  # spent training by this process: imitation, steps and the short evaluations between them
+    seconds: float = field(
+        default=0.0, init=False
+    )  # spent training by this process: imitation, steps and the short evaluations between them
 
     def __post_init__(self) -> None:
-        found = checkpoint.latest(self.folder / "checkpoints")
-        self.fresh = found is None
-        self._saved = found.step if found else -1
-        if found:
-            refuse_another(self.plan, found)
-        self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # imitated, where adapters stand on them
-        self.plan = self.plan.on(self.bases)
+        super().__post_init__()
         recipe = self.plan.recipe
-        sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
-        self.team = Team.load(recipe, sources)
-        self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
-        self.algorithm = self.plan.algorithm
-        section = recipe.curriculum
-        self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
-        self.snapshots = Snapshots(self.folder / "snapshots", self.team)
-        self.references = {name: name + START for name in self.plan.trainable if self.algorithm.reference}
-        self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
-        critic = self.algorithm.critic
-        self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
         self.state_critic = self._make_state_critic()
-        self.guards = Guards(recipe.train)
-        self.records = RunRecords(self.folder, recipe)
         self.interrupt, self.meter = Interrupt(), Meter(self.team)
         self.scorer = Scorer(self.algorithm, self.team, self.learners, self.critics, self.references)
         self.runner = Runner(
             recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, self.state_critic
         )
-        if found:
-            resume.restore(self, found)
-
-    def _make_learner(self, name: str) -> Learner:
-        member, settings = self.team.members[name], self.plan.settings(name)
-        return Learner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
 
     def _make_state_critic(self) -> StateCritic | None:
         if self.algorithm.critic is None or "values" in self.algorithm.needs:
@@ -110,9 +77,9 @@ class Trainer:
                 self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
                 self._publish(self.plan.trainable)
                 for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
-                    engine.publish(engine.version)
+                    engine.flush()
             if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
-                self._save()
+                self.save()
             if self.step_index == 0:
                 for name in self.plan.snapshots:
                     self.snapshots.keep(name)
@@ -128,8 +95,8 @@ class Trainer:
                 if metrics is None:  # interrupted before anything changed
                     break
                 self.observer.stepped(self.step_index, metrics)
-            if self.stopping and self._saved != self.step_index:
-                self._save()
+            if self.stopping and self.saved_step != self.step_index:
+                self.save()
 
     async def _one_step(self) -> dict[str, float] | None:
         clock = Clock()
@@ -178,7 +145,7 @@ class Trainer:
         sampling = self.plan.recipe.sampling
         self._seat_snapshots()
         for engine in self.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
-            engine.publish(engine.version)
+            engine.flush()
         seating = self.team.seating(self._seats_for, sampling.temperature, sampling.max_tokens, sampling.legal)
         self.meter.start()
         episodes = await self.interrupt.ends(self.runner.run(tasks, seating))
@@ -248,14 +215,10 @@ class Trainer:
         self.records.step(self.step_index, episodes, metrics)
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
         if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
-            self._save()
+            self.save()
         return metrics
 
     # -- what is kept ---------------------------------------------------------------------------------------------
-
-    def _save(self) -> None:
-        resume.save(self)
-        self._saved = self.step_index
 
     def _is_best(self, metrics: Mapping[str, float]) -> bool:
         """Whether this step is the best so far in the metric that the recipe names; it is then remembered."""
@@ -290,11 +253,3 @@ class Trainer:
     def stopping(self) -> bool:
         """Ctrl-C was heard: the run ends with this step."""
         return self.interrupt.asked
-
-    def parameters(self) -> dict[str, int]:
-        """How many each trained policy has."""
-        return {n: sum(p.numel() for p in x.masters.own) for n, x in self.learners.items()}
-
-    def close(self) -> None:
-        self.team.close()
-        self.records.close()

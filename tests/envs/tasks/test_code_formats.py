@@ -18,7 +18,7 @@ from interplay.envs.tasks.data import Prepared, Row, lookup_format
 from interplay.envs.tasks.hardware import Hardware
 from interplay.envs.tasks.prepare import prepare
 from interplay.envs.tasks.problems import Bench, Problem
-from interplay.rewards import verilog
+from interplay.execution import verilog
 from interplay.types import Task
 
 DATA = Path(os.environ["INTERPLAY_DATA"]) if os.environ.get("INTERPLAY_DATA") else None

@@ -15,7 +15,7 @@ from interplay.envs.check import check
 from interplay.envs.tasks import hardware
 from interplay.envs.tasks.problems import code_in
 from interplay.errors import ConfigError, SandboxError
-from interplay.rewards import verilog
+from interplay.execution import verilog
 from interplay.types import Role
 
 ICARUS = verilog.shutil.which(verilog.PACKAGE, path="/usr/bin:/bin") is not None
@@ -211,7 +211,7 @@ def test_a_row_that_lacks_something_is_refused() -> None:
 
 def test_without_icarus_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verilog, "PACKAGE", "iverilog-that-is-not-there")
-    verilog._measure.cache_clear()
+    verilog.simulated.cache_clear()
     env = envs.make(envs.sample_task("hardware", {"team": "single"}, index=99))
     with pytest.raises(SandboxError, match="install the package iverilog"):
         env.step({"designer": env.script("designer")})  # type: ignore[attr-defined]

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from interplay.engines.local.fused import Attend
 from interplay.engines.local.runner import Cached, Drawn, block_table
 from interplay.engines.local.scheduler import Sequence
+from interplay.models.fused import Attend
 
 # Shapes: B rows, Q new tokens of a row, L tokens of its context, H query heads, G key-value heads, D head size.
 _ROOM = 64  # a window is made this much longer than it must be

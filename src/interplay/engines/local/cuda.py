@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from interplay.engines.local import fused, kernels
 from interplay.engines.local.runner import Cached, Drawn
 from interplay.engines.local.scheduler import Sequence
+from interplay.models import fused, kernels
 
 _CAPTURE = threading.Lock()  # engines of one process record one at a time
 STOPS = 8  # stop ids per request that the GPU checks

@@ -1,6 +1,6 @@
 """The in-process engine behind the `Engine` protocol.
 
-It shares its parameters with the learner, so publishing new weights is a version number and a cache flush.
+It shares its parameters with the learner, so new weights is a version number and a cache flush.
 A step runs on one worker thread, so that the event loop stays free; steps are taken in rounds (`rounds.py`), so that
 a batch holds every request that is ready, whatever the timing.
 """
@@ -13,21 +13,30 @@ from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from interplay.engines.engine import Adapter, Capabilities, Request, Sampling
+from interplay.engines.engine import (
+    CPU_CACHE_TOKENS,
+    GPU_CACHE_SHARE,
+    MAX_RUNNING,
+    Capabilities,
+    EngineLimits,
+    EngineStats,
+    Request,
+    Sampling,
+)
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
-from interplay.engines.local.runner import Runner, allowed, cache_shape
+from interplay.engines.local.runner import Runner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.rounds import rounds
 from interplay.errors import EngineError, did_you_mean
+from interplay.models.adapter import Adapter
+from interplay.models.shape import cache_shape
 from interplay.types import Completion, Stop
-
-_CPU_CACHE = 131_072  # tokens
-_GPU_SHARE = 0.25  # of the memory that is free when the engine starts
 
 
 class LocalEngine:
@@ -43,12 +52,12 @@ class LocalEngine:
         cache_tokens: int | None = None,
         block_size: int = 16,
         prefill_tokens: int = 16_384,
-        max_running: int = 1024,
+        max_running: int = MAX_RUNNING,
         chunk: int = 16,
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         self.version = 0
-        self.generated_tokens = 0
+        self._sampled = 0
         self._versions: dict[str, int] = {}
         self._salts = 0
         self._tokenizer = tokenizer
@@ -58,14 +67,14 @@ class LocalEngine:
         self.runner: Runner
         if next(model.parameters()).device.type == "cuda":
             from interplay.engines.local.cuda import CudaRunner  # needs Triton
-            from interplay.engines.local.kernels import PAGE
+            from interplay.models.kernels import PAGE
 
             block_size = PAGE
             enough = max_running * self.max_context  # no more can ever be in use
             blocks = (cache_tokens or min(enough, _gpu_cache_tokens(model))) // block_size + 1
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
-            blocks = (cache_tokens or _CPU_CACHE) // block_size + 1
+            blocks = (cache_tokens or CPU_CACHE_TOKENS) // block_size + 1
             self.runner = CpuRunner(model, blocks, block_size, prefill_tokens)
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
@@ -93,10 +102,33 @@ class LocalEngine:
             self._refuse_impossible(request)
         return [completion.logprobs for completion in await asyncio.gather(*map(self.generate, requests))]
 
-    def publish(self, version: int) -> None:
-        self._quiet("publish")
+    def flush(self) -> None:
+        self._quiet("flush")
+        self.scheduler.flush()
+
+    def update(self, version: int, source: Path | None = None) -> None:
+        if source is not None:
+            raise EngineError("the local engine shares its weights with the learner; expected no source to read from.")
+        self._quiet("update")
         self.version = version
         self.scheduler.flush()
+
+    def cancel(self, key: tuple[object, ...]) -> bool:
+        found = [f for r, f in [*self._arrived, *self.scheduler.requests()] if r.key == key and not f.done()]
+        for future in found:
+            future.cancel()
+        return bool(found)
+
+    def stats(self) -> EngineStats:
+        scheduler = self.scheduler
+        waiting = len(self._arrived) + scheduler.queued
+        return EngineStats(
+            self._sampled, scheduler.prompt_tokens, scheduler.saved_tokens, len(scheduler.running), waiting
+        )
+
+    def limits(self) -> EngineLimits:
+        cache = self.scheduler.cache
+        return EngineLimits(self.max_context, cache.total * cache.block_size)
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
         self._quiet("load")
@@ -113,7 +145,7 @@ class LocalEngine:
         del self._versions[name], self.scheduler.salts[name]
 
     def _quiet(self, doing: str) -> None:
-        futures = [f for _, f in self._arrived] + self.scheduler.futures()
+        futures = [f for _, f in [*self._arrived, *self.scheduler.requests()]]
         if any(not f.done() for f in futures):
             raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
         self.thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
@@ -196,12 +228,12 @@ class LocalEngine:
         scheduler = self.scheduler
         self.take()
         scheduler.collect()
-        futures = scheduler.futures()
+        waiting = scheduler.requests()
         for sequence in scheduler.running:
             scheduler.finish(sequence)
         scheduler.running, scheduler.waiting = [], []
         scheduler.flush()
-        for future in futures:
+        for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
 
@@ -246,7 +278,7 @@ class LocalEngine:
     def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float]) -> Stop | None:
         """Take new tokens; why the sequence is over, if it is."""
         sampling = sequence.request.sampling
-        self.generated_tokens += len(tokens)
+        self._sampled += len(tokens)
         if sampling.stop_strings and sequence.legal is None:
             tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
         sequence.tokens += tokens
@@ -293,4 +325,4 @@ class LocalEngine:
 def _gpu_cache_tokens(model: PreTrainedModel) -> int:
     layers, heads, size = cache_shape(model)
     free, _ = torch.cuda.mem_get_info(model.device)
-    return int(free * _GPU_SHARE) // (2 * layers * heads * size * model.dtype.itemsize)
+    return int(free * GPU_CACHE_SHARE) // (2 * layers * heads * size * model.dtype.itemsize)

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from interplay.engines.engine import Adapter
-from interplay.engines.local import fused
-from interplay.engines.local.adapters import Bank, Mix, mixing
-from interplay.engines.local.attention import Packed, using
 from interplay.engines.local.sampler import restrict, sample, uniforms
 from interplay.engines.local.scheduler import Piece, Sequence
+from interplay.models import fused
+from interplay.models.adapter import Adapter
+from interplay.models.attention import Packed, using
+from interplay.models.shape import cache_shape
+from interplay.models.stacked import Bank, Mix, mixing
 
 _AHEAD = 16  # steps whose random numbers are drawn together
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
@@ -225,14 +226,6 @@ def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:
     for i, b in enumerate(blocks):
         table[i, : len(b)] = b
     return table
-
-
-def cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:
-    """(layers, key-value heads, head size) of the cache."""
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers, heads, size
 
 
 def allowed(sequence: Sequence) -> list[int] | None:

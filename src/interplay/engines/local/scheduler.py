@@ -90,10 +90,10 @@ class Scheduler:
     def queued(self) -> int:
         return len(self._arrived) + len(self.waiting)
 
-    def futures(self) -> list[asyncio.Future[Completion]]:
+    def requests(self) -> list[tuple[Request, asyncio.Future[Completion]]]:
         """Of everybody who waits for an answer; also while a step runs on another thread."""
         waiting = [*list(self._arrived), *list(self.waiting)]
-        return [w.future for w in waiting] + [s.future for s in list(self.running)]
+        return [(w.request, w.future) for w in waiting] + [(s.request, s.future) for s in list(self.running)]
 
     @property
     def computing(self) -> bool:

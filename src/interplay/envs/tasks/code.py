@@ -33,8 +33,8 @@ from interplay.envs.tasks import problems
 from interplay.envs.tasks.data import DataEnv, DataOptions, Row
 from interplay.envs.tasks.problems import Problem, Test, code_in
 from interplay.errors import ConfigError
-from interplay.rewards.programs import Bench, Trial, nothing
-from interplay.rewards.sandbox import Isolation
+from interplay.execution.programs import Bench, Trial, nothing
+from interplay.execution.sandbox import Isolation
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 BUILD, RUN, PASS = 0.1, 0.1, 0.8

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Literal
 
 from interplay.envs.tasks.problems import code_in
+from interplay.execution.sandbox import Isolation, Job, Limits, shared
 from interplay.rewards.calculator import CalculatorError, calculate, shown
-from interplay.rewards.sandbox import Isolation, Job, Limits, shared
 from interplay.rewards.verify import LONGEST_ANSWER
 
 Tool = Literal["calculator", "python"]

@@ -33,8 +33,9 @@ from interplay.envs.tasks import circuits
 from interplay.envs.tasks.code import BUILD, GOLDEN, PASS, RUN, SHOWN, VALID
 from interplay.envs.tasks.data import DataEnv, DataOptions, Row
 from interplay.envs.tasks.problems import code_in
-from interplay.rewards import verilog
-from interplay.rewards.sandbox import Isolation
+from interplay.execution import verilog
+from interplay.execution.sandbox import Isolation
+from interplay.rewards.mutants import verilog_bugs
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 _DESIGNER = "Write the circuit in Verilog. Reply with the module TopModule alone, in a ```verilog block."
@@ -127,7 +128,7 @@ class Hardware(DataEnv):
         share = 0.0
         if said:
             row = self.row
-            planted = verilog.bugs(row["golden"], row["reference"], row["bench"], self._walls, self.task.data["bugs"])
+            planted = verilog_bugs(row["golden"], row["reference"], row["bench"], self._walls, self.task.data["bugs"])
             caught = [bug for bug in planted if verilog.judged(self.bench, bug, self._walls) is False]
             share = len(caught) / len(planted) if planted else 1.0
         valid = Rewards.process("valid", {"bench_writer": VALID * (share > 0)})

@@ -45,9 +45,9 @@ from interplay.envs.tasks.compute import Computed, Tool, compute
 from interplay.envs.tasks.data import DataOptions, Row
 from interplay.envs.tasks.debate import FORMAT, MATCH, Debate, quoted
 from interplay.errors import ConfigError
+from interplay.execution.sandbox import Isolation
 from interplay.rewards import verify
 from interplay.rewards.calculator import shown
-from interplay.rewards.sandbox import Isolation
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 BUILD, RUN = 0.1, 0.1  # of the published coder, whose pass is MATCH

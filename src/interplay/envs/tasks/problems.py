@@ -19,8 +19,8 @@ from typing import Any
 
 from interplay.envs.puzzle import TRIES, split_of
 from interplay.errors import ConfigError
+from interplay.execution.programs import LONGEST, Bench, Trial
 from interplay.rewards.mutants import python_mutants
-from interplay.rewards.programs import LONGEST, Bench, Trial
 
 Test = str | tuple[str, str]
 MOST_TESTS = 20  # hidden ones that are run

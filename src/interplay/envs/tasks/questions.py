@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from interplay.rewards.database import Cell, Column, Result, quoted, run, tables
+from interplay.execution.database import run, tables
+from interplay.execution.query import Cell, Column, QueryResult, quoted
 
 Question = dict[str, Any]  # question, sql (a list of golds), ordered
 Draw = Callable[["Place"], Question | None]
@@ -173,6 +174,6 @@ def draw(data: bytes, rng: random.Random, patterns: tuple[str, ...], mine: Calla
     return {**made, "pattern": pattern} if telling(gold) and len(gold.rows) <= LARGEST else None
 
 
-def telling(gold: Result) -> bool:
+def telling(gold: QueryResult) -> bool:
     """Whether a result says anything: neither empty nor all NULL or zero."""
     return not gold.error and any(cell not in (None, 0, 0.0, "") for row in gold.rows for cell in row)

@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from interplay.errors import ConfigError, DataError
-from interplay.rewards.database import Cell, build, quoted
+from interplay.execution.database import build
+from interplay.execution.query import Cell, quoted
 
 NAME = "sheet"
 LARGEST = 100_000  # rows of a file

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
-from interplay.rewards.database import Cell, build
+from interplay.execution.database import build
+from interplay.execution.query import Cell
 
 SCRIPT = """
 CREATE TABLE customer (customer_id INTEGER PRIMARY KEY, name TEXT, town TEXT, age INTEGER);

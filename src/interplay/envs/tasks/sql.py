@@ -33,7 +33,7 @@ from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of, split_of_task
 from interplay.envs.tasks import questions, shop
 from interplay.envs.tasks.data import DataEnv, DataOptions, Row
 from interplay.errors import ConfigError
-from interplay.rewards import database
+from interplay.execution import database
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
 SHADOWS = 12  # tried, to find one on which the gold query gives something else

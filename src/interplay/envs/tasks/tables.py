@@ -31,8 +31,8 @@ from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of
 from interplay.envs.tasks import questions, sheet, shop
 from interplay.envs.tasks.data import DataEnv, DataOptions, Row
 from interplay.errors import ConfigError
-from interplay.rewards import database
-from interplay.rewards.database import Cell
+from interplay.execution import database
+from interplay.execution.query import Cell
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
 PATTERNS = ("count", "aggregate", "distinct", "top")

@@ -12,7 +12,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from interplay.envs.tasks.data import Public, Row, register_format
-from interplay.rewards.database import timely
+from interplay.execution.database import timely
 
 _ORDER = re.compile(
     r"\b(?:order(?:ed)?|sort(?:ed)?|rank(?:ed|ing)?|descending|ascending|alphabetical(?:ly)?|chronological(?:ly)?|from "

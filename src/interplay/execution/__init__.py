@@ -1,0 +1,1 @@
+"""Running what models wrote: programs, queries, formulas and circuits, behind walls and within limits."""

@@ -1,0 +1,28 @@
+"""What a query gives back, and what a table's columns are: the same for every kind of database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Cell = int | float | str | bytes | None
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """What a query gave; `error` says why it gave nothing."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    error: str = ""
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: str
+    key: bool  # part of the primary key
+    refers: tuple[str, str] | None = None  # the table and column that it points to

@@ -1,0 +1,97 @@
+"""What Verilog is worth: designs and test benches, simulated by Icarus Verilog in the sandbox.
+
+A design is compared with a reference by a bench that prints `Mismatches: N in M samples`. It may not print, read, use
+directives, or name anything outside itself: whatever could reach the reference or the count is refused before it is
+compiled. A written bench needs no such rule. It says PASS or FAIL of a design, and is judged by saying PASS of the
+right one and FAIL of those with a planted bug.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from functools import lru_cache
+
+from interplay.errors import SandboxError
+from interplay.execution.sandbox import Isolation, Job, Limits, Result, shared
+
+LONGEST = 20_000
+PACKAGE = "iverilog"
+_COUNT = re.compile(r"^Mismatches: (\d+) in (\d+) samples$", re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_FORBIDDEN = (
+    (re.compile(r"\$(?!signed\b|unsigned\b|clog2\b|bits\b)\w*"), "calls a system task"),
+    (re.compile(r"[`\\\"]"), "has a directive, an escaped name or a string"),
+    (re.compile(r"[A-Za-z_]\w*\s*\.\s*[A-Za-z_]"), "names something inside another module"),
+    (re.compile(r"\b(?:bind|defparam|force|release|program|final)\b"), "changes what is not its own"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How a design did: mismatches of so many samples, where it could be simulated."""
+
+    built: bool
+    mismatches: int | None = None
+    samples: int = 0
+    trouble: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.mismatches == 0 and self.samples > 0
+
+
+def refused(design: str, others: str = "") -> str:
+    """Why a design cannot be taken beside the modules in `others`; empty if it can."""
+    if not 0 < len(design.strip()) <= LONGEST:
+        return "there is no design"
+    plain = _COMMENT.sub(" ", design)
+    if not re.search(r"\bmodule\s+TopModule\b", plain):
+        return "it does not define TopModule"
+    named = {name for name in re.findall(r"\bmodule\s+(\w+)", others) if name in re.findall(r"\w+", plain)}
+    if named - {"TopModule"}:
+        return f"it names the module {min(named)}, which is not its own"
+    return next((f"it {why}" for pattern, why in _FORBIDDEN if pattern.search(plain)), "")
+
+
+def measure(design: str, reference: str, bench: str, isolation: Isolation) -> Measured:
+    """A design against a reference, by the data set's own bench."""
+    if why := refused(design, reference + bench):
+        return Measured(False, trouble=why)
+    return simulated(design, reference, bench, isolation)
+
+
+@lru_cache(maxsize=8192)
+def simulated(design: str, reference: str, bench: str, isolation: Isolation) -> Measured:
+    """The same for a design that is known to be harmless."""
+    quiet = re.sub(r"\$dump\w+\s*(?:\([^;]*\))?\s*;", ";", bench)
+    result = _simulate({"top.sv": design, "reference.sv": reference, "bench.sv": quiet}, isolation)
+    if result.code == 3:
+        return Measured(False, trouble=result.stderr.strip()[:300])
+    counted = _COUNT.findall(result.stdout)
+    if not result.ok or len(counted) != 1:
+        return Measured(True, trouble=f"the simulation ended with {result.status}")
+    mismatches, samples = map(int, counted[0])
+    return Measured(True, mismatches, samples, f"{mismatches} of {samples} samples differ" if mismatches else "")
+
+
+@lru_cache(maxsize=8192)
+def judged(bench: str, design: str, isolation: Isolation) -> bool | None:
+    """What a written bench says of a design: True for PASS, False for FAIL, None where it says neither."""
+    if not 0 < len(bench.strip()) <= LONGEST or not re.search(r"\bmodule\s+tb\b", bench):
+        return None
+    result = _simulate({"top.sv": design, "bench.sv": bench}, isolation)
+    words = set(result.stdout.split()) if result.ok else set()
+    return False if "FAIL" in words else True if "PASS" in words else None
+
+
+def _simulate(files: dict[str, str], isolation: Isolation) -> Result:
+    if shutil.which(PACKAGE, path="/usr/bin:/bin") is None:
+        raise SandboxError(
+            f"Icarus Verilog is not installed in /usr/bin; install the package {PACKAGE} (apt install {PACKAGE})."
+        )
+    sources = " ".join(sorted(files))
+    script = f"iverilog -g2012 -s tb -o sim {sources} 1>&2 || exit 3\nexec vvp -n sim"
+    limits = Limits(seconds=60, cpu_seconds=10, memory_mb=512, files_mb=16, output_kb=256)
+    return shared(isolation).run(Job(argv=("sh", "-c", script), files=files, limits=limits))

@@ -1,0 +1,1 @@
+"""Weights on a device: everything that the engine and the learner share."""

@@ -1,0 +1,212 @@
+"""Llama-shaped decoders run without their modules, over the very tensors transformers loaded.
+
+Qwen2/2.5, Qwen3, Llama, SmolLM and Mistral are one architecture: norm, q/k/v, rotary positions, attention, output
+projection, norm, gated MLP. Their matrices are laid side by side in memory once (q, k and v in one block, gate and up
+in another), and the modules' own parameters become views of those blocks: the learner trains them as before, and
+a decoding step is nine kernels a layer. Behind each block there is room for the adapters' low-rank rows, so that their
+first product is part of the same matrix product. The kernels are Triton's on a GPU, plain torch on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+from transformers import PreTrainedModel
+
+from interplay.models import plain
+from interplay.models.adapter import sizes
+from interplay.models.stacked import Bank
+
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+ROPES = ("default", "linear", "llama3", "yarn")  # whose tables do not depend on the length of the sequence
+Attend = Callable[[int, Tensor, float, int], Tensor]  # (layer, queries [T, H, D], scale, window) -> [T, H, D]
+
+
+def suits(model: PreTrainedModel) -> bool:
+    """Whether the model is of this shape, in every detail that the kernels assume."""
+    config = model.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    if config.model_type not in FAMILIES or rope.get("rope_type", "default") not in ROPES:
+        return False
+    if rope.get("partial_rotary_factor", 1.0) != 1.0 or config.hidden_act != "silu" or config.intermediate_size % 16:
+        return False
+    layer = model.base_model.layers[0]
+    half = layer.self_attn.head_dim // 2
+    without_bias = (layer.self_attn.o_proj, layer.mlp.down_proj, layer.mlp.gate_proj)
+    return all(m.bias is None for m in without_bias) and half & (half - 1) == 0 and half >= 8
+
+
+@dataclass
+class Block:
+    """Matrices [N, K] of layers that read the same input, as one; `weight` has room for adapters' rows behind them."""
+
+    layers: tuple[Any, ...]
+    storage: Tensor
+    rows: int
+    bias: Tensor | None
+    starts: tuple[int, ...]  # the columns of the output where its layers begin
+    up: Tensor | None = None  # the adapters' second matrices, [layers · ranks, N]
+
+    @property
+    def weight(self) -> Tensor:
+        return self.storage[: self.rows]
+
+
+@dataclass
+class Layer:
+    norm: Tensor
+    qkv: Block
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    out: Block
+    mlp_norm: Tensor
+    gate_up: Block
+    down: Block
+    window: int
+
+
+def of(model: PreTrainedModel) -> Fused | None:
+    """The model's blocks, made at the first call; engine and learner share them. None where the model is of another
+    kind."""
+    cuda = next(model.parameters()).device.type == "cuda"
+    if not suits(model) or not (cuda or model.dtype is torch.float32):
+        return None
+    if not isinstance(getattr(model, "_interplay_fused", None), Fused):
+        kernels: Any = plain
+        if cuda:
+            from interplay.models import kernels  # needs Triton
+        object.__setattr__(model, "_interplay_fused", Fused(model, kernels))
+    return model._interplay_fused
+
+
+class Fused:
+    def __init__(self, model: PreTrainedModel, kernels: Any) -> None:
+        self.model, self.kernels = model, kernels
+        core: Any = model.base_model
+        config = model.config
+        first = core.layers[0].self_attn
+        self.heads, self.size = config.num_attention_heads, first.head_dim
+        self.scale, self.eps = float(first.scaling), float(config.rms_norm_eps)
+        self.inner = config.intermediate_size
+        self.bank: Bank | None = None
+        self._ranks = 0
+        self.layers = [self._layer(layer) for layer in core.layers]
+        limit = config.max_position_embeddings
+        device = next(model.parameters()).device
+        with torch.no_grad():
+            like = torch.zeros((1, 1, 1), dtype=model.dtype, device=device)
+            cos, sin = core.rotary_emb(like, torch.arange(limit, device=device).unsqueeze(0))
+        half = self.size // 2
+        self.cos, self.sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+
+    def _layer(self, layer: Any) -> Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        q_norm, k_norm = (getattr(getattr(attention, n, None), "weight", None) for n in ("q_norm", "k_norm"))
+        return Layer(
+            layer.input_layernorm.weight,
+            self._block(attention.q_proj, attention.k_proj, attention.v_proj),
+            q_norm,
+            k_norm,
+            self._block(attention.o_proj),
+            layer.post_attention_layernorm.weight,
+            self._block(mlp.gate_proj, mlp.up_proj),
+            self._block(mlp.down_proj),
+            self._window(attention),
+        )
+
+    def _window(self, attention: Any) -> int:
+        config = self.model.config
+        window = config.sliding_window if config.model_type == "mistral" else getattr(attention, "sliding_window", None)
+        return window or 1 << 30
+
+    @torch.no_grad()
+    def _block(self, *layers: Any, ranks: int = 0) -> Block:
+        """Move the layers' matrices into one storage and leave views of it in their place."""
+        total = sum(int(m.weight.shape[0]) for m in layers)
+        like = layers[0].weight
+        storage = like.new_zeros((total + ranks * len(layers), like.shape[1]))
+        biases = [m.bias for m in layers]
+        bias = like.new_zeros(total + ranks * len(layers)) if biases[0] is not None else None
+        at, starts = 0, []
+        for layer in layers:
+            starts.append(at)
+            size = int(layer.weight.shape[0])
+            storage[at : at + size] = layer.weight
+            layer.weight.data = storage[at : at + size]
+            if bias is not None:
+                bias[at : at + size] = layer.bias
+                layer.bias.data = bias[at : at + size]
+            at += size
+        return Block(tuple(layers), storage, total, bias, tuple(starts))
+
+    # -- adapters -------------------------------------------------------------------------------------------------
+
+    def attach(self, bank: Bank) -> None:
+        """Make room for the bank's ranks behind every matrix, and let the bank write there."""
+        self.bank, self._ranks = bank, bank.capacity
+        for layer in self.layers:
+            for name in ("qkv", "out", "gate_up", "down"):
+                old: Block = getattr(layer, name)
+                block = self._block(*old.layers, ranks=bank.capacity)
+                block.up = block.storage.new_zeros((bank.capacity * len(old.layers), block.rows))
+                setattr(layer, name, block)
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """The bank's contents changed: copy them to where the kernels read."""
+        bank = self.bank
+        assert bank is not None
+        for layer in self.layers:
+            for block in (layer.qkv, layer.out, layer.gate_up, layer.down):
+                assert block.up is not None
+                for i, (module, column) in enumerate(zip(block.layers, block.starts, strict=True)):
+                    pair = bank.pair(module)
+                    assert pair is not None
+                    size = sizes(module)[1]
+                    rows = slice(i * self._ranks, (i + 1) * self._ranks)
+                    block.storage[block.rows :][rows].copy_(pair[0])
+                    block.up[rows, column : column + size].copy_(pair[1])
+
+    # -- forward --------------------------------------------------------------------------------------------------
+
+    def _apply(self, block: Block, x_TC: Tensor, adapters_T: Tensor | None) -> Tensor:
+        """x·Wᵀ + b, with the adapters' parts added. Rows may be longer than the output: mind the stride."""
+        if adapters_T is None or block.up is None or self.bank is None:
+            bias = block.bias if block.bias is None else block.bias[: block.rows]
+            return linear(x_TC, block.weight, bias)
+        y = linear(x_TC, block.storage, block.bias)
+        self.kernels.lora_expand(y, block.up, self.bank.owner, self.bank.scales, adapters_T, block.starts)
+        return y[:, : block.rows]
+
+    def forward(
+        self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, keys: list[Tensor], values: list[Tensor],
+        attend: Attend, adapters_T: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """The normed hidden states [T, C] of packed tokens; their keys and values go to `slots`."""
+        kernels = self.kernels
+        residual = embedding(ids_T, self.model.get_input_embeddings().weight).float()
+        cos, sin = kernels.turns(self.cos, self.sin, positions_T)
+        x: Tensor | None = None
+        for i, layer in enumerate(self.layers):
+            if x is None:
+                normed = kernels.add_norm(residual, None, layer.norm, self.eps)
+            else:
+                normed = kernels.add_norm(x, residual, layer.norm, self.eps)
+            qkv = self._apply(layer.qkv, normed, adapters_T)
+            q = kernels.rope_store(
+                qkv, cos, sin, positions_T, slots_T, keys[i], values[i], self.heads,
+                layer.q_norm, layer.k_norm, self.eps,
+            )  # fmt: skip
+            mixed = attend(i, q, self.scale, layer.window)
+            x = self._apply(layer.out, mixed.flatten(1), adapters_T)
+            normed = kernels.add_norm(x, residual, layer.mlp_norm, self.eps)
+            inner = kernels.silu_mul(self._apply(layer.gate_up, normed, adapters_T), self.inner)
+            x = self._apply(layer.down, inner, adapters_T)
+        assert x is not None
+        return kernels.add_norm(x, residual, self.model.base_model.norm.weight, self.eps)

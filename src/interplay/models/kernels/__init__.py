@@ -1,0 +1,23 @@
+"""Triton kernels for CUDA: what a decoding step does between its matrix products, each in one pass over its data.
+
+    layers.py       norms, rotary positions, activations
+    attention.py    over the paged cache: decode and prefill
+    adapters.py     LoRA's second product
+    sampling.py     logits, the draw, and the state of every running sequence
+
+Tokens are packed: T rows, one per token, whatever sequence it belongs to. The key-value cache is paged: token t of a
+sequence lives in slot `table[t // PAGE] * PAGE + t % PAGE`, a row of [G, D] in `keys` and `values`. Sums run in fp32.
+Shapes in names: T tokens, B sequences, C hidden size, H query heads, G key-value heads, D head size, V vocabulary.
+Only imported where there is a GPU (or Triton's interpreter: that is how the tests check each against plain torch).
+"""
+
+from interplay.models.kernels.adapters import lora_expand
+from interplay.models.kernels.attention import PREFILL_ROWS, Tiles, decode_attention, prefill_attention
+from interplay.models.kernels.launch import PAGE
+from interplay.models.kernels.layers import add_norm, rope_store, silu_mul, turns
+from interplay.models.kernels.sampling import Rows, logits, sample_and_advance
+
+__all__ = [
+    "PAGE", "PREFILL_ROWS", "Rows", "Tiles", "add_norm", "decode_attention", "logits", "lora_expand",
+    "prefill_attention", "rope_store", "sample_and_advance", "silu_mul", "turns",
+]  # fmt: skip

@@ -1,0 +1,177 @@
+"""Attention over the paged cache: of one new token per sequence (decode), and of many (prefill)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from interplay.models.kernels.launch import PAGE, power, precision
+
+PREFILL_ROWS = 64  # query tokens per program
+
+
+@triton.jit
+def _decode(
+    q, keys, values, table, table_stride, lengths, out, part_out, part_max, part_sum, scale, window,
+    H: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr, PAGE: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    g = tl.program_id(1)
+    split = tl.program_id(2)
+    length = tl.load(lengths + b)
+    r = tl.arange(0, ROWS)
+    d = tl.arange(0, WIDTH)
+    inside = (r < GROUP)[:, None] & (d < D)[None, :]
+    head = g * GROUP + r
+    query = tl.load(q + (b * H + head[:, None]) * D + d[None, :], mask=inside, other=0.0)
+    begin = tl.maximum(length - window, 0)
+    part = tl.cdiv(tl.cdiv(length - begin, SPLITS), BLOCK) * BLOCK
+    low = begin + split * part
+    high = tl.minimum(length, low + part)
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    mixed = tl.zeros([ROWS, WIDTH], tl.float32)
+    for start in range(low, high, BLOCK):
+        t = start + tl.arange(0, BLOCK)
+        there = t < high
+        page = tl.load(table + b * table_stride + t // PAGE, mask=there, other=0).to(tl.int64)
+        row = ((page * PAGE + t % PAGE) * G + g) * D
+        fits = there[:, None] & (d < D)[None, :]
+        key = tl.load(keys + row[:, None] + d[None, :], mask=fits, other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (scale * 1.4426950408889634)
+        score = tl.where(there[None, :], score, float("-inf"))
+        above = tl.maximum(peak, tl.max(score, 1))
+        shrink = tl.exp2(peak - above)
+        weight = tl.exp2(score - above[:, None])
+        total = total * shrink + tl.sum(weight, 1)
+        value = tl.load(values + row[:, None] + d[None, :], mask=fits, other=0.0)
+        mixed = mixed * shrink[:, None] + tl.dot(weight.to(value.dtype), value, input_precision=PRECISION)
+        peak = above
+    if SPLITS == 1:
+        safe = tl.where(total > 0, total, 1.0)  # a row of length 0 is padding: zeros, not NaN
+        result = (mixed / safe[:, None]).to(query.dtype)
+        tl.store(out + (b * H + head[:, None]) * D + d[None, :], result, mask=inside)
+    else:
+        spot = (b * H + head) * SPLITS + split
+        tl.store(part_out + spot[:, None] * D + d[None, :], mixed, mask=inside)
+        tl.store(part_max + spot, peak, mask=r < GROUP)
+        tl.store(part_sum + spot, total, mask=r < GROUP)
+
+
+@triton.jit
+def _merge(part_out, part_max, part_sum, out, D: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    s = tl.arange(0, SPLITS)
+    d = tl.arange(0, WIDTH)
+    peak = tl.load(part_max + row * SPLITS + s)
+    top = tl.max(peak, 0)
+    weight = tl.where(peak > float("-inf"), tl.exp2(peak - tl.where(top > float("-inf"), top, 0.0)), 0.0)
+    total = tl.sum(weight * tl.load(part_sum + row * SPLITS + s), 0)
+    parts = tl.load(part_out + (row * SPLITS + s[:, None]) * D + d[None, :], mask=(d < D)[None, :], other=0.0)
+    mixed = tl.sum(parts * weight[:, None], 0) / tl.where(total > 0, total, 1.0)
+    tl.store(out + row * D + d, mixed.to(out.dtype.element_ty), mask=d < D)
+
+
+def decode_splits(batch: int, groups: int) -> int:
+    """Into how many parts each context is cut, so that few sequences still fill the GPU."""
+    return min(32, power(max(1, 264 // (batch * groups))))
+
+
+def decode_attention(
+    q_BHD: Tensor, keys: Tensor, values: Tensor, table_BP: Tensor, lengths_B: Tensor, scale: float, window: int
+) -> Tensor:
+    """One query token per sequence over its cached context. A program reads each key-value head once and serves all
+    query heads that share it. Rows of length 0 are padding."""
+    B, H, D = q_BHD.shape
+    G = keys.shape[1]
+    splits = decode_splits(B, G)
+    out = torch.empty_like(q_BHD)
+    parts = B * H * splits if splits > 1 else 1
+    part_out = torch.empty((parts, D), dtype=torch.float32, device=q_BHD.device)
+    part_max, part_sum = (torch.empty(parts, dtype=torch.float32, device=q_BHD.device) for _ in range(2))
+    width = max(16, power(D))
+    _decode[(B, G, splits)](
+        q_BHD, keys, values, table_BP, table_BP.stride(0), lengths_B, out, part_out, part_max, part_sum, scale, window,
+        H=H, G=G, GROUP=H // G, ROWS=max(16, power(H // G)), D=D, WIDTH=width, BLOCK=64 if width <= 128 else 32,
+        PAGE=PAGE, SPLITS=splits, PRECISION=precision(q_BHD), num_warps=4, num_stages=3,
+    )  # fmt: skip
+    if splits > 1:
+        _merge[(B * H,)](part_out, part_max, part_sum, out, D=D, WIDTH=width, SPLITS=splits, num_warps=4)
+    return out
+
+
+@triton.jit
+def _prefill(
+    q, keys, values, table, table_stride, tile_row, tile_begin, row_offset, row_start, row_count, out, scale, window,
+    H: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    tile = tl.program_id(0)
+    head = tl.program_id(1)
+    b = tl.load(tile_row + tile).to(tl.int64)
+    begin = tl.load(tile_begin + tile)
+    start = tl.load(row_start + b)
+    count = tl.load(row_count + b)
+    m = begin + tl.arange(0, ROWS)
+    d = tl.arange(0, WIDTH)
+    inside = (m < count)[:, None] & (d < D)[None, :]
+    token = (tl.load(row_offset + b) + m).to(tl.int64)
+    query = tl.load(q + (token[:, None] * H + head) * D + d[None, :], mask=inside, other=0.0)
+    position = start + m
+    g = head // GROUP
+    end = tl.minimum(start + begin + ROWS, start + count)
+    low = tl.maximum(start + begin - window + 1, 0) // BLOCK * BLOCK
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    mixed = tl.zeros([ROWS, WIDTH], tl.float32)
+    for first in range(low, end, BLOCK):
+        t = first + tl.arange(0, BLOCK)
+        page = tl.load(table + b * table_stride + t // PAGE, mask=t < end, other=0).to(tl.int64)
+        row = ((page * PAGE + t % PAGE) * G + g) * D
+        fits = (t < end)[:, None] & (d < D)[None, :]
+        key = tl.load(keys + row[:, None] + d[None, :], mask=fits, other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * (scale * 1.4426950408889634)
+        seen = (t[None, :] <= position[:, None]) & (t[None, :] > position[:, None] - window) & (t < end)[None, :]
+        score = tl.where(seen, score, float("-inf"))
+        above = tl.maximum(peak, tl.max(score, 1))
+        anchor = tl.where(above > float("-inf"), above, 0.0)
+        shrink = tl.exp2(peak - anchor)
+        weight = tl.exp2(score - anchor[:, None])
+        total = total * shrink + tl.sum(weight, 1)
+        value = tl.load(values + row[:, None] + d[None, :], mask=fits, other=0.0)
+        mixed = mixed * shrink[:, None] + tl.dot(weight.to(value.dtype), value, input_precision=PRECISION)
+        peak = above
+    safe = tl.where(total > 0, total, 1.0)
+    tl.store(out + (token[:, None] * H + head) * D + d[None, :], (mixed / safe[:, None]).to(query.dtype), mask=inside)
+
+
+class Tiles(NamedTuple):
+    """Where packed new tokens belong. Sequence b brings `row_count[b]` tokens that stand at `row_offset[b]` of the pack
+    and at position `row_start[b]` of the sequence; the tiles are PREFILL_ROWS tokens of one sequence each."""
+
+    table_BP: Tensor
+    row: Tensor  # per tile: its sequence
+    begin: Tensor  # per tile: its first token, counted from the sequence's first new one
+    row_offset: Tensor
+    row_start: Tensor
+    row_count: Tensor
+
+
+def prefill_attention(q_THD: Tensor, keys: Tensor, values: Tensor, where: Tiles, scale: float, window: int) -> Tensor:
+    """Causal attention of packed new tokens over their sequences' caches, which already hold their own keys."""
+    _, H, D = q_THD.shape
+    G = keys.shape[1]
+    width = max(16, power(D))
+    out = torch.empty_like(q_THD)
+    _prefill[(where.row.shape[0], H)](
+        q_THD, keys, values, where.table_BP, where.table_BP.stride(0), where.row, where.begin, where.row_offset,
+        where.row_start, where.row_count, out, scale, window,
+        H=H, G=G, GROUP=H // G, D=D, WIDTH=width, ROWS=PREFILL_ROWS, BLOCK=64 if width <= 128 else 32, PAGE=PAGE,
+        PRECISION=precision(q_THD), num_warps=4, num_stages=3 if width <= 128 else 2,
+    )  # fmt: skip
+    return out

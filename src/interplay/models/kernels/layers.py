@@ -1,0 +1,120 @@
+"""Between a layer's matrix products: norms, rotary positions, activations."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from interplay.models.kernels.launch import power
+
+
+@triton.jit
+def _add_norm(x, stride, residual, weight, out, eps, C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.arange(0, BLOCK)
+    inside = c < C
+    value = tl.load(x + row * stride + c, mask=inside, other=0.0).to(tl.float32)
+    if ADD:
+        value += tl.load(residual + row * C + c, mask=inside, other=0.0)
+        tl.store(residual + row * C + c, value, mask=inside)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / C + eps)
+    w = tl.load(weight + c, mask=inside, other=0.0)
+    tl.store(out + row * C + c, (value * scale).to(w.dtype) * w, mask=inside)
+
+
+def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: float) -> Tensor:
+    """RMSNorm of x, or of x + residual, which is then also stored back into `residual`. The residual stream is fp32:
+    rounded at every layer, two ways of computing it drift apart."""
+    T, C = x_TC.shape
+    out = torch.empty((T, C), dtype=weight_C.dtype, device=x_TC.device)
+    block = power(C)
+    _add_norm[(T,)](
+        x_TC, x_TC.stride(0), x_TC if residual_TC is None else residual_TC, weight_C, out, eps,
+        C=C, BLOCK=block, ADD=residual_TC is not None, num_warps=4 if block <= 2048 else 8,
+    )  # fmt: skip
+    return out
+
+
+def turns(cos: Tensor, sin: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """What `rope_store` is given, for all layers: here the tables themselves."""
+    return cos, sin
+
+
+@triton.jit
+def _rope_store(
+    qkv, stride, cos, sin, positions, slots, q_out, keys, values, q_norm, k_norm, eps,
+    H: tl.constexpr, G: tl.constexpr, HALF: tl.constexpr, HEADS: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    position = tl.load(positions + token)
+    slot = tl.load(slots + token).to(tl.int64)
+    h = tl.arange(0, HEADS)[:, None]
+    d = tl.arange(0, HALF)[None, :]
+    D: tl.constexpr = 2 * HALF
+    at = qkv + token * stride + h * D + d
+    inside = (h < H + 2 * G) & (d < HALF)
+    first = tl.load(at, mask=inside, other=0.0)
+    a = first.to(tl.float32)
+    b = tl.load(at + HALF, mask=inside, other=0.0).to(tl.float32)
+    turned = h < H + G
+    if NORM:
+        scale = tl.rsqrt((tl.sum(a * a, 1) + tl.sum(b * b, 1)) / D + eps)[:, None]
+        is_query = h < H
+        wa = tl.where(is_query, tl.load(q_norm + d), tl.load(k_norm + d))
+        wb = tl.where(is_query, tl.load(q_norm + d + HALF), tl.load(k_norm + d + HALF))
+        a = tl.where(turned, ((a * scale).to(first.dtype) * wa).to(tl.float32), a)
+        b = tl.where(turned, ((b * scale).to(first.dtype) * wb).to(tl.float32), b)
+    c = tl.load(cos + position * HALF + d).to(tl.float32)
+    s = tl.load(sin + position * HALF + d).to(tl.float32)
+    low = tl.where(turned, a * c - b * s, a).to(first.dtype)
+    high = tl.where(turned, b * c + a * s, b).to(first.dtype)
+    query = q_out + (token * H + h) * D + d
+    tl.store(query, low, mask=h < H)
+    tl.store(query + HALF, high, mask=h < H)
+    key = keys + (slot * G + h - H) * D + d
+    is_key = (h >= H) & (h < H + G)
+    tl.store(key, low, mask=is_key)
+    tl.store(key + HALF, high, mask=is_key)
+    value = values + (slot * G + h - H - G) * D + d
+    is_value = (h >= H + G) & (h < H + 2 * G)
+    tl.store(value, low, mask=is_value)
+    tl.store(value + HALF, high, mask=is_value)
+
+
+def rope_store(
+    qkv_TN: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor, slots_T: Tensor, keys: Tensor, values: Tensor,
+    heads: int, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Turn queries and keys by their positions (normed first where the model does), store keys and values in their
+    slots; the queries [T, H, D] are returned. `cos` and `sin` are tables [positions, D / 2]."""
+    T = qkv_TN.shape[0]
+    _, G, D = keys.shape
+    out = torch.empty((T, heads, D), dtype=qkv_TN.dtype, device=qkv_TN.device)
+    _rope_store[(T,)](
+        qkv_TN, qkv_TN.stride(0), cos, sin, positions_T, slots_T, out, keys, values,
+        cos if q_norm is None else q_norm, cos if k_norm is None else k_norm, eps,
+        H=heads, G=G, HALF=D // 2, HEADS=power(heads + 2 * G), NORM=q_norm is not None, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _silu_mul(x, stride, out, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < I
+    gate = tl.load(x + row * stride + i, mask=inside, other=0.0)
+    up = tl.load(x + row * stride + I + i, mask=inside, other=0.0)
+    wide = gate.to(tl.float32)
+    tl.store(out + row * I + i, (wide * tl.sigmoid(wide)).to(gate.dtype) * up, mask=inside)
+
+
+def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
+    """silu(gate) · up, of rows that hold gate and up side by side."""
+    T = gate_up_TN.shape[0]
+    out = torch.empty((T, size), dtype=gate_up_TN.dtype, device=gate_up_TN.device)
+    block = 1024
+    _silu_mul[(T, triton.cdiv(size, block))](gate_up_TN, gate_up_TN.stride(0), out, I=size, BLOCK=block, num_warps=4)
+    return out

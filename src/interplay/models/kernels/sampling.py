@@ -1,0 +1,161 @@
+"""From hidden states to the next token, and every sequence's state moved on, without a word to the host."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn.functional import linear
+
+from interplay.models.kernels.launch import PAGE, power
+
+CHUNK = 4096  # logits per program of the sampler
+
+
+def logits(hidden_TC: Tensor, weight_VC: Tensor) -> Tensor:
+    """In fp32: in bf16 a logit of 20 is known to ±0.06 only, and two ways of computing it would differ by as much."""
+    if hidden_TC.is_cuda and hidden_TC.dtype is not torch.float32:
+        return torch.mm(hidden_TC, weight_VC.t(), out_dtype=torch.float32)
+    return linear(hidden_TC, weight_VC)
+
+
+@triton.jit
+def _stats(logits, V, temperatures, peaks, sums, bests, CHUNKS: tl.constexpr, CHUNK: tl.constexpr):
+    b = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
+    i = chunk * CHUNK + tl.arange(0, CHUNK)
+    heat = tl.load(temperatures + b)
+    x = tl.load(logits + b * V + i, mask=i < V, other=float("-inf")).to(tl.float32)
+    x = x / tl.where(heat == 0, 1.0, heat)
+    peak = tl.max(x, 0)
+    anchor = tl.where(peak > float("-inf"), peak, 0.0)
+    tl.store(peaks + b * CHUNKS + chunk, peak)
+    tl.store(sums + b * CHUNKS + chunk, tl.sum(tl.exp(x - anchor), 0))
+    tl.store(bests + b * CHUNKS + chunk, tl.min(tl.where(x == peak, i, V), 0))
+
+
+@triton.jit
+def _pick(
+    logits, V, temperatures, peaks, sums, bests, seeds, counts, limits, stops, active, produced,
+    out_tokens, out_logprobs, out_stride, ids, lengths, positions, slots, seen, table, table_stride,
+    CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, STOPS: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(0).to(tl.int64)
+    heat = tl.load(temperatures + b)
+    count = tl.load(counts + b)
+    # One uniform per (seed, position): splitmix64, as in sampler.uniforms.
+    z = tl.load(seeds + b).to(tl.uint64) + (count + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+    z = z ^ (z >> 31)
+    draw = (z >> 11).to(tl.float64) * (1.0 / 9007199254740992.0)
+    # Which chunk, by the chunks' weights; then which entry in it.
+    c = tl.arange(0, WIDTH)
+    peak = tl.load(peaks + b * CHUNKS + c, mask=c < CHUNKS, other=float("-inf"))
+    top = tl.max(peak, 0)
+    weight = tl.load(sums + b * CHUNKS + c, mask=c < CHUNKS, other=0.0) * tl.exp(peak - top)
+    heavy = weight.to(tl.float64)
+    running = tl.cumsum(heavy, 0)
+    total = tl.sum(heavy, 0)
+    target = draw * total
+    chunk = tl.sum((running <= target).to(tl.int32), 0)
+    chunk = tl.minimum(chunk, tl.max(tl.where(weight > 0, c, 0), 0))
+    before = tl.sum(tl.where(c < chunk, heavy, 0.0), 0)
+    i = chunk * CHUNK + tl.arange(0, CHUNK)
+    x = tl.load(logits + b * V + i, mask=i < V, other=float("-inf")).to(tl.float32)
+    x = x / tl.where(heat == 0, 1.0, heat)
+    mass = tl.exp(x - top)
+    inner = tl.cumsum(mass, 0)
+    rest = (target - before).to(tl.float32)
+    place = tl.sum((inner <= rest).to(tl.int32), 0)
+    place = tl.minimum(place, tl.max(tl.where(mass > 0, tl.arange(0, CHUNK), 0), 0))
+    chosen = chunk * CHUNK + place
+    logit = tl.sum(tl.where(i == chosen, x, 0.0), 0)
+    logprob = logit - top - tl.log(total.to(tl.float32))
+    best = tl.min(tl.where(peak == top, tl.load(bests + b * CHUNKS + c, mask=c < CHUNKS, other=V), V), 0)
+    greedy = heat == 0
+    token = tl.where(greedy, best, chosen).to(tl.int64)
+    logprob = tl.where(greedy, 0.0, logprob)
+    # The sequence moves on, unless it was over already.
+    alive = tl.load(active + b) != 0
+    made = tl.load(produced + b)
+    tl.store(out_tokens + b * out_stride + made, token.to(tl.int32), mask=alive)
+    tl.store(out_logprobs + b * out_stride + made, logprob, mask=alive)
+    tl.store(produced + b, made + 1, mask=alive)
+    tl.store(counts + b, count + 1, mask=alive)
+    s = tl.arange(0, STOPS)
+    ended = tl.sum((tl.load(stops + b * STOPS + s) == token).to(tl.int32), 0) > 0
+    going = alive & (~ended) & (count + 1 < tl.load(limits + b))
+    tl.store(active + b, going.to(tl.int32))
+    length = tl.load(lengths + b)
+    tl.store(ids + b, token, mask=going)
+    tl.store(lengths + b, length + 1, mask=going)
+    tl.store(positions + b, length.to(tl.int64), mask=going)
+    page = tl.load(table + b * table_stride + length // PAGE, mask=going, other=0)
+    tl.store(slots + b, tl.where(going, page * PAGE + length % PAGE, 0).to(tl.int64))
+    tl.store(seen + b, tl.where(going, length + 1, 0))
+
+
+def sample_and_advance(logits_BV: Tensor, rows: Rows, size: int) -> None:
+    """Draw a token for each of the first `size` rows and move their state on: one pass over the logits for the
+    log-sum-exp of every chunk, then the drawn chunk alone. The draw is the inverse of the distribution at one uniform
+    per (seed, position), as on a CPU."""
+    V = logits_BV.shape[1]
+    chunks = triton.cdiv(V, CHUNK)
+    peaks = torch.empty((size, chunks), dtype=torch.float32, device=logits_BV.device)
+    sums = torch.empty_like(peaks)
+    bests = torch.empty_like(peaks, dtype=torch.int32)
+    _stats[(size, chunks)](logits_BV, V, rows.temperatures, peaks, sums, bests, CHUNKS=chunks, CHUNK=CHUNK, num_warps=8)
+    _pick[(size,)](
+        logits_BV, V, rows.temperatures, peaks, sums, bests, rows.seeds, rows.counts, rows.limits, rows.stops,
+        rows.active, rows.produced, rows.out_tokens, rows.out_logprobs, rows.out_tokens.stride(0), rows.ids,
+        rows.lengths, rows.positions, rows.slots, rows.seen, rows.table, rows.table.stride(0),
+        CHUNKS=chunks, WIDTH=power(chunks), CHUNK=CHUNK, STOPS=rows.stops.shape[1], PAGE=PAGE, num_warps=8,
+    )  # fmt: skip
+
+
+class Rows:
+    """The state of every running sequence, on the GPU, a row each. Written by the host when rows change hands, and by
+    `sample_and_advance` after every token."""
+
+    def __init__(self, rows: int, pages: int, stops: int, chunk: int, device: torch.device) -> None:
+        def new(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.ids = new(rows, dtype=torch.int64)  # the token to be fed
+        self.positions = new(rows, dtype=torch.int64)  # where it stands
+        self.slots = new(rows, dtype=torch.int64)  # where its key and value go; 0 is scratch
+        self.seen = new(rows)  # tokens it attends to, itself included; 0: the row is idle
+        self.lengths = new(rows)  # tokens of the sequence so far, itself included
+        self.active = new(rows)
+        self.produced = new(rows)  # tokens in out_* since the host last looked
+        self.counts = new(rows)  # tokens sampled since the request began
+        self.limits = new(rows)
+        self.seeds = new(rows, dtype=torch.int64)
+        self.temperatures = torch.ones(rows, dtype=torch.float32, device=device)
+        self.adapters = torch.full((rows,), -1, dtype=torch.int32, device=device)
+        self.stops = torch.full((rows, stops), -1, dtype=torch.int64, device=device)
+        self.table = new(rows, pages)
+        self.out_tokens = new(rows, chunk)
+        self.out_logprobs = torch.zeros((rows, chunk), dtype=torch.float32, device=device)
+
+    _MOVING = ("ids", "positions", "slots", "seen", "lengths", "active", "produced", "counts")
+
+    def part(self, start: int, end: int) -> Rows:
+        """Rows start..end as rows of their own: the same memory."""
+        out = object.__new__(Rows)
+        out.__dict__ = {name: value[start:end] for name, value in self.__dict__.items()}
+        return out
+
+    def save(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name).clone() for name in self._MOVING}
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        for name, value in saved.items():
+            getattr(self, name).copy_(value)
+
+    def idle(self, size: int) -> None:
+        """Nobody sits in the first rows: they read nothing and write to scratch."""
+        for name in self._MOVING:
+            getattr(self, name)[:size].zero_()

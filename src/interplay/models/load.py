@@ -1,0 +1,140 @@
+"""Load a model with its tokenizer, attending through our own attention function, or refuse it with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from interplay.errors import ModelError
+from interplay.models.attention import NAME as ATTENTION
+from interplay.models.attention import Causal, using
+from interplay.models.locate import locate
+from interplay.models.shape import cache_shape
+
+# Rewrites nothing and needs no special tokens: for models that come without a chat template.
+FALLBACK_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}:\n{{ m['content'] }}{{ eos_token }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:\n{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: tuple[int, ...]
+
+
+def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
+    """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner."""
+    config, source = read_config(base, seed), locate(base, seed)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise _unloadable(base, error, "its tokenizer is missing or broken") from None
+    _refuse_unsupported(base, config)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unloadable(base, error, "its weights are missing or broken") from None
+    model.to(device).eval()
+    _refuse_other_attention(base, model)
+    _refuse_altered_logits(base, model)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = FALLBACK_TEMPLATE
+    stop_ids = _stop_ids(model, tokenizer)
+    if not stop_ids:
+        raise ModelError(
+            f"model '{base}' has no end token, so no reply of it would end; expected eos_token in its "
+            "tokenizer_config.json, or eos_token_id in its generation_config.json."
+        )
+    if tokenizer.eos_token_id is None:
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(stop_ids[0])
+    return Loaded(model, tokenizer, stop_ids)
+
+
+def read_config(base: str, seed: int) -> Any:
+    """A model's shape, without its weights."""
+    try:
+        return AutoConfig.from_pretrained(locate(base, seed))
+    except (OSError, ValueError) as error:
+        raise _unloadable(base, error) from None
+
+
+def _unloadable(base: str, error: Exception, what: str = "") -> ModelError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ModelError(
+        f"model '{base}' cannot be loaded{': ' if what else ''}{what} ({reason}); expected tiny, smollm2, a Hugging "
+        "Face folder, a .gguf file or a hub name that can be reached."
+    )
+
+
+def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ids = set(configured if isinstance(configured, list) else [configured])
+    ids.add(tokenizer.eos_token_id)
+    return tuple(sorted(i for i in ids if i is not None))
+
+
+def _refuse_unsupported(base: str, config: Any) -> None:
+    text = config.get_text_config()
+    odd = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    if odd:
+        raise ModelError(
+            f"model '{base}' has layers of {', '.join(sorted(odd))}; expected full attention or sliding windows."
+        )
+    rope = getattr(text, "rope_parameters", None) or {}
+    limit = rope.get("original_max_position_embeddings")
+    if rope.get("rope_type") == "longrope" and text.max_position_embeddings > limit:
+        raise ModelError(
+            f"model '{base}' turns positions by other angles once a sequence passes {limit} tokens (longrope), so that "
+            "nothing cached could be kept; expected angles that do not depend on the length."
+        )
+
+
+class _Witness:
+    """Attends as a learner's rows do, and notes which layers asked: (key-value heads, key size, value size)."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, tuple[int, int, int]] = {}
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
+        self.seen[layer] = (k.shape[1], k.shape[3], v.shape[3])
+        return Causal().attend(layer, q, k, v, scale, window)
+
+
+@torch.no_grad()
+def _refuse_other_attention(base: str, model: PreTrainedModel) -> None:
+    """The cache holds a key and a value per layer and head: every layer must attend through our function, alike."""
+    witness = _Witness()
+    with using(witness):
+        model.base_model(input_ids=torch.arange(1, 5, device=model.device).unsqueeze(0), use_cache=False)
+    count = model.config.get_text_config().num_hidden_layers
+    if set(witness.seen) != set(range(count)):
+        raise ModelError(
+            f"model '{base}' ({type(model).__name__}) sends {len(witness.seen)} of its {count} layers through "
+            "transformers' attention interface; expected softmax attention in every layer, no linear attention."
+        )
+    _, heads, size = cache_shape(model)
+    if set(witness.seen.values()) != {(heads, size, size)}:
+        raise ModelError(
+            f"model '{base}' ({type(model).__name__}) has keys and values of sizes that differ, as latent attention "
+            f"has; expected {heads} heads of {size} in every layer."
+        )
+
+
+@torch.no_grad()
+def _refuse_altered_logits(base: str, model: PreTrainedModel) -> None:
+    """Engine and learner read logits off the output layer; some models scale or cap them after it."""
+    ids = torch.arange(1, 5, device=model.device).unsqueeze(0)
+    plain = model.get_output_embeddings()(model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+    if not torch.allclose(model(input_ids=ids, use_cache=False).logits.float(), plain.float(), rtol=1e-2, atol=1e-2):
+        raise ModelError(
+            f"model '{base}' ({type(model).__name__}) scales or caps its logits after the output layer, "
+            "which Interplay does not support yet; expected plain logits, as of Llama or Qwen models."
+        )

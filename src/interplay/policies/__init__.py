@@ -1,1 +1,0 @@
-"""Who holds the weights, and who sits where."""

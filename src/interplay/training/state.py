@@ -1,0 +1,135 @@
+"""All that a run holds and a checkpoint keeps: made from the plan, written down, and put back.
+
+`save` and `restore` stand side by side, so that neither forgets a part. The loop that moves the state is `trainer.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from interplay.config import START
+from interplay.errors import CheckpointError
+from interplay.rollout.curriculum import make_curriculum
+from interplay.rollout.resolve import Plan
+from interplay.rollout.team import Team
+from interplay.training import checkpoint
+from interplay.training.checkpoint import Checkpoint
+from interplay.training.critic import make_critics
+from interplay.training.guards import Guards
+from interplay.training.identity import made_of, refuse_another
+from interplay.training.learner import Learner
+from interplay.training.records import RunRecords
+from interplay.training.season import Season
+from interplay.training.snapshots import Snapshots
+
+
+@dataclass
+class RunState:
+    """Made fresh, or from the newest checkpoint in the run folder."""
+
+    plan: Plan
+    folder: Path
+    step_index: int = field(default=0, init=False)
+    best: tuple[int, float] | None = field(
+        default=None, init=False
+    )  # the step that checkpoint.best found best, and its value
+
+    def __post_init__(self) -> None:
+        found = checkpoint.latest(self.folder / "checkpoints")
+        self.fresh = found is None
+        self.saved_step = found.step if found else -1
+        if found:
+            refuse_another(self.plan, found)
+        self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # imitated, where adapters stand on them
+        self.plan = self.plan.on(self.bases)
+        recipe = self.plan.recipe
+        sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
+        self.team = Team.load(recipe, sources)
+        self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
+        self.algorithm = self.plan.algorithm
+        section = recipe.curriculum
+        self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
+        self.snapshots = Snapshots(self.folder / "snapshots", self.team)
+        self.references = {name: name + START for name in self.plan.trainable if self.algorithm.reference}
+        self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
+        critic = self.algorithm.critic
+        self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
+        self.guards = Guards(recipe.train)
+        self.records = RunRecords(self.folder, recipe)
+        if found:
+            self._restore(found)
+
+    def _make_learner(self, name: str) -> Learner:
+        member, settings = self.team.members[name], self.plan.settings(name)
+        return Learner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
+
+    def save(self) -> None:
+        """Write a checkpoint of the present step."""
+        state: dict[str, Any] = {
+            "learners": {n: x.state_dict() for n, x in self.learners.items()},
+            "critics": {n: c.state_dict() for n, c in self.critics.items()},
+        }
+        papers = {
+            "bases": self.bases,
+            "made_of": made_of(self.plan, self.bases),
+            "best": self.best,
+            "versions": {n: self.team.members[n].version for n in self.learners},
+            "algorithm": self.algorithm.state_dict(),
+            "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
+            "league": None if self.season is None else self.season.state_dict(),
+            "references": self.references,
+            "snapshots": {name: self.snapshots.digest(name) for name in sorted(self._snapshots())},
+            "guards": self.guards.state_dict(),
+            "records": self.records.offsets(),
+        }
+        policies = {n: self.team.members[n].save for n in self.learners}
+        root, keep = self.folder / "checkpoints", self.plan.recipe.checkpoint.keep
+        best = None if self.best is None else self.best[0]
+        checkpoint.save(root, self.step_index, policies, state, papers, keep, best)
+        self.snapshots.prune(checkpoint.snapshots(root))
+        self.saved_step = self.step_index
+
+    def _snapshots(self) -> set[str]:
+        """What a run that goes on from here may need."""
+        if self.fresh and self.step_index == 0:
+            return set()  # they are what this checkpoint holds, and are made from it
+        league = [] if self.season is None else self.season.league.snapshots.values()
+        return {*self.plan.snapshots, *self.references.values(), *(name for mine in league for name in mine)}
+
+    def _restore(self, found: Checkpoint) -> None:
+        """Go on from a checkpoint; the policies' weights were read from it already."""
+        state, papers = found.state(), found.trainer
+        if set(state["critics"]) != set(self.critics):
+            raise CheckpointError(
+                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, "
+                f"this recipe for {sorted(self.critics)}."
+            )
+        for name, learner in self.learners.items():
+            learner.load_state_dict(state["learners"][name])
+        for name, critic in self.critics.items():
+            critic.load_state_dict(state["critics"][name])
+        self.algorithm.load_state_dict(papers["algorithm"])
+        self.guards.load_state_dict(papers["guards"])
+        if self.curriculum is not None and papers.get("curriculum") is not None:  # else it begins now
+            self.curriculum.load_state_dict(papers["curriculum"])
+        if self.season is not None:
+            if papers.get("league") is None:
+                raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
+            self.season.load_state_dict(papers["league"])
+        self.references |= {n: s for n, s in papers.get("references", {}).items() if n in self.references}
+        self.snapshots.digests = dict(papers.get("snapshots", {}))
+        for name, version in papers["versions"].items():
+            self.team.members[name].publish(version)
+        self.records.rewind(papers["records"])
+        self.best = None if papers["best"] is None else tuple(papers["best"])
+        self.step_index = found.step
+
+    def parameters(self) -> dict[str, int]:
+        """How many each trained policy has."""
+        return {n: sum(p.numel() for p in x.masters.own) for n, x in self.learners.items()}
+
+    def close(self) -> None:
+        self.team.close()
+        self.records.close()

@@ -1,0 +1,144 @@
+"""Queries on databases: only reading, within limits, the same every time; results compared by what they say."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from interplay.envs.tasks import shop
+from interplay.errors import DataError
+from interplay.execution import database
+from interplay.execution.database import run, same
+from interplay.execution.query import QueryResult
+
+SHOP = shop.database(1, 40)
+BOMB = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+
+REFUSED = {
+    "a step that never ends": "SELECT " + ", ".join(["length(printf('%.*c', 2000000000, 'x'))"] * 9),
+    "the same, put together": "SELECT length(format('%-3.' || '2000000000' || 'c', 'x'))",
+    "insert": "INSERT INTO customer VALUES (99, 'x', 'y', 1)",
+    "update": "UPDATE customer SET age = 1",
+    "delete": "DELETE FROM customer",
+    "drop": "DROP TABLE customer",
+    "create": "CREATE TABLE t (x)",
+    "create as": "CREATE TEMP TABLE t AS SELECT 1",
+    "attach": "ATTACH DATABASE 'other.db' AS other",
+    "vacuum into": "VACUUM INTO 'copy.db'",
+    "pragma": "PRAGMA table_info(customer)",
+    "pragma write": "PRAGMA writable_schema = 1",
+    "pragma function": "SELECT * FROM pragma_table_info('customer'), (SELECT load_extension('x'))",
+    "transaction": "BEGIN",
+    "two statements": "SELECT 1; DELETE FROM customer",
+    "extension": "SELECT load_extension('evil')",
+    "random": "SELECT random()",
+    "random bytes": "SELECT hex(randomblob(4))",
+    "now": "SELECT date('now')",
+    "now, bare": "SELECT datetime()",
+    "clock": "SELECT CURRENT_TIMESTAMP",
+    "nothing": "",
+    "comment": "-- nothing",
+    "null byte": "SELECT 1 \0",
+    "no such table": "SELECT * FROM nowhere",
+    "syntax": "SELECT FROM WHERE",
+    "giant": "SELECT '" + "x" * 30_000 + "'",
+    "giant value": "SELECT replace(hex(zeroblob(400000)), '0', 'xxxxxxxxxx')",
+    "giant zero": "SELECT zeroblob(1000000000)",
+    "deep": "SELECT " + "(" * 5000 + "1" + ")" * 5000,
+    "many rows": BOMB + "SELECT i FROM n LIMIT 20000",
+    "cte bomb": BOMB + "SELECT count(*) FROM n",
+    "cte sorted": BOMB + "SELECT i FROM n ORDER BY -i LIMIT 1",
+    "cross join": "SELECT count(*) FROM " + ", ".join(f"purchase AS p{i}" for i in range(12)),
+    "surrogate": "SELECT '\ud800'",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_nothing_but_a_limited_select_runs(name: str) -> None:
+    before = run(SHOP, "SELECT count(*), sum(age) FROM customer")
+    began = time.process_time()
+    found = run(SHOP, REFUSED[name])
+    assert found.error and not found.rows
+    assert time.process_time() - began < 20
+    assert run(SHOP, "SELECT count(*), sum(age) FROM customer") == before, "every query has a copy of its own"
+
+
+def test_a_limit_falls_at_the_same_place_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = BOMB + "SELECT count(*) FROM (SELECT i FROM n LIMIT {})"
+    monkeypatch.setattr(database, "STEPS", 400_000)
+    runs = [[not run(SHOP, query.format(i)).error for i in range(1000, 60_000, 4000)] for _ in range(3)]
+    assert runs[0] == runs[1] == runs[2] and True in runs[0] and False in runs[0]
+
+
+def test_what_reads_runs() -> None:
+    assert run(SHOP, "SELECT 1").rows == ((1,),)
+    assert run(SHOP, "WITH t AS (SELECT age FROM customer) SELECT max(age) > 0 FROM t").rows == ((1,),)
+    assert run(SHOP, "SELECT printf('%d%% %5.1f %,d', 5, 2.25, 1234567), format('%c', 'xy'), printf(NULL)").rows == (
+        ("5%   2.3 1,234,567", "x", None),
+    )
+    assert run(SHOP, "VALUES (1, 'a'), (2, NULL)").rows == ((1, "a"), (2, None))
+    assert run(SHOP, "SELECT strftime('%Y', '2020-02-03'), date('2020-01-01', '+1 day')").rows == (
+        ("2020", "2020-01-02"),
+    )
+
+
+def table(*rows: tuple[object, ...]) -> QueryResult:
+    return QueryResult(tuple(f"c{i}" for i in range(len(rows[0]) if rows else 1)), rows)  # type: ignore[arg-type]
+
+
+def test_results_are_compared_by_what_they_say() -> None:
+    gold = table((1, "a"), (2, "b"), (2, "b"))
+    assert same(gold, table((2, "b"), (1, "a"), (2, "b")))
+    assert same(gold, table(("b", 2), ("b", 2), ("a", 1))), "columns in any order"
+    assert same(gold, table((1.0, "a"), (2.0000000001, "b"), (2, "b")))
+    assert not same(gold, table((1, "a"), (2, "b"))), "a multiset, not a set"
+    assert not same(gold, table((1, "b"), (2, "a"), (2, "b"))), "rows belong together"
+    assert not same(gold, table((1, "a", 0), (2, "b", 0), (2, "b", 0))), "nothing more than was asked for"
+    assert not same(gold, table(("1", "a"), ("2", "b"), ("2", "b"))), "text is no number"
+    assert not same(gold, table((None, "a"), (2, "b"), (2, "b")))
+    assert not same(gold, QueryResult(error="x")) and not same(QueryResult(error="x"), QueryResult(error="x"))
+    assert same(table((12345678,)), table((12345678.0,)))
+
+
+def test_order_counts_where_it_is_asked_for() -> None:
+    gold = table((1, "a"), (2, "b"), (3, "c"))
+    assert same(gold, table(("a", 1), ("b", 2), ("c", 3)), ordered=True)
+    assert not same(gold, table((3, "c"), (2, "b"), (1, "a")), ordered=True)
+
+
+def test_columns_that_look_alike_are_still_told_apart() -> None:
+    wide = [tuple((i * j) % 3 for j in range(12)) for i in range(9)]
+    assert same(table(*wide), table(*[row[::-1] for row in wide]))
+
+
+def test_a_shadow_has_the_schema_and_other_contents() -> None:
+    for seed in range(3):
+        other = database.shadow(SHOP, seed)
+        assert database.schema(other) == database.schema(SHOP)
+        assert database.shadow(SHOP, seed) == other
+        assert run(other, "SELECT count(*), sum(quantity) FROM purchase") != run(
+            SHOP, "SELECT count(*), sum(quantity) FROM purchase"
+        )
+        kept = run(other, "SELECT count(*) FROM purchase").rows[0][0]
+        assert isinstance(kept, int) and 10 < kept < 40
+
+
+def test_files_are_read_whole_or_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.sqlite"
+    with pytest.raises(DataError, match="cannot be read"):
+        database.read(file)
+    file.write_text("no database")
+    with pytest.raises(DataError, match="no SQLite or DuckDB database"):
+        database.read(file)
+    file.unlink()
+    db = sqlite3.connect(file)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.executescript("CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT); INSERT INTO t VALUES (1, 'a'), (2, 'b');")
+    db.close()
+    data = database.read(file)
+    assert run(data, "SELECT count(*) FROM t").rows == ((2,),), "also one with a write-ahead log"
+    assert database.schema(data) == "t(x INTEGER key, y TEXT)"
+    assert database.text(run(data, "SELECT * FROM t"), 1) == "x | y\n1 | a\n… (2 rows)"
