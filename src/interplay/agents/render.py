@@ -2,7 +2,7 @@
 
 The next turn's prompt keeps the ids of the one it extends: only the text that the template adds after it is
 tokenised. Where a template rewrites what came before (strips old reasoning, trims a reply), the ids cannot be
-kept; a new segment begins, and the caller sees `merged = False`.
+kept; a new segment begins, and the caller sees a prompt that extends nothing.
 """
 
 from __future__ import annotations
@@ -16,19 +16,25 @@ from transformers import PreTrainedTokenizerBase
 
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
-from interplay.types import Message, Tool
+from interplay.types import MediaSpan, Message, Tool
 
 _CACHE_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`text` is exactly what the template gave; `merged` says that `ids` extend the previous turn's."""
+    """`text` is exactly what the template gave. `extends` names the sample whose prompt and reply `ids` continue, token
+    for token; None where the prompt was rendered anew."""
 
     ids: tuple[int, ...]
     text: str
     digest: str
-    merged: bool = False
+    extends: str | None = None
+    media: tuple[MediaSpan, ...] = ()
+
+    @property
+    def merged(self) -> bool:
+        return self.extends is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ class Said:
     action: tuple[int, ...]
     reply: str
     ended: bool  # the reply closed its own turn; otherwise the template will close it
+    id: str = ""  # of the sample
 
 
 class Renderer:
@@ -68,7 +75,7 @@ class Renderer:
                 return self._whole(messages, tools)
             rest = rest[len(ending) :]
         ids = before.prompt.ids + before.action + self._encode(rest)
-        return Prompt(ids, text, _digest(ids), merged=True)
+        return Prompt(ids, text, _digest(ids), before.id)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         """The reply's text without its end token, and whether it had one. (Games say the same things often.)"""

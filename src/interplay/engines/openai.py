@@ -119,9 +119,10 @@ class RemoteEngine:
 
     def _content(self, message: Message) -> str | list[dict[str, Any]]:
         """Its words; with images, a list of parts."""
-        if not message.images or not self.section.images:
+        images = [m.data for m in message.media if m.kind == "image"]
+        if not images or not self.section.images:
             return message.content
-        urls = (f"data:image/png;base64,{base64.b64encode(image).decode()}" for image in message.images)
+        urls = (f"data:image/png;base64,{base64.b64encode(image).decode()}" for image in images)
         pictures = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         return [{"type": "text", "text": message.content}, *pictures]
 
@@ -162,7 +163,7 @@ class RemoteEngine:
         if text is None and reason != "length":  # all of its limit went into thinking: the model's own doing
             raise RemoteError(f"{self} answered without text (finish_reason {reason!r}).")
         stop = Stop.LENGTH if reason == "length" else Stop.END
-        return Completion((), (), self.version, stop, text or "", used)
+        return Completion((), (), (), stop, text or "", used)
 
     async def score(
         self, ids: tuple[int, ...], replies: Sequence[tuple[int, ...]], adapter: str | None = None

@@ -109,5 +109,5 @@ def tally(recipe: Recipe, episodes: Sequence[Episode], policy: str, opponent: st
     return SeatResult(
         policy, opponent, role, len(good), len(episodes) - len(good), wins, draws, len(good) - wins - draws,
         win.low, win.high, *score, len(played), sum(t.status is Status.ILLEGAL for t in played),
-        sum(tokens(e, role) for e in good), sum(len(t.calls) for t in played),
+        sum(tokens(e, role) for e in good), sum(len(t.samples[:-1]) for t in played),
     )  # fmt: skip

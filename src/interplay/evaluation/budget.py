@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from interplay.agents.agent import ModelAgent, Player, Stamp, View
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Player, Stamp, View
 from interplay.agents.remote import RemoteAgent
 from interplay.algorithms import Independent
 from interplay.config import TEAM, Recipe
@@ -64,7 +65,7 @@ class Thrifty:
             limit = min(limit, max(1, room - len(view.prompt.ids)))
         short = replace(self.agent, sampling=replace(self.agent.sampling, max_tokens=limit), budget=self.purse.left)
         turn = await short.sample(env, view, stamp)
-        if turn.sampled > self.purse.left or max(len(t.action) or t.used for t in turn.whole) > limit:
+        if turn.sampled > self.purse.left or max(s.size for s in turn.samples) > limit:
             raise InterplayError(
                 f"{self.policy} was given {limit} tokens and used {turn.sampled}: no budget can be matched."
             )

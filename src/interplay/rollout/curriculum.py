@@ -17,7 +17,7 @@ from typing import Any
 from interplay.config import CurriculumSection
 from interplay.errors import CheckpointError
 from interplay.seats.policy import sitting
-from interplay.types import Episode, Task, seed_of
+from interplay.types import Credit, Episode, Task, seed_of
 
 Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options over the recipe's
 DECAY = 0.7  # of what a level's earlier visits count
@@ -50,18 +50,18 @@ class Curriculum(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
-    def record(self, step: int, episodes: Sequence[Episode], learners: Container[str]) -> dict[str, float]:
+    def record(
+        self, step: int, episodes: Sequence[Episode], learners: Container[str], credit: Credit
+    ) -> dict[str, float]:
         """`learn` from the episodes themselves."""
-        return {
-            f"curriculum/{name}": value
-            for name, value in self.learn(step, results_of(episodes, self.section.success, learners)).items()
-        }
+        results = results_of(episodes, self.section.success, learners, credit)
+        return {f"curriculum/{name}": value for name, value in self.learn(step, results).items()}
 
     def _rng(self, step: int) -> random.Random:
         return random.Random(seed_of("curriculum", self.seed, step))
 
 
-def results_of(episodes: Sequence[Episode], name: str, learners: Container[str]) -> dict[str, Result]:
+def results_of(episodes: Sequence[Episode], name: str, learners: Container[str], credit: Credit) -> dict[str, Result]:
     """By task: an episode succeeds, in a learner's seat, if the reward `name` that reaches it adds up to more than 0.
 
     The positive value loss is that of prioritised level replay: the mean over turns of max(0, advantage), the
@@ -76,9 +76,10 @@ def results_of(episodes: Sequence[Episode], name: str, learners: Container[str])
         for episode in group:
             for role in (r for r, who in episode.seats.items() if any(n in learners for n in sitting(who))):
                 wins.append(sum(r.value or 0.0 for r in episode.rewards.of(role) if r.name == name) > 0)
-            losses += [
-                max(0.0, t.target - t.value) for t in episode.line() if t.target is not None and t.value is not None
-            ]
+            for turn in episode.line():
+                target, value = credit.target(turn), credit.value(turn)
+                if target is not None and value is not None:
+                    losses.append(max(0.0, target - value))
         if wins:
             regret = sum(losses) / len(losses) if losses else 0.0
             found[task] = Result(sum(wins) / len(wins), len(group), regret)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from interplay.agents.agent import Agent, Player, Stamp, View
+from interplay.agents.player import Agent, Player, Stamp, View
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
@@ -113,7 +113,7 @@ async def sample_each(
     return dict(zip(views, drawn, strict=True))
 
 
-class Critic(Protocol):
+class StateValues(Protocol):
     """The value of the state a turn led to, for its role, in the units of its mixed reward."""
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float: ...
@@ -126,7 +126,7 @@ class Critic(Protocol):
 class Foresight:
     reward: RewardSection
     record: bool = False  # whether the turns of playouts are returned
-    critic: Critic | None = None
+    critic: StateValues | None = None
 
     async def play_out(
         self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger, until: frozenset[Role] = frozenset()

@@ -7,17 +7,17 @@ decision is made, one sample per role or a tree of candidates, is the plan's (`t
 from __future__ import annotations
 
 import asyncio
-import gc
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from interplay import envs
-from interplay.agents.agent import Player, Stamp, forkable
+from interplay.agents.player import Player, Stamp, forkable
 from interplay.algorithms import Plan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.errors import ConfigError, InterplayError
-from interplay.rollout.line import Critic, Foresight, Ledger, sample_each, step
+from interplay.rollout.decision import Decision
+from interplay.rollout.garbage import rare_collections
+from interplay.rollout.line import Foresight, Ledger, StateValues, sample_each, step
 from interplay.rollout.tree import decide
 from interplay.types import Episode, Rewards, Role, Status, Task, Turn
 
@@ -32,7 +32,7 @@ class Runner:
         plan: Plan,
         reward: RewardSection,
         record_playouts: bool = False,
-        critic: Critic | None = None,
+        critic: StateValues | None = None,
     ) -> None:
         self.seed, self.limits, self.plan, self.reward = seed, limits, plan, reward
         self.foresight = Foresight(reward, record_playouts, critic)
@@ -41,7 +41,7 @@ class Runner:
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None = None
     ) -> list[Episode]:
         """`plan.replicas` episodes of each task, in the order of (task, replica)."""
-        with _rare_collections:
+        with rare_collections:
             return await self._run(tasks, seating, done)
 
     async def _run(
@@ -102,7 +102,7 @@ class Runner:
             stamp = Stamp(self.seed, episode.task, episode.replica, episode.id, decision, state=env.state())
             views = {role: agents[role].look(o) for role, o in seen.items()}
             if isinstance(self.plan, Tree):
-                choice = await decide(self.foresight, env, copied, views, stamp, self.plan, ledger)
+                choice = await decide(Decision(env, copied, views, stamp, self.plan, ledger, self.foresight))
                 env, kept, turns, rewards = choice.env, choice.kept, choice.drawn, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
@@ -119,32 +119,6 @@ class Runner:
         episode.rewards += final
         attribute(final, latest)
         episode.final_state, episode.answered = env.state(), env.answered
-
-
-class _RareCollections:
-    """Turns are many and stay until they are learned from; looking through them for cycles, of which there are next to
-    none, every 700 of them took a third of a tiny model's rollout. From the first run that begins to the last that
-    ends, in whatever threads."""
-
-    def __init__(self) -> None:
-        self._lock, self._runs, self._before = threading.Lock(), 0, gc.get_threshold()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._runs += 1
-            if self._runs == 1:
-                self._before = gc.get_threshold()
-                if self._before[0]:
-                    gc.set_threshold(max(self._before[0], 100_000), *self._before[1:])
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._runs -= 1
-            if not self._runs:
-                gc.set_threshold(*self._before)
-
-
-_rare_collections = _RareCollections()
 
 
 def attribute(rewards: Rewards, latest: Mapping[Role, Turn]) -> None:

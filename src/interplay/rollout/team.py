@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 
-from interplay.agents.agent import Agent, BotAgent, ModelAgent, Relay
 from interplay.agents.bots import make_bot
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Agent
+from interplay.agents.relay import Relay
 from interplay.agents.remote import RemoteAgent
 from interplay.agents.render import Renderer
+from interplay.agents.scripted import BotAgent
 from interplay.config import NOW, REMOTE, AdapterSection, Recipe, RemoteSection, ToolSection
 from interplay.engines.engine import Engine, Sampling
 from interplay.engines.local import LocalEngine

@@ -18,7 +18,7 @@ from interplay.rollout.league import League, score
 from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
-from interplay.training.learner import Learner
+from interplay.training.local import LocalLearner
 from interplay.training.snapshots import Snapshots
 from interplay.types import Episode, Role
 
@@ -26,7 +26,7 @@ log = logging.getLogger("interplay")
 
 
 class Season:
-    def __init__(self, plan: Plan, team: Team, learners: Mapping[str, Learner], snapshots: Snapshots) -> None:
+    def __init__(self, plan: Plan, team: Team, learners: Mapping[str, LocalLearner], snapshots: Snapshots) -> None:
         self.plan, self.team, self.learners, self.snapshots = plan, team, learners, snapshots
         self.league = League(plan)
 

@@ -19,8 +19,8 @@ from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import make_critics
 from interplay.training.guards import Guards
 from interplay.training.identity import made_of, refuse_another
-from interplay.training.learner import Learner
-from interplay.training.records import RunRecords
+from interplay.training.local import LocalLearner
+from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
 
@@ -56,14 +56,17 @@ class RunState:
         self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
         critic = self.algorithm.critic
         self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
+        for name, made in self.critics.items():
+            self.learners[name].critic = made
         self.guards = Guards(recipe.train)
-        self.records = RunRecords(self.folder, recipe)
+        self.records = RunFolder(self.folder, recipe)
+        self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
         if found:
             self._restore(found)
 
-    def _make_learner(self, name: str) -> Learner:
+    def _make_learner(self, name: str) -> LocalLearner:
         member, settings = self.team.members[name], self.plan.settings(name)
-        return Learner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
+        return LocalLearner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
 
     def save(self) -> None:
         """Write a checkpoint of the present step."""

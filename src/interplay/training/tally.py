@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from interplay.agents.agent import MALFORMED
+from interplay.agents.calls import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.rollout.team import Team
@@ -34,10 +34,10 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     metrics: dict[str, float] = {}
     metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
     metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
-    metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
-    if calls := [c for t in trainable for c in t.calls]:
+    metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
+    if calls := [c for t in trainable for c in t.samples[:-1]]:
         metrics["tool_calls"] = len(calls) / len(trainable)
-        metrics["tool_calls_malformed"] = sum(MALFORMED in c.keys.tool for c in calls) / len(calls)
+        metrics["tool_calls_malformed"] = sum(MALFORMED in c.tool for c in calls) / len(calls)
     metrics["episodes_truncated"] = sum(e.truncated for e in episodes)
     metrics["turns_per_episode"] = len(played) / len(episodes)
     return metrics

@@ -17,16 +17,18 @@ from interplay.config import START
 from interplay.errors import ConfigError, GuardError, did_you_mean
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
-from interplay.training.batch import by_policy, order
 from interplay.training.critic import StateCritic
 from interplay.training.interrupt import Interrupt
-from interplay.training.learner import Learner, step
+from interplay.training.learner import Objective
+from interplay.training.local import LocalLearner
 from interplay.training.memory import explained, is_shortage, short_of_memory
 from interplay.training.score import Scorer
 from interplay.training.sft import warmstart
 from interplay.training.state import RunState
+from interplay.training.step import step
 from interplay.training.tally import Clock, Meter, tally
-from interplay.types import Episode, Task, Turn
+from interplay.training.tries import Example, by_policy, order
+from interplay.types import Credit, Episode, Task
 
 
 @dataclass
@@ -38,6 +40,14 @@ class Observer:
     stepped: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None
     # Measures the policy while it trains (evaluation is a sibling room, so it is handed in).
     evaluate: Callable[[Team, int], Awaitable[Mapping[str, float]]] | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One policy's part of a step: what it is trained on, and what its critic is fitted to."""
+
+    trained: list[Example]
+    valued: list[Example]
 
 
 @dataclass
@@ -54,7 +64,7 @@ class Trainer(RunState):
         recipe = self.plan.recipe
         self.state_critic = self._make_state_critic()
         self.interrupt, self.meter = Interrupt(), Meter(self.team)
-        self.scorer = Scorer(self.algorithm, self.team, self.learners, self.critics, self.references)
+        self.scorer = Scorer(self.algorithm, self.team, self.learners, self.references)
         self.runner = Runner(
             recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, self.state_critic
         )
@@ -106,14 +116,14 @@ class Trainer(RunState):
             return None
         clock.lap("rollout")
         episodes, metrics = self._reward(episodes)
-        self._score(episodes)
+        given = self._score(episodes)
         clock.lap("score")
-        metrics |= self._credit(episodes)
+        metrics |= self._credit(episodes, given)
         if self.curriculum is not None:  # after credit, which the critics' targets come from
-            metrics |= self.curriculum.record(self.step_index, episodes, self.learners)
+            metrics |= self.curriculum.record(self.step_index, episodes, self.learners, given)
         if self.season is not None:
             metrics |= self.season.league.record(episodes)
-        batches = self._batch(episodes)
+        batches = self._batch(episodes, given)
         metrics |= self._step(batches, episodes)
         self._publish(self.plan.updated(self.step_index))
         clock.lap("learn")
@@ -129,7 +139,7 @@ class Trainer(RunState):
             metrics |= await self.observer.evaluate(self.team, self.step_index)
             clock.lap("eval")
         self.guards.watch(self.step_index, list(self.learners), metrics)
-        return self._log(episodes, metrics, clock)
+        return self._log(episodes, given, metrics, clock)
 
     def _tasks(self) -> list[Task]:
         count = self.plan.recipe.rollout.tasks
@@ -163,43 +173,59 @@ class Trainer(RunState):
             raise GuardError(f"all {len(episodes)} episodes of step {self.step_index} failed; the first: {first}")
         return good, metrics | tally(good, self.learners, self.plan.recipe.reward)
 
-    def _score(self, episodes: Sequence[Episode]) -> None:
-        self.scorer.score(by_policy(episodes, self.learners))
+    def _score(self, episodes: Sequence[Episode]) -> Credit:
+        given = Credit()
+        self.scorer.score(by_policy(episodes, self.learners), given)
+        return given
 
-    def _credit(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        metrics = dict(self.algorithm.shape(episodes))
-        metrics |= self.algorithm.credit(episodes)
-        credit.share(t for e in episodes for t in e.turns)
+    def _credit(self, episodes: Sequence[Episode], given: Credit) -> dict[str, float]:
+        metrics = dict(self.algorithm.shape(episodes, given))
+        metrics |= self.algorithm.credit(episodes, given)
         metrics |= self.algorithm.update(episodes)
         return metrics
 
-    def _batch(self, episodes: Sequence[Episode]) -> dict[str, list[Turn]]:
-        """Split by policy, each turn under a key that no timing can change."""
-        found = by_policy(episodes, self.learners)
-        return {name: [x for t in sorted(turns, key=order) for x in t.weighed()] for name, turns in found.items()}
+    def _batch(self, episodes: Sequence[Episode], given: Credit) -> dict[str, Batch]:
+        """Split by policy, in an order that no timing can change."""
+        out = {}
+        for name, turns in by_policy(episodes, self.learners).items():
+            ordered = sorted(turns, key=order)
+            trained = [
+                Example(name, sample, advantage, given.reference.get(sample.id))
+                for turn in ordered
+                for drawn in turn.samples
+                for sample, advantage in self.algorithm.weighed(drawn, given)
+            ]
+            valued = [
+                Example(name, sample, None, None, given.values.get(sample.id, ()), given.targets.get(sample.id))
+                for turn in (ordered if "values" in self.algorithm.needs else ())
+                for sample in self.scorer.seen_by_critic(name, turn)
+            ]
+            out[name] = Batch(trained, valued)
+        return out
 
-    def _step(self, batches: Mapping[str, list[Turn]], episodes: Sequence[Episode]) -> dict[str, float]:
-        settings = self.algorithm.settings
-        critic = self.algorithm.critic
+    def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode]) -> dict[str, float]:
+        settings, critic = self.algorithm.settings, self.algorithm.critic
+        objective = Objective(self.algorithm.loss, settings.average, settings.regularised)
         warming = critic is not None and self.step_index < critic.warmup
         metrics: dict[str, float] = {}
         found: dict[str, dict[str, float]] = {name: {} for name in batches}
         for together in [] if warming else self._sharing(batches):
-            found |= step(together, batches, self.algorithm.loss, settings.average, settings.regularised)
-        for name, turns in batches.items():
-            self.guards.gate(name, found[name], self.learners[name].rounded)
-            if name in self.critics and self.state_critic is None:
-                found[name] |= self.critics[name].step(self.scorer.seen_by_critic(name, turns))
+            found |= step(together, {name: batch.trained for name, batch in batches.items()}, objective)
+        for name, batch in batches.items():
+            learner = self.learners[name]
+            self.guards.gate(name, found[name], learner.rounded)
+            if learner.critic is not None and self.state_critic is None:
+                found[name] |= learner.fit(batch.valued, "tokens" in self.algorithm.needs)
             metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics
 
-    def _sharing(self, batches: Mapping[str, list[Turn]]) -> list[list[Learner]]:
+    def _sharing(self, batches: Mapping[str, Batch]) -> list[list[LocalLearner]]:
         """The learners whose step it is and who have something to learn, those of one model together."""
-        by_model: dict[int, list[Learner]] = defaultdict(list)
+        by_model: dict[int, list[LocalLearner]] = defaultdict(list)
         for name in self.plan.updated(self.step_index):
-            if any(t.advantage is not None for t in batches[name]):
+            if any(e.advantage is not None for e in batches[name].trained):
                 by_model[id(self.learners[name].model)].append(self.learners[name])
         return list(by_model.values())
 
@@ -207,12 +233,14 @@ class Trainer(RunState):
         for name in names:
             self.team.members[name].publish(self.team.members[name].version + 1)
 
-    def _log(self, episodes: Sequence[Episode], metrics: dict[str, float], clock: Clock) -> dict[str, float]:
+    def _log(
+        self, episodes: Sequence[Episode], given: Credit, metrics: dict[str, float], clock: Clock
+    ) -> dict[str, float]:
         metrics["tokens_sampled"] = sum(t.sampled for e in episodes for t in e.turns)
         metrics["tokens_per_second"] = self.meter.sampled / max(clock.times["rollout"], 1e-9)
         metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
-        self.records.step(self.step_index, episodes, metrics)
+        self.records.step(self.step_index, episodes, metrics, given)
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
         if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
             self.save()

@@ -30,7 +30,7 @@ from interplay.engines.engine import (
 )
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
-from interplay.engines.local.runner import Runner, allowed
+from interplay.engines.local.runner import ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.rounds import rounds
 from interplay.errors import EngineError, did_you_mean
@@ -64,7 +64,7 @@ class LocalEngine:
         self.max_context = int(model.config.get_text_config().max_position_embeddings)
         self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self._prefill_tokens = prefill_tokens
-        self.runner: Runner
+        self.runner: ModelRunner
         if next(model.parameters()).device.type == "cuda":
             from interplay.engines.local.cuda import CudaRunner  # needs Triton
             from interplay.models.kernels import PAGE
@@ -165,6 +165,8 @@ class LocalEngine:
             raise EngineError("the engine is closed; make a new one.")
         if not request.ids:
             raise EngineError("the prompt has no tokens; expected at least one.")
+        if request.media:
+            raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
         if request.room < 1:
             raise EngineError(f"max_tokens is {sampling.max_tokens}; expected at least 1.")
         if min(everything) < 0 or max(everything) >= self._vocabulary:
@@ -313,7 +315,8 @@ class LocalEngine:
         self.scheduler.finish(sequence)
         adapter = sequence.request.adapter
         version = self.version if adapter is None else self._versions[adapter]
-        completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), version, stop)
+        tokens = tuple(sequence.tokens)
+        completion = Completion(tokens, tuple(sequence.logprobs), (version,) * len(tokens), stop)
 
         def deliver() -> None:
             if not sequence.future.done():

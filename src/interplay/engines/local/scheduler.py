@@ -1,8 +1,8 @@
 """Who runs next. Requests wait in order of their key, and are admitted while the cache has room for them whole.
 
-Requests with the same prompt (and adapter) share one `Prompt`: its tokens are computed once, in pieces if it is long,
-so that others decode meanwhile; each request then continues it on blocks of its own. A prompt stays for later requests
-until its space is needed or the weights change.
+Requests with the same prompt (and adapter) share one `CachedPrompt`: its tokens are computed once, in pieces if it is
+long, so that others decode meanwhile; each request then continues it on blocks of its own. A prompt stays for later
+requests until its space is needed or the weights change.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from interplay.engines.engine import Request
 from interplay.engines.local.cache import BlockCache
 from interplay.types import Completion
 
-Trie = Mapping[int, "Trie"]  # legal continuations: token -> what may follow it
+LegalTrie = Mapping[int, "LegalTrie"]  # legal continuations: token -> what may follow it
 
 
 @dataclass(eq=False)
-class Prompt:
+class CachedPrompt:
     ids: tuple[int, ...]
+    identity: tuple[int, ...]  # what it is known by: the ids, with digests in place of pictures and sounds
     adapter: str | None
     salt: int  # cached content is shared among equal salts only: of one adapter in one version
     hashes: list[int]  # names of its full blocks
@@ -38,7 +39,7 @@ class Prompt:
 class Piece:
     """Tokens of a prompt to be computed now: from `start` up to `end`."""
 
-    prompt: Prompt
+    prompt: CachedPrompt
     start: int
     end: int
 
@@ -49,13 +50,13 @@ class Sequence:
 
     request: Request
     future: asyncio.Future[Completion]
-    prompt: Prompt
+    prompt: CachedPrompt
     blocks: list[int] = field(default_factory=list)
     copy: tuple[int, int] | None = None  # (from block, to block): the half-filled end of the shared prompt
     ready: bool = False  # its prompt is computed and copied
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    legal: Trie | None = None  # what may follow, where only some replies are legal
+    legal: LegalTrie | None = None  # what may follow, where only some replies are legal
 
     @property
     def length(self) -> int:
@@ -75,10 +76,10 @@ class Scheduler:
         self._arrived: deque[Waiting] = deque()
         self.waiting: list[Waiting] = []
         self.running: list[Sequence] = []
-        self._prompts: OrderedDict[tuple[int, tuple[int, ...]], Prompt] = OrderedDict()
-        self._unfinished: list[Prompt] = []
+        self._prompts: OrderedDict[tuple[int, tuple[int, ...]], CachedPrompt] = OrderedDict()
+        self._unfinished: list[CachedPrompt] = []
         self._computing: Counter[int] = Counter()  # names of the blocks of unfinished prompts
-        self._tries: dict[tuple[tuple[int, ...], ...], Trie] = {}
+        self._tries: dict[tuple[tuple[int, ...], ...], LegalTrie] = {}
         self.salts: dict[str | None, int] = {None: 0}
         self.prompt_tokens = 0
         self.saved_tokens = 0
@@ -133,7 +134,8 @@ class Scheduler:
     def _hashes(self, request: Request) -> list[int]:
         """The names of a new prompt's full blocks; none of one that is known as a whole."""
         salt = self.salts[request.adapter]
-        return [] if (salt, request.ids) in self._prompts else self.cache.hashes(request.ids, salt=salt)
+        known = (salt, request.identity) in self._prompts
+        return [] if known else self.cache.hashes(request.identity, salt=salt)
 
     def _begun_by_another(self, hashes: list[int]) -> bool:
         """Whether a prompt that is being computed begins alike, for at least two blocks that are not cached yet: then
@@ -146,7 +148,7 @@ class Scheduler:
     def _start(self, request: Request, future: asyncio.Future[Completion], hashes: list[int]) -> Sequence | None:
         cache, size = self.cache, self.cache.block_size
         salt = self.salts[request.adapter]
-        name = (salt, request.ids)
+        name = (salt, request.identity)
         prompt = self._prompts.get(name)
         shared = len(request.ids) // size
         own_count = cache.blocks_for(len(request.ids) + request.room) - shared
@@ -159,7 +161,9 @@ class Scheduler:
                 cache.release(found)
                 return None
             blocks = found + cache.allocate(needed)
-            prompt = Prompt(request.ids, request.adapter, salt, hashes, blocks, len(found) * size)
+            prompt = CachedPrompt(
+                request.ids, request.identity, request.adapter, salt, hashes, blocks, len(found) * size
+            )
             self._prompts[name] = prompt
             self._unfinished.append(prompt)
             self._computing.update(hashes)
@@ -180,7 +184,7 @@ class Scheduler:
         copy = (prompt.blocks[shared], owned[0]) if len(request.ids) % size else None
         return Sequence(request, future, prompt, blocks, copy, legal=self._trie(request.legal))
 
-    def _trie(self, legal: tuple[tuple[int, ...], ...]) -> Trie | None:
+    def _trie(self, legal: tuple[tuple[int, ...], ...]) -> LegalTrie | None:
         if not legal:
             return None
         if legal not in self._tries:
@@ -230,17 +234,17 @@ class Scheduler:
     def finish(self, sequence: Sequence) -> None:
         """Give back a sequence's blocks; what it computed stays findable for the turn that extends it."""
         if sequence.ready:
-            computed = sequence.prompt.ids + tuple(sequence.tokens[:-1])
+            computed = sequence.prompt.identity + tuple(sequence.tokens[:-1])
             self.cache.remember(self.cache.hashes(computed, sequence.prompt.hashes), sequence.blocks)
         self.cache.release(sequence.blocks)
         prompt = sequence.prompt
         prompt.users -= 1
         if not prompt.users and prompt in self._unfinished:  # nobody waits for the rest of it
             self._abandon(prompt)
-            if self._prompts.pop((prompt.salt, prompt.ids), None) is not None:
+            if self._prompts.pop((prompt.salt, prompt.identity), None) is not None:
                 self.cache.release(prompt.blocks)
 
-    def _abandon(self, prompt: Prompt) -> None:
+    def _abandon(self, prompt: CachedPrompt) -> None:
         self._unfinished.remove(prompt)
         for h in prompt.hashes:
             self._computing[h] -= 1
@@ -260,7 +264,7 @@ def _order(part: object) -> tuple[str, object]:
     return type(part).__name__, tuple(map(_order, part)) if isinstance(part, tuple) else part
 
 
-def legal_trie(legal: tuple[tuple[int, ...], ...]) -> Trie:
+def legal_trie(legal: tuple[tuple[int, ...], ...]) -> LegalTrie:
     """The replies as nested tables. "1" and "10" differ because each reply holds the token that ends it."""
     root: dict[int, dict] = {}
     for reply in legal:

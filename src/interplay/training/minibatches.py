@@ -1,0 +1,46 @@
+"""How a batch is cut into optimiser steps, what a token weighs in one, and the learning rate in force."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from interplay.config import TrainSection
+from interplay.training.tries import Example
+from interplay.types import seed_of
+
+
+def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) -> list[list[Example]]:
+    """The examples of each optimiser step: `epochs` passes, each cut into shuffled `minibatches`."""
+    out: list[list[Example]] = []
+    for epoch in range(config.epochs if examples else 0):
+        order = list(range(len(examples)))
+        if config.minibatches > 1:
+            random.Random(seed_of(seed, epoch)).shuffle(order)
+        size = math.ceil(len(examples) / config.minibatches)
+        out += [[examples[i] for i in sorted(order[k : k + size])] for k in range(0, len(order), size)]
+    return out
+
+
+def token_weights(examples: Sequence[Example], average: str | int) -> dict[str, float]:
+    """The weight of one token of each sample, by the sample's id, so that all weights together are 1; given a constant
+    length, of that many tokens per sample."""
+    samples = [e.sample for e in examples]
+    if isinstance(average, int):
+        return {s.id: 1.0 / (average * len(samples)) for s in samples}
+    if average == "turn":
+        return {s.id: 1.0 / (len(s.action) * len(samples)) for s in samples}
+    total = sum(len(s.action) for s in samples)
+    return {s.id: 1.0 / total for s in samples}
+
+
+def rate_factor(config: TrainSection, step: int) -> float:
+    """The share of the learning rate in force at a step."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return 1.0
+    done = min(1.0, (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps))
+    shape = 1.0 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return config.final_lr + (1 - config.final_lr) * shape
