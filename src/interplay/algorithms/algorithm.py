@@ -71,7 +71,7 @@ class Tree:
         return self.keep in ("greedy", "softmax")
 
 
-Plan = Independent | Tree
+SamplingPlan = Independent | Tree
 
 
 class OverlongSettings(Section):
@@ -169,7 +169,7 @@ class Algorithm(ABC):
 
     @property
     @abstractmethod
-    def plan(self) -> Plan:
+    def plan(self) -> SamplingPlan:
         """How episodes are sampled."""
 
     @property

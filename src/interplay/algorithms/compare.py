@@ -12,7 +12,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Independent, Keep, LossSettings, Plan, Tree, TreeSettings
+from interplay.algorithms.algorithm import Algorithm, Independent, Keep, LossSettings, SamplingPlan, Tree, TreeSettings
 from interplay.types import Credit, Episode
 
 
@@ -27,7 +27,7 @@ class CompareEpisodes(Algorithm):
     settings: EpisodeSettings
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SamplingPlan:
         return Independent(self.settings.group)
 
     @abstractmethod

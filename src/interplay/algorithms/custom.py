@@ -34,7 +34,7 @@ from interplay.algorithms.algorithm import (
     Joint,
     Keep,
     LossSettings,
-    Plan,
+    SamplingPlan,
     Tree,
     register,
 )
@@ -73,7 +73,7 @@ class PlanSettings(Section):
             )
         return self
 
-    def plan(self, compares: bool) -> Plan:
+    def plan(self, compares: bool) -> SamplingPlan:
         if self.kind == "independent":
             return Independent(self.replicas)
         keep: Keep = "first" if self.kind == "replay" else self.keep
@@ -151,7 +151,7 @@ class Custom(Algorithm):
     settings: CustomSettings
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SamplingPlan:
         one_prompt = {"episode", "decision"} <= set(self.settings.grouping)
         return self.settings.plan.plan(compares=one_prompt and self.settings.credit != "batch")
 

@@ -18,14 +18,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from interplay.evaluation import report, strategies
 from interplay.evaluation.benchmark import SeatResult, evaluate
 from interplay.evaluation.field import Field
-from interplay.rollout.resolve import Plan
 from interplay.rollout.team import Team
+from interplay.seats import RunPlan
 from interplay.training.memory import estimate, explained
 from interplay.training.trainer import Observer, Trainer
 
 
 class Session:
-    def __init__(self, console: Console, plan: Plan, folder: Path) -> None:
+    def __init__(self, console: Console, plan: RunPlan, folder: Path) -> None:
         self.console, self.plan, self.recipe, self.folder = console, plan, plan.recipe, folder
         self.memory = estimate(plan)
         self.memory.refuse()

@@ -20,12 +20,12 @@ from interplay.config.league import LeagueSection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection
 from interplay.config.recipe import Recipe, load, parse, parse_options
 from interplay.config.rollout import CurriculumSection, RewardSection, RolloutSection, SamplingSection, ToolSection
-from interplay.config.seats import LEAGUE, NOW, START, Draw, MatchupSection, split_seat
+from interplay.config.seats import Draw, MatchupSection, split_seat
 from interplay.config.section import Open, Section, validate
 from interplay.config.training import CheckpointSection, Optimizer, RecordSection, TrainSection, WarmstartSection
 
 __all__ = [
-    "LEAGUE", "NOW", "REMOTE", "START", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
+    "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
     "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
     "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "ToolSection", "TrainSection",
     "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from interplay import algorithms, envs
-from interplay.agents.player import Agent, Stamp, View, turn_of
+from interplay.agents.player import Stamp, View, turn_of
 from interplay.algorithms import Algorithm, Independent, credit
 from interplay.algorithms.losses import Outputs, Targets
 from interplay.algorithms.maddpg import MADDPG
@@ -33,13 +33,14 @@ from interplay.algorithms.vdn import VDN
 from interplay.config import Open, RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.evaluation.games import Game
-from interplay.rollout.runner import Runner
+from interplay.rollout.runner import Runner, Seated
 from interplay.types import (
     Advantage,
     Credit,
     Episode,
     Message,
     Observation,
+    Policy,
     Rewards,
     Role,
     Sample,
@@ -177,8 +178,9 @@ class Ground:
     def _task(self, index: int) -> Task:
         return envs.sample_task(self.game.env, self.game.options, "train", index, self.seed)
 
-    def _seats(self, task: Task) -> dict[Role, Agent]:
-        return {role: TableAgent(role, table, role, role not in self.frozen) for role, table in self.tables.items()}
+    def _seats(self, task: Task) -> Seated:
+        players = {role: TableAgent(role, table, role, role not in self.frozen) for role, table in self.tables.items()}
+        return Seated({role: Policy(role) for role in players}, players)
 
     def train(self, steps: int | None = None) -> None:
         with asyncio.Runner() as loop:

@@ -16,8 +16,8 @@ from typing import Any
 
 from interplay.config import CurriculumSection
 from interplay.errors import CheckpointError
-from interplay.seats.policy import sitting
 from interplay.types import Credit, Episode, Task, seed_of
+from interplay.types.occupant import learns
 
 Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options over the recipe's
 DECAY = 0.7  # of what a level's earlier visits count
@@ -74,7 +74,7 @@ def results_of(episodes: Sequence[Episode], name: str, learners: Container[str],
     for task, group in by_task.items():
         wins, losses = [], []
         for episode in group:
-            for role in (r for r, who in episode.seats.items() if any(n in learners for n in sitting(who))):
+            for role in (r for r, who in episode.seats.items() if learns(who, learners)):
                 wins.append(sum(r.value or 0.0 for r in episode.rewards.of(role) if r.name == name) > 0)
             for turn in episode.line():
                 target, value = credit.target(turn), credit.value(turn)

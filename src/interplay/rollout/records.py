@@ -30,8 +30,10 @@ from interplay.types import (
     MediaSpan,
     Message,
     Observation,
+    Occupant,
     Outlook,
     Parameter,
+    Remote,
     Reward,
     Rewards,
     Sample,
@@ -41,6 +43,7 @@ from interplay.types import (
     ToolCall,
     Turn,
 )
+from interplay.types.occupant import parse
 
 SCHEMA = 1
 INDEX, MEDIA = "episodes.index", "media"
@@ -159,10 +162,15 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
     out = {f.name: getattr(episode, f.name) for f in fields(Episode)}
     task = episode.task
     out["task"] = {"id": task.id, "env": task.env, "seed": task.seed, "data": dict(task.data)}
-    out["seats"] = dict(episode.seats)
+    out["seats"] = {role: _seat_out(who) for role, who in episode.seats.items()}
     out["rewards"] = _rewards_out(episode.rewards)
     out["turns"] = [_turn_out(t, given) for t in episode.turns]
     return out
+
+
+def _seat_out(who: Occupant) -> Any:
+    """By its text; one of a remote model says so, for its text alone does not."""
+    return {"remote": who.name} if isinstance(who, Remote) else str(who)
 
 
 def _turn_out(turn: Turn, credit: Credit) -> dict[str, Any]:
@@ -255,8 +263,14 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
     """What `to_json` wrote: the episode, and the credit that its samples were given."""
     credit = Credit()
     turns = [_turn_in(t, store, credit) for t in data["turns"]]
-    rest = {k: v for k, v in data.items() if k not in ("task", "turns", "rewards")}
-    return Episode(task=Task(**data["task"]), turns=turns, rewards=_rewards_in(data["rewards"]), **rest), credit
+    seats = {role: _seat_in(who) for role, who in data["seats"].items()}
+    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards")}
+    rewards = _rewards_in(data["rewards"])
+    return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, **rest), credit
+
+
+def _seat_in(data: Any) -> Occupant:
+    return parse(data) if isinstance(data, str) else Remote(data["remote"])
 
 
 def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Turn:

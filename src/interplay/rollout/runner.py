@@ -9,19 +9,29 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from interplay import envs
 from interplay.agents.player import Player, Stamp, forkable
-from interplay.algorithms import Plan, Tree
+from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.errors import ConfigError, InterplayError
 from interplay.rollout.decision import Decision
 from interplay.rollout.garbage import rare_collections
 from interplay.rollout.line import Foresight, Ledger, StateValues, sample_each, step
 from interplay.rollout.tree import decide
-from interplay.types import Episode, Rewards, Role, Status, Task, Turn
+from interplay.types import Episode, Occupant, Rewards, Role, Status, Task, Turn
 
-Seating = Callable[[Task], Mapping[Role, Player]]
+
+@dataclass(frozen=True)
+class Seated:
+    """Who sits in each role of an episode, and the players that act for them."""
+
+    seats: Mapping[Role, Occupant]
+    players: Mapping[Role, Player]
+
+
+Seating = Callable[[Task], Seated]  # fresh players for each episode
 
 
 class Runner:
@@ -29,7 +39,7 @@ class Runner:
         self,
         seed: int,
         limits: RolloutSection,
-        plan: Plan,
+        plan: SamplingPlan,
         reward: RewardSection,
         record_playouts: bool = False,
         critic: StateValues | None = None,
@@ -58,12 +68,12 @@ class Runner:
 
         return list(await asyncio.gather(*(one(t, r) for t in tasks for r in range(self.plan.replicas))))
 
-    async def _guarded(self, task: Task, replica: int, agents: Mapping[Role, Player]) -> Episode:
+    async def _guarded(self, task: Task, replica: int, seated: Seated) -> Episode:
         """The place where a failed episode becomes data: typed errors by name, anything else as a bug report."""
-        episode = Episode(f"{task.id}#{replica}", task, replica, {r: a.policy for r, a in agents.items()})
+        episode = Episode(f"{task.id}#{replica}", task, replica, seated.seats)
         began = time.monotonic()
         try:
-            await asyncio.wait_for(self._play(episode, agents), self.limits.max_episode_seconds + 1)
+            await asyncio.wait_for(self._play(episode, seated.players), self.limits.max_episode_seconds + 1)
         except ConfigError:  # no episode's fault, and every other one's too
             raise
         except InterplayError as error:

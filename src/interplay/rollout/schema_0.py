@@ -26,13 +26,16 @@ from interplay.types import (
     Task,
     Turn,
 )
+from interplay.types.occupant import parse
 
 
 def from_json(data: Mapping[str, Any]) -> tuple[Episode, Credit]:
     credit = Credit()
     turns = [_turn(t, credit) for t in data["turns"]]
-    rest = {k: v for k, v in data.items() if k not in ("task", "turns", "rewards")}
-    return Episode(task=Task(**data["task"]), turns=turns, rewards=_rewards(data["rewards"]), **rest), credit
+    seats = {role: parse(text) for role, text in data["seats"].items()}
+    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards")}
+    rewards = _rewards(data["rewards"])
+    return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, **rest), credit
 
 
 def _turn(data: Mapping[str, Any], credit: Credit) -> Turn:

@@ -16,7 +16,7 @@ from interplay.agents.relay import Relay
 from interplay.agents.remote import RemoteAgent
 from interplay.agents.render import Renderer
 from interplay.agents.scripted import BotAgent
-from interplay.config import NOW, REMOTE, AdapterSection, Recipe, RemoteSection, ToolSection
+from interplay.config import REMOTE, AdapterSection, Recipe, RemoteSection, ToolSection
 from interplay.engines.engine import Engine, Sampling
 from interplay.engines.local import LocalEngine
 from interplay.engines.openai import RemoteEngine
@@ -27,9 +27,8 @@ from interplay.models.locate import locate
 from interplay.models.lora import CONFIG as PEFT_CONFIG
 from interplay.models.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
 from interplay.models.save import save as save_model
-from interplay.rollout.runner import Seating
-from interplay.seats.policy import BOT, takers
-from interplay.types import Role, Task, seed_of
+from interplay.rollout.runner import Seated, Seating
+from interplay.types import ByTurn, Occupant, Remote, Role, Scripted, Snapshot, Task, seed_of
 
 
 def device_of(recipe: Recipe) -> str:
@@ -72,6 +71,21 @@ class Member:
             save_model(self.loaded, folder)
         else:
             save_adapter(self.adapter, folder, self.loaded.model.config.name_or_path)
+
+
+@dataclass(frozen=True)
+class Speech:
+    """How models speak in a game: with `legal`, only replies that are listed as legal can be given."""
+
+    temperature: float
+    max_tokens: int
+    legal: bool = False
+
+
+def speech_of(recipe: Recipe) -> Speech:
+    """How models speak while a recipe trains."""
+    sampling = recipe.sampling
+    return Speech(sampling.temperature, sampling.max_tokens, sampling.legal)
 
 
 class Team:
@@ -133,35 +147,40 @@ class Team:
             team.sources[name] = (read, policy.base, f"{policy.adapter} {policy.remote}")
         return team
 
-    def agent(self, role: Role, occupant: str, temperature: float, max_tokens: int, legal: bool = False) -> Agent:
-        """Whoever `occupant` names (a policy, `bot:name`, or several by turn), ready to sit in `role` for one game."""
-        names, always = takers(occupant)
-        if names != [occupant]:
-            made = {n: self.agent(role, n, temperature, max_tokens, legal) for n in names}
-            return Relay(role, occupant, tuple(made[n] for n in names), always)
-        if occupant.startswith(BOT):
-            return BotAgent(role, occupant, make_bot(occupant.removeprefix(BOT), self.env_name))
-        if occupant in self.remotes:
-            sampling = Sampling(temperature, max_tokens)
-            return RemoteAgent(role, occupant, self.remotes[occupant], sampling, tools=self.tools)
-        member = self.members.get(occupant.removesuffix(NOW))
+    def agent(self, role: Role, who: Occupant, how: Speech) -> Agent:
+        """An occupant, ready to sit in `role` for one game."""
+        if isinstance(who, ByTurn):
+            made = {one: self.agent(role, one, how) for one in who.takers}
+            return Relay(role, str(who), tuple(made[one] for one in who.takers), who.always)
+        if isinstance(who, Scripted):
+            return BotAgent(role, str(who), make_bot(who.bot, self.env_name))
+        name, now = (who.policy, True) if isinstance(who, Snapshot) and who.is_now else (str(who), False)
+        if isinstance(who, Remote) and name in self.remotes:
+            sampling = Sampling(how.temperature, how.max_tokens)
+            return RemoteAgent(role, name, self.remotes[name], sampling, tools=self.tools)
+        member = self.members.get(name)
         if member is None:
             known = {**self.members, **self.remotes}
-            raise ConfigError(f"'{occupant}' is no policy of this run; {did_you_mean(occupant, known)}")
-        sampling = Sampling(temperature, max_tokens, member.loaded.stop_ids, stop_strings=self.stop_strings)
+            raise ConfigError(f"'{who}' is no policy of this run; {did_you_mean(str(who), known)}")
+        sampling = Sampling(how.temperature, how.max_tokens, member.loaded.stop_ids, stop_strings=self.stop_strings)
         adapter = None if member.adapter is None else member.name
-        learns = member.trainable and not occupant.endswith(NOW)
-        return ModelAgent(role, occupant, learns, member.engine, member.renderer, sampling, adapter, legal, self.tools)
+        return ModelAgent(
+            role, str(who), member.trainable and not now, member.engine, member.renderer, sampling, adapter, how.legal,
+            self.tools,
+        )  # fmt: skip
 
-    def seating(
-        self, seats: Callable[[Task], Mapping[Role, str]], temperature: float, max_tokens: int, legal: bool = False
-    ) -> Seating:
+    def seating(self, seats: Callable[[Task], Mapping[Role, Occupant]], how: Speech) -> Seating:
         """Fresh agents for each episode, in the seats that `seats` gives its task."""
-        return lambda task: {r: self.agent(r, who, temperature, max_tokens, legal) for r, who in seats(task).items()}
 
-    def snapshot(self, name: str, source: Path) -> None:
-        """Seat a frozen copy of a policy, read from `source`, under the name `name`: `policy@…`."""
-        origin = self.members[name.partition("@")[0]]
+        def seated(task: Task) -> Seated:
+            chosen = seats(task)
+            return Seated(chosen, {role: self.agent(role, who, how) for role, who in chosen.items()})
+
+        return seated
+
+    def snapshot(self, who: Snapshot, source: Path) -> None:
+        """Seat a frozen copy of a policy, read from `source`."""
+        name, origin = str(who), self.members[who.policy]
         model = origin.loaded.model
         if origin.adapter is not None:
             member = Member(name, origin.loaded, origin.engine, origin.renderer, trainable=False)
@@ -180,8 +199,9 @@ class Team:
         self.sources[name] = (str(source),)
         self.members[name] = member
 
-    def release(self, name: str) -> None:
+    def release(self, who: Snapshot) -> None:
         """A snapshot leaves its seats. A full model's memory is kept, for the next snapshot of its shape."""
+        name = str(who)
         member = self.members.pop(name)
         if member.adapter is not None:
             member.engine.unload(name)
@@ -223,9 +243,10 @@ class Team:
         self.remotes[name] = RemoteEngine(model, section)
         self.sources[name] = (model, str(section))
 
-    def bare(self, name: str, recipe: Recipe) -> str:
+    def bare(self, name: str, recipe: Recipe) -> Snapshot:
         """Seat what policy `name` was made from: its base without the adapter, or the base's own weights again."""
-        seated = f"{name}@base"
+        who = Snapshot(name, "base")
+        seated = str(who)
         if seated not in self.members:
             origin = self.members[name]
             if origin.adapter is not None:
@@ -233,7 +254,7 @@ class Team:
                 self.members[seated] = Member(seated, origin.loaded, origin.engine, origin.renderer, trainable=False)
             else:
                 self.add(seated, recipe.policies[name].base, recipe)
-        return seated
+        return who
 
     @property
     def engines(self) -> list[Engine]:

@@ -29,11 +29,12 @@ from interplay.envs import Env
 from interplay.errors import ConfigError, InterplayError, did_you_mean
 from interplay.rollout import records
 from interplay.rollout.records import Record
-from interplay.rollout.resolve import Plan, records_of
-from interplay.rollout.team import Team
-from interplay.seats.policy import BOT
+from interplay.rollout.resolve import records_of
+from interplay.rollout.team import Speech, Team
+from interplay.seats import RunPlan
 from interplay.training.tries import Example
 from interplay.types import Episode, Keys, Message, Observation, Role, Sample, Tool, Turn, seed_of
+from interplay.types.occupant import Scripted, parse_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ class Demonstration:
     calls: tuple[Called, ...] = ()
 
 
-def demonstrations(plan: Plan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
+def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
     """The moves as examples, by the policy that would have made them; every tool call is one too."""
     out: dict[str, list[Example]] = defaultdict(list)
     tools = Toolbox()
     for name, moves in _bot_play(plan, section) if section.bot else _recorded_play(plan, section):
-        agents = {role: team.agent(role, who, 1.0, 1) for role, who in plan.seats.items()}
+        agents = {role: team.agent(role, who, Speech(1.0, 1)) for role, who in plan.seats.items()}
         for move in moves:
             seated = agents[move.role]
             agent = seated.now if isinstance(seated, Relay) else seated
@@ -73,8 +74,10 @@ def demonstrations(plan: Plan, team: Team, section: WarmstartSection) -> dict[st
     return out
 
 
-def _bot_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str, Iterator[Demonstration]]]:
-    bot = make_bot((section.bot or "").removeprefix(BOT), plan.recipe.env.name)
+def _bot_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, Iterator[Demonstration]]]:
+    who = parse_one(section.bot or "")
+    assert isinstance(who, Scripted)  # checked when the recipe was resolved
+    bot = make_bot(who.bot, plan.recipe.env.name)
     for index in range(section.episodes):
         task = plan.task(index)
         rng = random.Random(seed_of("warmstart", plan.recipe.seed, index))
@@ -100,7 +103,7 @@ def _call(bot: Bot, role: Role, name: str, given: Mapping[str, Any], tools: Sequ
     return call
 
 
-def _recorded_play(plan: Plan, section: WarmstartSection) -> Iterator[tuple[str, list[Demonstration]]]:
+def _recorded_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, list[Demonstration]]]:
     """What every role did in each whole episode; with `min_reward`, what those did that earned it."""
     path = records_of(section)
     may_call = bool(plan.recipe.tools.calls)

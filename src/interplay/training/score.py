@@ -11,7 +11,7 @@ from interplay.training.critic import view_of
 from interplay.training.forward import logprobs
 from interplay.training.learner import Learner
 from interplay.training.tries import Example
-from interplay.types import Credit, Sample, Turn
+from interplay.types import Credit, Sample, Snapshot, Turn
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Scorer:
     algorithm: Algorithm
     team: Team
     learners: Mapping[str, Learner]
-    references: Mapping[str, str]  # of each policy: the snapshot it is held to now
+    references: Mapping[str, Snapshot]  # of each policy: the snapshot it is held to now
 
     def score(self, turns: Mapping[str, Sequence[Turn]], credit: Credit) -> None:
         """Fill in what is needed, for the turns of each policy."""
@@ -32,7 +32,7 @@ class Scorer:
                 self._values(name, mine, credit)
 
     def _reference(self, name: str, turns: Sequence[Turn], credit: Credit) -> None:
-        then = self.team.members[self.references[name]]
+        then = self.team.members[str(self.references[name])]
         limit = self.learners[name].config.micro_batch_tokens
         adapters = {} if then.adapter is None else {name: then.adapter}
         samples = [s for t in turns for s in t.samples]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from interplay.config import WarmstartSection
 from interplay.models.save import save
-from interplay.rollout.resolve import Plan
 from interplay.rollout.team import Team
+from interplay.seats import RunPlan
 from interplay.training.demonstrations import demonstrations
 from interplay.training.local import LocalLearner
 from interplay.training.tries import Example
@@ -22,7 +22,7 @@ from interplay.types import seed_of
 
 
 def warmstart(
-    plan: Plan, team: Team, learners: Mapping[str, LocalLearner], section: WarmstartSection, folder: Path,
+    plan: RunPlan, team: Team, learners: Mapping[str, LocalLearner], section: WarmstartSection, folder: Path,
     report: Callable[[str, int, int, float], None],
 ) -> dict[str, str]:  # fmt: skip
     """Imitate, then give every learner a clean optimiser. With `base`, adapters leave it to the model under them, which

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from interplay.config import START
 from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
-from interplay.rollout.resolve import Plan
 from interplay.rollout.team import Team
+from interplay.seats import RunPlan, parse_snapshot
 from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import make_critics
@@ -23,13 +22,14 @@ from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
+from interplay.types import Snapshot
 
 
 @dataclass
 class RunState:
     """Made fresh, or from the newest checkpoint in the run folder."""
 
-    plan: Plan
+    plan: RunPlan
     folder: Path
     step_index: int = field(default=0, init=False)
     best: tuple[int, float] | None = field(
@@ -52,7 +52,7 @@ class RunState:
         section = recipe.curriculum
         self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
         self.snapshots = Snapshots(self.folder / "snapshots", self.team)
-        self.references = {name: name + START for name in self.plan.trainable if self.algorithm.reference}
+        self.references = {name: Snapshot(name) for name in self.plan.trainable if self.algorithm.reference}
         self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
         critic = self.algorithm.critic
         self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
@@ -82,8 +82,8 @@ class RunState:
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
             "league": None if self.season is None else self.season.state_dict(),
-            "references": self.references,
-            "snapshots": {name: self.snapshots.digest(name) for name in sorted(self._snapshots())},
+            "references": {name: str(who) for name, who in self.references.items()},
+            "snapshots": {str(who): self.snapshots.digest(who) for who in sorted(self._snapshots(), key=str)},
             "guards": self.guards.state_dict(),
             "records": self.records.offsets(),
         }
@@ -94,12 +94,12 @@ class RunState:
         self.snapshots.prune(checkpoint.snapshots(root))
         self.saved_step = self.step_index
 
-    def _snapshots(self) -> set[str]:
+    def _snapshots(self) -> set[Snapshot]:
         """What a run that goes on from here may need."""
         if self.fresh and self.step_index == 0:
             return set()  # they are what this checkpoint holds, and are made from it
         league = [] if self.season is None else self.season.league.snapshots.values()
-        return {*self.plan.snapshots, *self.references.values(), *(name for mine in league for name in mine)}
+        return {*self.plan.snapshots, *self.references.values(), *(who for mine in league for who in mine)}
 
     def _restore(self, found: Checkpoint) -> None:
         """Go on from a checkpoint; the policies' weights were read from it already."""
@@ -121,7 +121,8 @@ class RunState:
             if papers.get("league") is None:
                 raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
             self.season.load_state_dict(papers["league"])
-        self.references |= {n: s for n, s in papers.get("references", {}).items() if n in self.references}
+        saved = papers.get("references", {})
+        self.references |= {n: parse_snapshot(saved[n]) for n in self.references if n in saved}
         self.snapshots.digests = dict(papers.get("snapshots", {}))
         for name, version in papers["versions"].items():
             self.team.members[name].publish(version)

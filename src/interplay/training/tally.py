@@ -10,8 +10,8 @@ from interplay.agents.calls import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.rollout.team import Team
-from interplay.seats.policy import sitting
 from interplay.types import Episode
+from interplay.types.occupant import learns
 
 
 def tally(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
@@ -45,7 +45,7 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
 
 def _worth(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
     """What the seats of those who learn earned, with the recipe's weights: the whole, and each level's part of it."""
-    ours = {who for e in episodes for who in e.seats.values() if any(n in learners for n in sitting(who))}
+    ours = {who for e in episodes for who in e.seats.values() if learns(who, learners)}
     mine = [(e, role) for e in episodes for role, who in e.seats.items() if who in ours]
     kept = [credit.mix(e.rewards, role, weights) for e, role in mine]
     drawn = [e.sampled.get(role, value) for (e, role), value in zip(mine, kept, strict=True)]

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interplay.algorithms import credit
-from interplay.config import START
 from interplay.errors import ConfigError, GuardError, did_you_mean
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
+from interplay.rollout.team import Team, speech_of
 from interplay.training.critic import StateCritic
 from interplay.training.interrupt import Interrupt
 from interplay.training.learner import Objective
@@ -28,7 +27,7 @@ from interplay.training.state import RunState
 from interplay.training.step import step
 from interplay.training.tally import Clock, Meter, tally
 from interplay.training.tries import Example, by_policy, order
-from interplay.types import Credit, Episode, Task
+from interplay.types import Credit, Episode, Occupant, Role, Snapshot, Task
 
 
 @dataclass
@@ -147,16 +146,15 @@ class Trainer(RunState):
             return self.curriculum.choose(self.step_index, count, lambda i, options: self.plan.task(i, options=options))
         return [self.plan.task(self.step_index * count + i) for i in range(count)]
 
-    def _seats_for(self, task: Task) -> Mapping[str, str]:
+    def _seats_for(self, task: Task) -> Mapping[Role, Occupant]:
         whose = self.plan if self.season is None else self.season.league
         return whose.seats_for(task, self.step_index)
 
     async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
-        sampling = self.plan.recipe.sampling
         self._seat_snapshots()
         for engine in self.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
             engine.flush()
-        seating = self.team.seating(self._seats_for, sampling.temperature, sampling.max_tokens, sampling.legal)
+        seating = self.team.seating(self._seats_for, speech_of(self.plan.recipe))
         self.meter.start()
         episodes = await self.interrupt.ends(self.runner.run(tasks, seating))
         self.meter.stop()
@@ -266,15 +264,14 @@ class Trainer(RunState):
 
     def _seat_snapshots(self) -> None:
         """Whom this step needs as they were: the start where a matchup names it, references, the league's opponents."""
-        named = {name for m in self.plan.recipe.matchups for name in m.named.values() if name.endswith(START)}
         drawn = set() if self.season is None else self.season.opponents(self.step_index)
-        self.snapshots.seat(named | set(self.references.values()) | drawn)
+        self.snapshots.seat(self.plan.starts | set(self.references.values()) | drawn)
 
     def _refresh_references(self) -> None:
         every = self.algorithm.settings.kl_refresh
         if every and self.step_index % every == 0:
             for name in self.references:
-                self.references[name] = f"{name}@{self.step_index}"
+                self.references[name] = Snapshot(name, str(self.step_index))
                 self.snapshots.keep(self.references[name])
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from interplay.types.occupant import Occupant
 from interplay.types.rewards import Rewards, Role
 from interplay.types.task import Task
 from interplay.types.turn import Turn
@@ -17,7 +18,7 @@ class Episode:
     id: str
     task: Task
     replica: int
-    seats: Mapping[str, str]
+    seats: Mapping[Role, Occupant]
     turns: list[Turn] = field(default_factory=list)
     rewards: Rewards = field(default_factory=Rewards)
     truncated: bool = False
