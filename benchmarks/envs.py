@@ -90,7 +90,7 @@ def share_of_rollout(name: str, seconds: float = 5.0) -> float:
     from interplay.rollout.team import Team
 
     plan = resolve(recipe_for(name, ["device=cpu", "sampling.legal=true", "sampling.max_tokens=16"]), training=False)
-    recipe, team = plan.recipe, Team.load(plan.recipe)
+    recipe, team = plan.recipe, Team(plan.recipe)
     seating = team.seating(lambda _: plan.seats, 1.0, recipe.sampling.max_tokens, recipe.sampling.legal)
     runner = Runner(recipe.seed, recipe.rollout, Independent(replicas=4), recipe.reward)
     clock = Stopwatch()

@@ -40,7 +40,7 @@ def main() -> None:
     if found is None or not isinstance(tree, Tree) or not tree.compares:
         raise SystemExit(f"{args.run} has no checkpoint, or its algorithm compares no replies to one prompt.")
     recipe = plan.recipe
-    team = Team.load(recipe, {name: str(found.policy(name)) for name in plan.trainable})
+    team = Team(recipe, {name: str(found.policy(name)) for name in plan.trainable})
     sampling = recipe.sampling
     seating = team.seating(lambda _: plan.seats, sampling.temperature, sampling.max_tokens, sampling.legal)
     tasks = [plan.task(i) for i in range(args.tasks)]

@@ -49,7 +49,7 @@ def run_arena(
     folder.mkdir(parents=True, exist_ok=True)
     if together is None:
         together = arena.shares_rewards(plan)
-    team = Team.load(recipe, newest(path, plan, None))
+    team = Team(recipe, newest(path, plan, None))
     try:
         seated = {name: _seat(plan, team, name, source) for name, source in named.items()}
         field = Field(plan, team, games, "test", recipe.eval.temperature, played=Played(folder / "played.jsonl"))

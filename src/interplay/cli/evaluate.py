@@ -53,7 +53,7 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     recipe, section = plan.recipe, plan.recipe.eval
     target = out or (Path(path) / "eval" if Path(path).is_dir() else Path("runs") / f"{recipe.name}-eval")
     target.mkdir(parents=True, exist_ok=True)
-    team = Team.load(recipe, newest(path, plan, folder))
+    team = Team(recipe, newest(path, plan, folder))
     try:
         substitutes = _substitutes(plan, team, path) if "without" in section.ablations else {}
         field = Field(

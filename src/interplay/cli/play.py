@@ -37,7 +37,7 @@ def play_game(
     quiet_libraries()
     from interplay.rollout.team import Speech, Team
 
-    team = Team.load(plan.recipe, newest(path, plan, None))
+    team = Team(plan.recipe, newest(path, plan, None))
     if against is None and path == plan.recipe.env.name:  # no recipe that says who else plays
         against = _strongest(plan)
     others = {r: plan.occupant(against) if against else who for r, who in plan.seats.items() if r != role}

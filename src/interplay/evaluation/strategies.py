@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from interplay.agents.bots import make_bot
 from interplay.errors import ConfigError
 from interplay.evaluation.exploitability import Asked, Exploitability, Prompt, decisions, exploitability
-from interplay.rollout.team import Member, Team
+from interplay.rollout.members import Member
+from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.types import Occupant, Role, Scripted
 

@@ -29,7 +29,8 @@ from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
 from interplay.models.adapter import Adapter
 from interplay.models.load import load
-from interplay.rollout.team import Team, fresh_adapter
+from interplay.rollout.members import fresh_adapter
+from interplay.rollout.team import Team
 from interplay.training.batch import MicroBatch
 from interplay.training.forward import AdapterMixer, hidden_states, pieces
 from interplay.training.minibatches import minibatches

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from interplay.errors import CheckpointError
-from interplay.rollout.team import device_of, dtype_of
+from interplay.models.device import device_of, dtype_of
 from interplay.seats import RunPlan
 from interplay.training.checkpoint import Checkpoint
 

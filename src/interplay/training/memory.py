@@ -24,10 +24,10 @@ from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
 from interplay.models.attention import NAME as ATTENTION
 from interplay.models.attention import using
+from interplay.models.device import device_of, dtype_of
 from interplay.models.load import read_config
 from interplay.models.shape import cache_shape
 from interplay.models.stacked import layers
-from interplay.rollout.team import device_of, dtype_of
 from interplay.seats import FromLeague, RunPlan, Snapshot
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
 

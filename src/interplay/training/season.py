@@ -74,7 +74,7 @@ class Season:
         return True
 
     def _go_back(self, name: str, snapshot: Snapshot) -> None:
-        self.team.restore(name, self.snapshots.source(snapshot))
+        self.team.pool.restore(name, self.snapshots.source(snapshot))
         self.learners[name].begin_again()
 
     async def _rate(self, name: str) -> tuple[dict[str, float], str | None]:

@@ -53,7 +53,7 @@ class Snapshots:
     def seat(self, wanted: Collection[Snapshot]) -> None:
         """These can sit in seats, and no others."""
         for who in sorted(self.seated - set(wanted), key=str):
-            self.team.release(who)
+            self.team.pool.release(who)
         for who in sorted(set(wanted) - self.seated, key=str):
             self.team.snapshot(who, self.source(who))
         self.seated = set(wanted)

@@ -46,7 +46,7 @@ class RunState:
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
-        self.team = Team.load(recipe, sources)
+        self.team = Team(recipe, sources)
         self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
