@@ -5,13 +5,13 @@ Forks share the environment's randomness, so that joints differ by what was done
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import CRITIC, coalition, orders
+from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Decision
@@ -41,7 +41,7 @@ async def value_joint(
         values = await all_of(critic.value(r, fork, joint[r]) for r in roles)
         ahead = {r: Rewards((Reward(CRITIC, Level.PROCESS, r, v),)) for r, v in zip(roles, values, strict=True)}
         return {r: rewards.of(r) + ahead[r] for r in roles}, []
-    done = await asyncio.gather(*_playouts(d, fork, joint, path), return_exceptions=True)
+    done = await census().gather(_playouts(d, fork, joint, path))
     good = [x for x in done if not isinstance(x, BaseException)]
     for x in done:
         if isinstance(x, BaseException) and not isinstance(x, InterplayError):

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from interplay.agents.player import Agent, Player, Stamp, View
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
+from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import LimitError
 from interplay.types import Rewards, Role, Turn
@@ -64,7 +65,7 @@ class Ledger:
         return self.tokens >= self.limits.max_episode_tokens
 
     def later(self, playouts: Coroutine[None, None, list[Turn]]) -> asyncio.Task[list[Turn]]:
-        self.behind.append(asyncio.get_running_loop().create_task(playouts))
+        self.behind.append(census().begin(playouts))
         return self.behind[-1]
 
     async def drop(self) -> None:
@@ -88,9 +89,9 @@ class Ledger:
             )
 
 
-async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
+async def all_of(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Every job's result. Where one fails the others are waited for: nothing stays behind in the engine."""
-    results = await asyncio.gather(*jobs, return_exceptions=True)
+    results = await census().gather(jobs)
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -98,8 +99,8 @@ async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def step(env: Env, actions: dict[Role, str]) -> Rewards:
-    """`env.step`, in a thread where the environment says that it waits: other episodes go on meanwhile."""
-    return await asyncio.to_thread(env.step, actions) if env.slow else env.step(actions)
+    """`env.step`, in a thread where the environment says that it waits."""
+    return await census().outside(asyncio.to_thread(env.step, actions)) if env.slow else env.step(actions)
 
 
 async def sample_each(

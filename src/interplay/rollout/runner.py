@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from interplay import envs
 from interplay.agents.player import Player, Stamp, forkable
 from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
+from interplay.engines.census import census
 from interplay.errors import ConfigError, InterplayError
 from interplay.rollout.decision import Decision
 from interplay.rollout.garbage import rare_collections
@@ -57,16 +59,27 @@ class Runner:
     async def _run(
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None
     ) -> list[Episode]:
-        gate = asyncio.Semaphore(self.limits.concurrency)
+        wanted = [(task, replica) for task in tasks for replica in range(self.plan.replicas)]
+        out: dict[int, Episode] = {}
+        left = deque(enumerate(wanted))
 
-        async def one(task: Task, replica: int) -> Episode:
-            async with gate:
-                episode = await self._guarded(task, replica, seating(task))
-            if done is not None:
-                done(episode)
-            return episode
+        async def play_some() -> None:
+            """Episode after episode; as many of these run at once as the recipe allows."""
+            while left:
+                index, (task, replica) = left.popleft()
+                try:
+                    episode = out[index] = await self._guarded(task, replica, seating(task))
+                except BaseException:  # the others end with the episodes that they are at
+                    left.clear()
+                    raise
+                if done is not None:
+                    done(episode)
 
-        return list(await asyncio.gather(*(one(t, r) for t in tasks for r in range(self.plan.replicas))))
+        count = min(self.limits.concurrency, len(wanted))
+        for result in await census().gather(play_some() for _ in range(count)):
+            if isinstance(result, BaseException):
+                raise result
+        return [out[index] for index in range(len(wanted))]
 
     async def _guarded(self, task: Task, replica: int, seated: Seated) -> Episode:
         """The place where a failed episode becomes data: typed errors by name, anything else as a bug report."""
@@ -92,7 +105,7 @@ class Runner:
         try:
             await self._line(episode, agents, ledger)
             for playouts in ledger.behind:
-                episode.turns += await playouts
+                episode.turns += await census().join(playouts)
         finally:
             await ledger.drop()
             episode.turns = [t for t in episode.turns if t.kept or t.outlook is not None]

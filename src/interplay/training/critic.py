@@ -24,7 +24,7 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import value_loss
 from interplay.config import Recipe, RewardSection, TrainSection
-from interplay.engines.rounds import Desk
+from interplay.engines.desk import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
 from interplay.models.adapter import Adapter

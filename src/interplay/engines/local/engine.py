@@ -1,8 +1,8 @@
 """The in-process engine behind the `Engine` protocol.
 
 It shares its parameters with the learner, so new weights is a version number and a cache flush.
-A step runs on one worker thread, so that the event loop stays free; steps are taken in rounds (`rounds.py`), so that
-a batch holds every request that is ready, whatever the timing.
+A step runs on one worker thread, so that the event loop stays free; steps are taken when nobody can send
+another request before the next answer (`census.py`), so that a batch holds every request that is ready.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from interplay.engines.census import census, deliver
 from interplay.engines.engine import (
     CPU_CACHE_TOKENS,
     GPU_CACHE_SHARE,
@@ -32,7 +34,6 @@ from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.runner import ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
-from interplay.engines.rounds import rounds
 from interplay.errors import EngineError, did_you_mean
 from interplay.models.adapter import Adapter
 from interplay.models.shape import cache_shape
@@ -86,8 +87,7 @@ class LocalEngine:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
         self._arrived.append((request, future))
-        rounds().serve(self)
-        return await future
+        return await census().answer(self, future)
 
     async def score(
         self, ids: tuple[int, ...], replies: Seq[tuple[int, ...]], adapter: str | None = None
@@ -100,7 +100,11 @@ class LocalEngine:
         ]
         for request in requests:  # all or none
             self._refuse_impossible(request)
-        return [completion.logprobs for completion in await asyncio.gather(*map(self.generate, requests))]
+        found = await census().gather(map(self.generate, requests))
+        for completion in found:
+            if isinstance(completion, BaseException):
+                raise completion
+        return [c.logprobs for c in found if isinstance(c, Completion)]
 
     def flush(self) -> None:
         self._quiet("flush")
@@ -236,8 +240,7 @@ class LocalEngine:
         scheduler.running, scheduler.waiting = [], []
         scheduler.flush()
         for _, future in waiting:
-            if not future.done():
-                future.set_exception(error)
+            deliver(future, error)
 
     def _drop_cancelled(self) -> None:
         """Give back what requests hold that nobody waits for any more."""
@@ -318,11 +321,7 @@ class LocalEngine:
         tokens = tuple(sequence.tokens)
         completion = Completion(tokens, tuple(sequence.logprobs), (version,) * len(tokens), stop)
 
-        def deliver() -> None:
-            if not sequence.future.done():
-                sequence.future.set_result(completion)
-
-        return deliver
+        return partial(deliver, sequence.future, completion)
 
 
 def _gpu_cache_tokens(model: PreTrainedModel) -> int:
