@@ -28,6 +28,7 @@ class Chat:
     headers: dict[str, str] = field(default_factory=dict)  # of failures
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    heads: list[dict[str, str]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     running: int = 0
     most: int = 0
@@ -46,6 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         with chat.lock:
             chat.bodies.append(body)
             chat.keys.append(self.headers.get("Authorization"))
+            chat.heads.append({name.lower(): value for name, value in self.headers.items()})
             chat.times.append(time.monotonic())
             wrong = chat.script.pop(0) if chat.script else None
             chat.running += 1

@@ -7,6 +7,8 @@ import base64
 import gzip
 import itertools
 import json
+import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,6 +85,32 @@ def test_what_is_sent_and_what_comes_back(chat: Chat, monkeypatch: pytest.Monkey
     assert chat.keys == ["Bearer secret-1"] * 2
     ask(chat, limit="max_completion_tokens")
     assert chat.bodies[-1]["max_completion_tokens"] == 9 and "max_tokens" not in chat.bodies[-1]
+
+
+def test_nothing_of_the_environment_is_sent_but_the_key(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The openai package would send an organisation and headers from variables that are meant for OpenAI's server."""
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-1")
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
+        monkeypatch.setenv(name, "secret-2")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Gateway: secret-2\nAuthorization: secret-2")
+    ask(chat)
+    assert chat.heads[0]["authorization"] == "Bearer secret-1" and "secret-2" not in str(chat.heads)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    ask(chat)
+    assert "authorization" not in chat.heads[1]
+
+
+def test_a_missing_package_is_named(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(ConfigError, match=r"needs the openai package: pip install 'interplay\[remote\]'"):
+        ask(chat)
+
+
+def test_a_proxy_that_cannot_be_used_is_said_without_its_password(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "gopher://user:pass-word@host:1")
+    with pytest.raises(ConfigError, match=r"no connection .* can be set up .* HTTP_PROXY") as caught:
+        ask(chat)
+    assert "pass-word" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_pauses_grow_and_the_server_may_ask_for_longer(chat: Chat) -> None:

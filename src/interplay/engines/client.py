@@ -5,7 +5,7 @@ the server asks for (`Retry-After`). Three things it lacks are added at the plac
 own retries cover them too: a limit on the whole time of an answer (its own is on each read, so a server that drips
 would never reach it), a limit on the size of an answer, and a check that status 200 came with a complete answer.
 
-The key is added at the same place. The client never holds it, so it cannot show it.
+The key is added at the same place, so the client never holds it and cannot show it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from interplay.engines.answer import BadAnswer, read_answer
 from interplay.engines.secret import Secret
 from interplay.errors import ConfigError
 
+TRIES = "x-stainless-retry-count"  # the header in which the client counts its retries
 _MOST_BYTES = 8 * 2**20  # of one answer, after decompression
+# The client adds headers from OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS and others. They may be secret, and this server may
+# not be OpenAI's, so only these are sent.
+_SENT = frozenset(
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent", TRIES}
+)
 _DECODED = ("", "identity", "gzip")  # several encodings on top of each other expand a few bytes to gigabytes
 
 
@@ -36,10 +42,10 @@ def chat_client(section: RemoteSection, secret: Secret) -> Any:
 
     class LimitedClient(openai.DefaultAsyncHttpxClient):
         async def send(self, request: Any, **options: Any) -> Any:
+            for name in set(request.headers) - _SENT:
+                del request.headers[name]
             if secret:
                 request.headers["Authorization"] = f"Bearer {secret.reveal()}"
-            else:
-                request.headers.pop("Authorization", None)
             try:
                 async with asyncio.timeout(section.timeout):
                     async with aclosing(await super().send(request, **{**options, "stream": True})) as response:

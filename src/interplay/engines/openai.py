@@ -25,7 +25,7 @@ from typing import Any
 
 from interplay.config import RemoteSection
 from interplay.engines.answer import BadAnswer, words_of
-from interplay.engines.client import chat_client
+from interplay.engines.client import TRIES, chat_client
 from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
 from interplay.engines.secret import Secret, masked
 from interplay.errors import ConfigError, EngineError, RemoteError
@@ -125,7 +125,7 @@ class RemoteEngine:
             what, words = "gave no answer", f"{type(cause).__name__}: {cause}".removesuffix(": ")
         tries = 1
         if isinstance(error, openai.APIError):
-            tries += int(error.request.headers.get("x-stainless-retry-count", "0"))
+            tries += int(error.request.headers.get(TRIES, "0"))
         said = f": {_shortened(self._secret.hide(words))}" if words else ""
         return f"{self} {what}{said}{f' (tried {tries} times)' if tries > 1 else ''}."
 
