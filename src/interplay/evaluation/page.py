@@ -136,7 +136,7 @@ def _heat(chart: Heat) -> Drawing:
     ]
     for i, (name, row) in enumerate(zip(chart.rows, chart.cells, strict=True)):
         y = top + tall * i
-        shapes.append(_text(left - 12, y + tall / 2 + 4, _short(name, 24), "end"))
+        shapes.append(_text(left - 12, y + tall / 2 + 4, _short(name, 22), "end"))
         for j, value in enumerate(row):
             if value is None:
                 continue
