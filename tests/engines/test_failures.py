@@ -29,7 +29,7 @@ def served() -> Iterator[tuple[Chat, RemoteEngine, RemoteEngine]]:
     with serving(Chat(answer=lambda body: "hello")) as chat, pytest.MonkeyPatch.context() as patch:
         patch.delenv("OPENAI_API_KEY", raising=False)
         patient, hurried = (
-            RemoteEngine("m", RemoteSection(url=chat.url, timeout=t, retries=RETRIES)) for t in (20, 0.2)
+            RemoteEngine("m", RemoteSection(url=chat.url, timeout=t, retries=RETRIES)) for t in (20, 0.3)
         )
         yield chat, patient, hurried
         patient.close()
@@ -65,10 +65,10 @@ def test_a_bad_answer_is_a_typed_failure(served: tuple[Chat, object, object], as
 
 @pytest.mark.parametrize("failure", [f for f in FAILURES if f.again], ids=str)
 def test_what_may_go_away_is_tried_again(served: tuple[Chat, object, object], ask: Ask, failure: Failure) -> None:
-    """A failure, then the answer: the same request twice."""
+    """A failure, then the answer: the same request twice, or once more where a busy machine answers late."""
     assert ask(failure, 1).text == "hello"
-    first, second = served[0].bodies
-    assert first == second
+    first, *again = served[0].bodies
+    assert again in ([first], [first, first]) if failure.is_slow else again == [first]
 
 
 def test_there_are_enough_ways_to_fail() -> None:
