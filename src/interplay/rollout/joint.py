@@ -15,7 +15,7 @@ from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Decision
-from interplay.rollout.line import all_of, step
+from interplay.rollout.line import all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
 
 PlayedOut = Coroutine[None, None, tuple[dict[Role, Rewards], list[Turn]]]
@@ -31,9 +31,9 @@ async def value_joint(
     """
     fork = d.env.fork()
     rewards = await step(fork, {r: t.text for r, t in joint.items()})
-    over = not fork.observe()
+    over = not await seen_in(fork)
     if over or d.plan.continuation == "none":
-        rewards += fork.outcome() if over else Rewards()
+        rewards += await outcome(fork) if over else Rewards()
         return {r: rewards.of(r) for r in d.agents}, []
     if d.plan.continuation == "critic":
         critic = d.foresight.critic

@@ -25,7 +25,7 @@ from interplay.engines.census import census
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Choice, Decision
 from interplay.rollout.joint import score_joints, value_joint
-from interplay.rollout.line import all_of, step
+from interplay.rollout.line import all_of, seen_in, step
 from interplay.types import Outlook, Role, Turn, seed_of
 
 
@@ -47,7 +47,7 @@ async def decide(d: Decision) -> Choice:
     following = d.env.fork(seed_of("kept", d.stamp.seed, d.stamp.episode, d.stamp.decision))
     rewards = await step(following, {role: turn.text for role, turn in kept.items()})
     critic = d.foresight.critic
-    if critic is not None and following.observe():
+    if critic is not None and await seen_in(following):
         for role, turn in kept.items():
             if d.agents[role].trainable:
                 critic.arrived(role, following, turn, rewards)

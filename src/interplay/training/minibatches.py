@@ -23,16 +23,23 @@ def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) ->
     return out
 
 
-def token_weights(examples: Sequence[Example], average: str | int) -> dict[str, float]:
+def token_weights(examples: Sequence[Example], average: str | int, staleness: int = 0) -> dict[str, float]:
     """The weight of one token of each sample, by the sample's id, so that all weights together are 1; given a constant
-    length, of that many tokens per sample."""
-    samples = [e.sample for e in examples]
+    length, of that many tokens per sample. Tokens more than `staleness` training steps old do not count."""
+    counts = {e.sample.id: _counted(e, staleness) for e in examples}
+    left = sum(count > 0 for count in counts.values())
     if isinstance(average, int):
-        return {s.id: 1.0 / (average * len(samples)) for s in samples}
+        return {name: 1.0 / (average * left) if count else 0.0 for name, count in counts.items()}
     if average == "turn":
-        return {s.id: 1.0 / (len(s.action) * len(samples)) for s in samples}
-    total = sum(len(s.action) for s in samples)
-    return {s.id: 1.0 / total for s in samples}
+        return {name: 1.0 / (count * left) if count else 0.0 for name, count in counts.items()}
+    total = sum(counts.values())
+    return {name: 1.0 / total if count else 0.0 for name, count in counts.items()}
+
+
+def _counted(example: Example, staleness: int) -> int:
+    if example.lags is None:
+        return len(example.sample.action)
+    return sum(lag <= staleness for lag in example.lags)
 
 
 def rate_factor(config: TrainSection, step: int) -> float:

@@ -26,6 +26,7 @@ class Example:
     reference: tuple[float, ...] | None = None
     values: tuple[float, ...] = ()
     targets: tuple[float, ...] | None = None
+    lags: tuple[int, ...] | None = None  # training steps since each token's weights; None: all are the newest
 
     @property
     def has_signal(self) -> bool:

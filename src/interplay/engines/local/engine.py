@@ -46,7 +46,8 @@ from interplay.types import Completion, Stop
 class LocalEngine:
     """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, at most a quarter of a GPU's free memory);
     `prefill_tokens` the most prompt tokens of one step; `chunk` how many tokens a GPU decodes between two looks of
-    the host. Stop strings need the tokenizer."""
+    the host. Stop strings need the tokenizer. With `keep_cache`, running requests go on with what older weights
+    computed when the weights change; otherwise it is computed anew."""
 
     capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
 
@@ -59,9 +60,10 @@ class LocalEngine:
         max_running: int = MAX_RUNNING,
         chunk: int = 16,
         tokenizer: PreTrainedTokenizerBase | None = None,
+        keep_cache: bool = False,
     ) -> None:
         self.version = 0
-        self.keep_cache = False  # whether running requests go on with what older weights computed
+        self.keep_cache = keep_cache
         self._sampled = 0
         self._slots: dict[str, _Slot] = {}  # adapters by name, the newest of each
         self._retired: list[_Slot] = []  # older ones that requests still name
