@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from chat_server import Chat, completion, serving
 from failures import FAILURES
-
 from interplay.agents.agent import Stamp
+
 from interplay.agents.remote import RemoteAgent
 from interplay.config import RemoteSection, parse
 from interplay.engines.engine import Request, Sampling

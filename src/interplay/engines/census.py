@@ -84,7 +84,13 @@ class Census:
         self._more(1)
         actor = _Actor(group or _Group())
         task = asyncio.get_running_loop().create_task(self._acted(work, actor))
-        task.add_done_callback(lambda _: None if actor.begun else self._ended(actor))  # cancelled before it ran
+
+        def skipped(_: object) -> None:
+            if not actor.begun:  # it was cancelled before it ran
+                work.close()
+                self._ended(actor)
+
+        task.add_done_callback(skipped)
         self._groups[task] = actor.group
         return task
 
