@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from interplay.errors import ConfigError, did_you_mean
@@ -27,6 +28,8 @@ from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread
 from interplay.types import Snapshot
+
+_WAITING = 64  # threads for environments that wait for something
 
 
 @dataclass
@@ -99,6 +102,7 @@ class Trainer(RunState):
         self.follow_learners()
 
     async def _run(self) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_WAITING, "interplay-slow"))
         self.feed = Feed(self, self.runner)
         async with self.feed.stream.running():
             self.meter.start()
