@@ -35,7 +35,7 @@ class EvalSection(Section):
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
     beside: bool = Field(
         False,
-        description="with stream.max_staleness above 0: short evaluations measure frozen copies while training goes on, "
+        description="with stream.max_staleness above 0: short evaluations measure frozen copies while training goes on "
         "instead of pausing it",
     )
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
