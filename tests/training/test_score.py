@@ -1,10 +1,11 @@
-"""What an algorithm needs before credit reaches the turns: token values, central values, shaped rewards by name."""
+"""What an algorithm needs before credit is given: token values, central values, shaped rewards by name."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,9 +17,11 @@ from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import TrainSection
 from interplay.models.load import Loaded
 from interplay.training.critic import Critic
-from interplay.training.learner import Learner, token_weights
+from interplay.training.learner import Objective
+from interplay.training.local import LocalLearner
+from interplay.training.minibatches import token_weights
 from interplay.training.trainer import Trainer
-from interplay.types import Turn
+from interplay.training.tries import Example
 
 MakeTiny = Callable[..., Loaded]
 BASE: dict[str, Any] = {
@@ -44,8 +47,8 @@ def logged(folder: Path) -> dict[str, float]:
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-def turns(lengths: Sequence[int]) -> list[Turn]:
-    return [runs.turn(f"t{i}", (7, 8 + i), range(20, 20 + n)) for i, n in enumerate(lengths)]
+def replies(lengths: Sequence[int]) -> list[Example]:
+    return [runs.example(f"t{i}", (7, 8 + i), range(20, 20 + n)) for i, n in enumerate(lengths)]
 
 
 def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(make_tiny: MakeTiny) -> None:
@@ -53,32 +56,32 @@ def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(mak
     critic = Critic(
         "player", make_tiny(0).model, TrainSection(weight_decay=0.0, grad_clip=10.0), CriticSettings(lr=3e-3, clip=None)
     )
-    batch = turns([3, 1, 4])
-    for turn in batch:
-        turn.token_values, turn.value = (0.0,) * len(turn.action), 0.0
-        turn.token_targets = tuple(float(i) for i in range(len(turn.action)))
-    assert critic.token_values(batch) == [(0.0,) * 3, (0.0,), (0.0,) * 4]
-    losses = [critic.step(batch)["value_loss"] for _ in range(60)]
+    batch = [
+        replace(e, values=(0.0,) * len(e.sample.action), targets=tuple(float(i) for i in range(len(e.sample.action))))
+        for e in replies([3, 1, 4])
+    ]
+    assert critic.values(batch, tokens=True) == [(0.0,) * 3, (0.0,), (0.0,) * 4]
+    losses = [critic.step(batch, tokens=True)["value_loss"] for _ in range(60)]
     assert losses[-1] < 0.1 * losses[0]
-    together = critic.token_values(batch)
-    for turn, values in zip(batch, together, strict=True):
-        assert critic.token_values([turn])[0] == pytest.approx(values, abs=1e-4)
-        assert values[0] == pytest.approx(critic.values([turn])[0], abs=1e-4)
+    together = critic.values(batch, tokens=True)
+    for one, values in zip(batch, together, strict=True):
+        assert critic.values([one], tokens=True)[0] == pytest.approx(values, abs=1e-4)
+        assert values[0] == pytest.approx(critic.values([one])[0][0], abs=1e-4)
         assert list(values) == pytest.approx([float(i) for i in range(len(values))], abs=0.7)
 
 
 def test_token_advantages_reach_the_loss_in_order(make_tiny: MakeTiny) -> None:
-    """One turn, three tokens with advantages of their own, and which turn each belongs to."""
-    learner = Learner("player", make_tiny(0).model, TrainSection(gap_stop=1e9), 1e-3, seed=0)
-    batch = turns([3, 2])
-    batch[0].token_advantages = (1.0, -2.0, 3.0)
+    """One sample, three tokens with advantages of their own, and which sample each belongs to."""
+    learner = LocalLearner("player", make_tiny(0).model, TrainSection(gap_stop=1e9), 1e-3, seed=0)
+    batch = replies([3, 2])
+    batch[0] = replace(batch[0], advantage=(1.0, -2.0, 3.0))
     seen = []
 
     def loss(targets: Any, outputs: Any) -> Any:
         seen.append((targets.advantages_N.tolist(), targets.turn_N.tolist(), targets.rollout_logprobs_N.tolist()))
         return outputs.logprobs_N.sum(), {}
 
-    learner.step(batch, loss, "token", False)
+    learner.step(batch, Objective(loss))
     found = {tuple(a): t for a, t, _ in seen}
     ((advantages, index),) = found.items()
     by_turn = [[a for i, a in zip(index, advantages, strict=True) if i == n] for n in (0, 1)]
@@ -87,8 +90,8 @@ def test_token_advantages_reach_the_loss_in_order(make_tiny: MakeTiny) -> None:
 
 
 def test_a_constant_length_weighs_every_token_alike() -> None:
-    """Dr.GRPO: 1 / (turns · length), whatever the replies' own lengths."""
-    weight = token_weights(turns([3, 1]), 4)
+    """Dr.GRPO: 1 / (replies · length), whatever the replies' own lengths."""
+    weight = token_weights(replies([3, 1]), 4)
     assert set(weight.values()) == {1 / 8}
 
 
@@ -96,7 +99,12 @@ def test_a_central_critic_reads_the_state(tmp_path: Path, monkeypatch: pytest.Mo
     """MAPPO's critic is asked about the role and the global state, never about the policy's own prompt."""
     asked: list[tuple[int, ...]] = []
     values = Critic.values
-    monkeypatch.setattr(Critic, "values", lambda self, ts: (asked.extend(t.prompt for t in ts), values(self, ts))[1])
+
+    def watched(self: Critic, examples: Sequence[Example], tokens: bool = False) -> list[tuple[float, ...]]:
+        asked.extend(e.sample.prompt for e in examples)
+        return values(self, examples, tokens)
+
+    monkeypatch.setattr(Critic, "values", watched)
     trainer = train(tmp_path)
     texts = {trainer.team.members["player"].renderer.tokenizer.decode(ids) for ids in asked}
     assert texts and all("round" in t and "You are p" in t and "Payoffs" not in t for t in texts)
