@@ -518,7 +518,7 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in metrics] == [1, 2]
     assert all("eval/win_rate/bot:random" in row and "reward" in row for row in metrics)
-    episodes = list(records.read(run / "episodes.jsonl"))
+    episodes = [r.episode for r in records.read(run / "episodes.jsonl")]
     assert len(episodes) == 2 * 2 * 4 and all(e.error is None for e in episodes)
     for pattern in ("game_results_*.log", "llm_conversation_*.log", "game_summary_*.txt"):
         (log,) = (run / "logs").glob(pattern)
@@ -561,8 +561,8 @@ def test_training_against_a_remote_model(recipe: str, tmp_path: Path) -> None:
         result = call("train", recipe, far, seats, "eval.every=0", "eval.games=1", "--run", str(run))
     assert result.exit_code == 0 and "needs about" in result.output
     assert chat.bodies and {body["model"] for body in chat.bodies} == {"m"}
-    turns = [t for e in records.read(run / "episodes.jsonl") for t in e.turns]
-    assert {(t.role, t.policy, bool(t.action)) for t in turns} == {("X", "player", True), ("O", "far", False)}
+    turns = [t for r in records.read(run / "episodes.jsonl") for t in r.episode.turns]
+    assert {(t.role, t.policy, t.is_model) for t in turns} == {("X", "player", True), ("O", "far", False)}
     assert [p.name for p in (run / "checkpoints" / "step-000002" / "policies").iterdir()] == ["player"]
 
 
