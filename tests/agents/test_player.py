@@ -11,12 +11,12 @@ import pytest
 from interplay.agents.bots import make_bot
 from interplay.agents.model import ModelAgent
 from interplay.agents.player import Stamp
-from interplay.agents.render import Renderer
+from interplay.agents.render import Prompt, Renderer
 from interplay.agents.scripted import BotAgent
 from interplay.engines.engine import Capabilities, Request, Sampling
 from interplay.envs import make, sample_task
 from interplay.models.tiny import build_tokenizer
-from interplay.types import KEY_NAMES, Completion, Message, Observation, Status, Stop, Task, Turn
+from interplay.types import KEY_NAMES, Completion, MediaSpan, Message, Observation, Status, Stop, Task, Turn
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id
@@ -134,6 +134,18 @@ def test_a_turn_carries_what_was_sampled_and_its_keys() -> None:
     assert turn.keys.pick(KEY_NAMES) == (TASK.id, 2, "e", 3, "O", "bidding", "", digest)
     other = seat("O").look(sees("two"))
     assert sample(seat("O"), other).keys.prompt != digest
+
+
+def test_promise_12_pictures_in_a_prompt_go_to_the_engine_the_sample_and_the_keys() -> None:
+    """Two prompts that differ in a picture alone have different keys, so that no group holds both."""
+    engine = FakeEngine()
+    agent = seat(engine=engine)
+    seen = agent.look(sees("one"))
+    assert seen.prompt is not None
+    spans = [(MediaSpan(1, 2, digest),) for digest in ("ca7", "d09")]
+    turns = [sample(agent, replace(seen, prompt=Prompt(seen.prompt.ids, "", media=span))) for span in spans]
+    assert [r.media for r in engine.asked] == [t.last.media for t in turns] == spans
+    assert turns[0].asked == turns[1].asked and turns[0].keys.prompt != turns[1].keys.prompt
 
 
 def test_a_reply_cut_by_the_limit_says_so() -> None:
