@@ -22,6 +22,7 @@ from interplay.training.local import LocalLearner
 from interplay.training.minibatches import token_weights
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
+from interplay.types import Keys, MediaSpan, Observation, Sample, Turn
 
 MakeTiny = Callable[..., Loaded]
 BASE: dict[str, Any] = {
@@ -109,6 +110,28 @@ def test_a_central_critic_reads_the_state(tmp_path: Path, monkeypatch: pytest.Mo
     texts = {trainer.team.members["player"].renderer.tokenizer.decode(ids) for ids in asked}
     assert texts and all("round" in t and "You are p" in t and "Payoffs" not in t for t in texts)
     assert logged(tmp_path)["player/value_loss"] > 0
+
+
+@pytest.mark.parametrize(("level", "sees"), [("turn", "asked"), ("token", "own"), ("central", "state")])
+def test_a_critic_reads_the_pictures_of_the_prompt_it_reads(tmp_path: Path, level: str, sees: str) -> None:
+    """A turn's value is read where the decision was asked, before any tool spoke; a state has no pictures."""
+    central = {"name": "mappo", "replicas": 2}
+    algorithm = central if level == "central" else {"name": "ppo", "replicas": 2, "level": level}
+    trainer = runs.make(tmp_path, BASE | {"algorithm": algorithm})
+    asked, after = (MediaSpan(0, 1, "ca7"),), (MediaSpan(0, 1, "ca7"), MediaSpan(3, 1, "d09"))
+    call = Sample("a", (9, 5), (6,), (0.0,), (0,), "@look", media=asked)
+    said = Sample("a.1", (9, 5, 6, 9), (7,), (0.0,), (0,), "yes", media=after, extends="a")
+    keys = Keys("t", 0, "t#0", 0, "p0", "", "", "")
+    turn = Turn("a.1", None, keys, "player", "yes", Observation(()), (call, said), state="start")
+    seen = trainer.scorer.seen_by_critic("player", turn)
+    trainer.close()
+    wanted = {"asked": [(call.prompt, asked)] * 2, "own": [(call.prompt, asked), (said.prompt, after)]}
+    if sees == "state":
+        assert [s.media for s in seen] == [(), ()] and seen[0].prompt == seen[1].prompt
+    else:
+        assert [(s.prompt, s.media) for s in seen] == wanted[sees]
+    assert [s.extends for s in seen] == [None, "a" if sees == "own" else None]
+    assert [(s.id, s.action) for s in seen] == [(s.id, s.action) for s in turn.samples]
 
 
 def test_ppo_with_token_values_trains(tmp_path: Path) -> None:
