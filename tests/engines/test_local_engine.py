@@ -20,7 +20,7 @@ from interplay.errors import EngineError
 from interplay.models.load import Loaded, load
 from interplay.models.locate import locate
 from interplay.models.tiny import VOCABULARY
-from interplay.types import Completion, Stop
+from interplay.types import Completion, MediaSpan, Stop
 
 SHAPES: dict[str, Callable[[], Any]] = {
     "qwen2": lambda: Qwen2Config(num_key_value_heads=2, tie_word_embeddings=False, **COMMON),
@@ -286,6 +286,16 @@ def test_an_impossible_request_is_refused_with_the_limit_and_leaves_the_engine_h
     with pytest.raises(EngineError, match=sentence):
         serve(engine, [ask(0, prompt, max_tokens)])
     request = ask(1, (7, 8, 9), 4)
+    small.check(request, serve(engine, [request])[0])
+    assert empty(engine)
+
+
+def test_a_prompt_with_a_picture_is_refused_by_an_engine_that_reads_text_alone(small: Pair) -> None:
+    engine = small.engine()
+    request = ask(0, (7, 8, 9), 4)
+    assert not engine.capabilities.media
+    with pytest.raises(EngineError, match="this engine reads text alone; expected a prompt without pictures"):
+        serve(engine, [replace(request, media=(MediaSpan(1, 1, "ca7"),))])
     small.check(request, serve(engine, [request])[0])
     assert empty(engine)
 
