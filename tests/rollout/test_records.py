@@ -78,7 +78,7 @@ EPISODE = st.builds(
 
 @st.composite
 def credited(draw: st.DrawFn) -> tuple[Episode, Credit]:
-    """An episode whose samples have ids of their own, some of them new messages, and the credit that some were given."""
+    """An episode whose samples have ids of their own, and the credit that some of them were given."""
     episode, credit, made = draw(EPISODE), Credit(), 0
     for turn in episode.turns:
         samples = []
