@@ -97,7 +97,17 @@ def assert_same_state(one: Path, two: Path, step: int) -> None:
 def assert_same_run(one: Path, two: Path, step: int) -> None:
     assert rows(one) == rows(two)
     assert played(one) == played(two)
+    assert listed(one) == listed(two)
     assert_same_state(one, two, step)
+
+
+def listed(folder: Path) -> list[tuple[int, str]]:
+    """The steps and episodes in the index, which has a line for each record and is right to the byte."""
+    file = folder / "episodes.jsonl"
+    entries = records.index(file)
+    assert len((folder / "episodes.index").read_text().splitlines()) == len(entries)
+    assert [records.read_one(file, e) for e in entries] == list(records.read(file))
+    return [(e.step, e.id) for e in entries]
 
 
 # -- promise 9 --------------------------------------------------------------------------------------------------------
@@ -150,6 +160,7 @@ def test_a_killed_run_resumes_bit_identically(tmp_path: Path, name: str) -> None
     assert len(rows(cut)) == 3
     resumed = make(cut, data, *overrides)
     assert resumed.step_index == 2 and len(rows(cut)) == 2, "what came after the checkpoint is rewound"
+    assert {step for step, _ in listed(cut)} == {1, 2}
     resumed.train()
     resumed.close()
     assert_same_run(whole, cut, 4)
