@@ -113,6 +113,7 @@ _MODULES = {
     "connect_four": "interplay.envs.games.connect_four",
     "debugging": "interplay.envs.tasks.debugging",
     "eight_queens": "interplay.envs.games.eight_queens",
+    "filler": "interplay.envs.dialogue.filler",
     "gymnasium:": "interplay.envs.adapters.gymnasium",
     "hanabi": "interplay.envs.games.hanabi",
     "hardware": "interplay.envs.tasks.hardware",
