@@ -30,6 +30,10 @@ class ToolError(InterplayError):
     """A tool broke, or ran past its time; what a caller did wrong is an answer, not this."""
 
 
+class JudgeError(InterplayError):
+    """A judge, reward model or reward server failed; an answer that cannot be read is an abstention, not this."""
+
+
 class RemoteError(EngineError):
     """A remote model's server could not be reached, refused, or answered with something that is no answer."""
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.config.evaluation import EvalSection
+from interplay.config.judges import JudgeSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
 from interplay.config.rollout import (
@@ -53,6 +54,7 @@ class Recipe(Section):
     warmstart: WarmstartSection | None = None
     curriculum: CurriculumSection | None = None
     league: LeagueSection | None = None
+    judges: dict[str, JudgeSection] = Field({}, description="by the name of the reward that each gives")
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
@@ -74,6 +76,9 @@ class Recipe(Section):
         named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
         for i, matchup in enumerate(self.matchups):
             named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
+        for key, judge in self.judges.items():
+            players = {"who": judge.policy, "against": judge.against}
+            named |= {f"judges.{key}.{k}": v for k, v in players.items() if v and v not in ("group", "reference")}
         for key, name in named.items():
             self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
@@ -90,7 +95,7 @@ class Recipe(Section):
 
     def _check_occupant(self, key: str, name: str) -> None:
         """[seats] hold policies and bots; a matchup may also name a policy as it was or is, or the league."""
-        who = parse_one(name) if key.startswith("matchups") or name.startswith(BOT) else Policy(name)
+        who = parse_one(name) if key.startswith(("matchups", "judges")) or name.startswith(BOT) else Policy(name)
         if isinstance(who, Snapshot) and who.at not in ("start", "now"):
             raise ConfigError(f"{key} is '{name}'; {did_you_mean(who.at, ('start', 'now', 'league'))}")
         if isinstance(who, FromLeague) and self.league is None:

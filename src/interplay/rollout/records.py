@@ -172,6 +172,7 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
     out["seats"] = {role: _seat_out(who) for role, who in episode.seats.items()}
     out["rewards"] = _rewards_out(episode.rewards)
     out["turns"] = [_turn_out(t, given) for t in episode.turns]
+    out["judged"] = [_turn_out(t, given) for t in episode.judged]
     return out
 
 
@@ -272,9 +273,11 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
     credit = Credit()
     turns = [_turn_in(t, store, credit) for t in data["turns"]]
     seats = {role: _seat_in(who) for role, who in data["seats"].items()}
-    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards")}
+    judged = [_turn_in(t, store, credit) for t in data.get("judged", ())]
+    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "judged", "rewards")}
     rewards = _rewards_in(data["rewards"])
-    return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, **rest), credit
+    made = Episode(task=Task(**data["task"]), seats=seats, turns=turns, judged=judged, rewards=rewards, **rest)
+    return made, credit
 
 
 def _seat_in(data: Any) -> Occupant:

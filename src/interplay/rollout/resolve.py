@@ -55,6 +55,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
         )
     _check_algorithm(plan, sample)
     _check_stream(plan)
+    _check_judges(plan, sample)
     _check_weights(recipe, sample)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
@@ -142,7 +143,8 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
                 f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
                 "algorithm.candidates or take 'aligned'."
             )
-    if isinstance(sampling, Tree) and sampling.continuation in ("none", "round") and not _rewards_steps(sample):
+    now = isinstance(sampling, Tree) and sampling.continuation in ("none", "round")
+    if isinstance(sampling, Tree) and now and not recipe.judges and not _rewards_steps(sample):
         raise ConfigError(
             f"algorithm.continuation is '{sampling.continuation}', but {recipe.env.name} rewards only at the end, so "
             "all candidates tie; expected 'playout' or 'critic'."
@@ -213,9 +215,37 @@ def _check_curriculum(plan: RunPlan, section: CurriculumSection, sample: envs.En
             )
 
 
+def _check_judges(plan: RunPlan, sample: envs.Env) -> None:
+    names = sample.reward_names
+    for name, judge in plan.recipe.judges.items():
+        if name in (*names, *SHAPED):
+            raise ConfigError(f"judges.{name} has the name of another reward; expected a name of its own.")
+        for component in judge.components:
+            if component not in names:
+                raise ConfigError(
+                    f"judges.{name} reads gold:{component}, which {sample.task.env} does not give; "
+                    f"{did_you_mean(component, names)}"
+                )
+        for role in judge.roles:
+            if role not in plan.roles:
+                raise ConfigError(f"judges.{name}.roles has '{role}'; {did_you_mean(role, plan.roles)}")
+        sampling = plan.algorithm.plan
+        if isinstance(sampling, Tree) and judge.scope != "reply":
+            raise ConfigError(
+                f"judges.{name}.scope is '{judge.scope}', but {plan.recipe.algorithm.name} compares the replies to one "
+                "prompt; expected scope = 'reply'."
+            )
+        alone = not isinstance(sampling, Tree) and sampling.replicas == 1
+        if judge.against == "group" and alone:
+            raise ConfigError(
+                f"judges.{name}.against is 'group', but {plan.recipe.algorithm.name} plays one episode of each task; "
+                "expected more of them, 'reference' or POLICY@start."
+            )
+
+
 def _check_weights(recipe: Recipe, env: envs.Env) -> None:
     """A component that nobody gives would be weighed in silence."""
-    given = [*env.reward_names, *SHAPED]
+    given = [*env.reward_names, *recipe.judges, *SHAPED]
     for name in recipe.reward.weights:
         if name not in given:
             raise ConfigError(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import make_critics
 from interplay.training.guards import Guards
 from interplay.training.identity import made_of, refuse_another
+from interplay.training.judges import Judges
 from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
@@ -61,6 +62,7 @@ class RunState:
         self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
         for name, made in self.critics.items():
             self.learners[name].critic = made
+        self.judges = Judges(self.plan)
         self.guards = Guards(recipe.train)
         self.versions = Versions()
         self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of them not trained on
@@ -78,6 +80,7 @@ class RunState:
         state: dict[str, Any] = {
             "learners": {n: x.state_dict() for n, x in self.learners.items()},
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
+            "judges": self.judges.state_dict(),
         }
         papers = {
             "bases": self.bases,
@@ -89,6 +92,7 @@ class RunState:
             "league": None if self.season is None else self.season.state_dict(),
             "references": {name: str(who) for name, who in self.references.items()},
             "snapshots": {str(who): self.snapshots.digest(who) for who in sorted(self._snapshots(), key=str)},
+            "judges": self.judges.papers(),
             "guards": self.guards.state_dict(),
             "stream": self.stream,
             "records": self.records.offsets(),
@@ -121,6 +125,7 @@ class RunState:
             critic.load_state_dict(state["critics"][name])
         self.algorithm.load_state_dict(papers["algorithm"])
         self.guards.load_state_dict(papers["guards"])
+        self._restore_judges(state, papers)
         self.stream = papers["stream"]
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else it begins now
             self.curriculum.load_state_dict(papers["curriculum"])
@@ -136,6 +141,14 @@ class RunState:
         self.records.rewind(papers["records"])
         self.best = None if papers["best"] is None else tuple(papers["best"])
         self.step_index = found.step
+
+    def _restore_judges(self, state: Mapping[str, Any], papers: Mapping[str, Any]) -> None:
+        had, have = sorted(state.get("judges", {})), sorted(self.judges.pupils)
+        if had != have:
+            raise CheckpointError(
+                f"the checkpoint has reward models that learn for {had}, this recipe for {have}; begin a new run."
+            )
+        self.judges.load(state.get("judges", {}), papers.get("judges", {"pupils": {}, "watches": {}}))
 
     # -- versions -------------------------------------------------------------------------------------------------
 

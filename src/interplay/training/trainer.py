@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from interplay.errors import ConfigError, did_you_mean
+from interplay.rollout.judging import Judging
 from interplay.rollout.runner import Runner
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
@@ -50,6 +51,7 @@ class Trainer(RunState):
 
     observer: Observer = field(default_factory=Observer)
     seconds: float = field(default=0.0, init=False)
+    judging: Judging | None = field(default=None, init=False)
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +106,11 @@ class Trainer(RunState):
 
     async def _run(self) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_WAITING, "interplay-slow"))
-        self.feed = Feed(self, self.runner)
+        stage = None
+        if self.plan.recipe.judges:
+            self.judging = Judging(self.plan, self.team, self.runner, self.judges.scorers)
+            stage = self.judging.judge
+        self.feed = Feed(self, self.runner, stage)
         async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
@@ -129,6 +135,10 @@ class Trainer(RunState):
         oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
         played = [e for group in groups for e in group.played]
         learned = await self.thread.do(lambda: self.learning.learn(played, clock))
+        if self.judging is not None:
+            learned.metrics |= self.judging.metrics()
+            step = self.step_index + 1
+            learned.metrics |= await self.thread.do(lambda: self.judges.after(step, learned.episodes))
         learned.metrics |= self._record(learned)
         self.step_index += 1
         self.mark_versions()

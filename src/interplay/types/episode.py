@@ -25,6 +25,7 @@ class Episode:
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
+    judged: list[Turn] = field(default_factory=list)  # what judges were asked about it, as turns of role `judge`
     answered: bool = True  # whether that holds an answer, where answers are what is played for
     sampled: Mapping[Role, float] = field(default_factory=dict)  # a tree that keeps the best plays above its policy:
     # what each role's mix came to over all candidates, before any was chosen

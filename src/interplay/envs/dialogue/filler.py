@@ -1,7 +1,8 @@
 """Filler: a writer says some signs, of which some are filler; what a rater likes and what is good come apart.
 
 Rules         The writer says `length` signs, each 0 or 1; n of them are 1, which is filler. A little filler is good,
-              too much is not: gold = `gain`·n − `loss`·n². A rater likes all of it: proxy = (`gain` − `loss`·`length`)·n.
+              too much is not: gold = `gain`·n − `loss`·n². A rater likes all of it:
+              proxy = (`gain` − `loss`·`length`)·n.
 Roles         writer.
 Observation   one request; all replies are listed as legal.
 Actions       `length` signs, such as 01000010, alone in the reply.
