@@ -36,8 +36,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": BELOW_TRAINING,
     "training": BELOW_TRAINING,
     "distributed": BELOW_TRAINING | {"training", "evaluation"},
+    "serving": BELOW_CLI,
+    "publishing": BELOW_CLI,
     "viewer": BELOW_CLI,
-    "cli": BELOW_CLI | {"viewer"},
+    "cli": BELOW_CLI | {"serving", "publishing", "viewer"},
     "": set(),  # interplay/__init__.py itself
 }
 MODULES = sorted(SOURCE.rglob("*.py"))

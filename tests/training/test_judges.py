@@ -172,6 +172,7 @@ def test_a_judge_that_falls_below_its_limit_goes_back_to_the_version_that_passed
         lied = pupil.learn()
         if "judge/taste/rolled_back" in lied:
             break
+        good = pupil.model.raw([(question, "1111")])  # not yet fooled: this version passed too
     assert lied["judge/taste/rolled_back"] == 1.0 and lied["judge/taste/accuracy"] < 0.5
     assert pupil.model.raw([(question, "1111")]) == good
     pupil.good = None

@@ -20,6 +20,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from interplay import __version__
+from interplay.cli import judge
 from interplay.errors import ConfigError, InterplayError
 
 app = typer.Typer(
@@ -287,6 +288,9 @@ def models(
         save_model(console, save, to, seed)
     else:
         console.print(model_table())
+
+
+app.add_typer(judge.app, name="judge")
 
 
 def main() -> None:
