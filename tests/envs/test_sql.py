@@ -12,7 +12,7 @@ from playing import earned, expert
 
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
-from interplay.envs.puzzle import PENALTY
+from interplay.envs.env import PENALTY
 from interplay.envs.tasks import shop
 from interplay.envs.tasks.prepare import prepare
 from interplay.envs.tasks.sql import SQL, query_of, telling_shadow

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any
 
 from interplay.config import validate
-from interplay.envs.env import SPLITS, Env, lookup, make, sample_task
+from interplay.envs.env import Env, lookup, make, sample_task
+from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError
 from interplay.types import Level, Observation, Rewards, Role, Task, seed_of
 

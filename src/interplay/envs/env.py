@@ -16,10 +16,11 @@ from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
 from interplay.config import Section, validate
+from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Observation, Rewards, Role, Task, seed_of
 
-SPLITS = ("train", "validation", "test")
+PENALTY = -0.1  # the usual process reward of an illegal action; a game may take more
 
 
 class Options(Section):

@@ -12,7 +12,7 @@ import pytest
 from interplay.agents.bots import make_bot
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
-from interplay.envs.env import SPLITS
+from interplay.envs.splits import SPLITS
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.data import DataEnv
 from interplay.envs.tasks.debate import Debate

@@ -30,7 +30,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import Level, Mine, Puzzle, PuzzleOptions
+from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 NAMES = "ABCDEFGH"
@@ -132,7 +132,7 @@ def stacks(on: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Blocks(Level):
+class Blocks(PuzzleLevel):
     start: Standing
     goal: Standing
 
@@ -147,7 +147,7 @@ class Blocksworld(Puzzle):
     level: Blocks
 
     @classmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         start, goal = scatter(rng, data["blocks"]), scatter(rng, data["blocks"])
         key = f"{start} {goal}"
         if not mine(key):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from interplay.envs.puzzle import TRIES, split_of, split_of_task
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
 
 QUESTIONS = {

@@ -28,7 +28,7 @@ from pydantic import Field
 from interplay.config import Section
 from interplay.envs.env import Env, register
 from interplay.envs.games.objects import OBJECTS, QUESTIONS, draw, names_one, statement, understood
-from interplay.envs.puzzle import heard
+from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LONGEST = 80  # characters of a clue

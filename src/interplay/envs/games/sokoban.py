@@ -36,16 +36,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import (
-    DIRECTIONS,
-    FileOptions,
-    Level,
-    Mine,
-    Puzzle,
-    PuzzleOptions,
-    from_file,
-    read_directions,
-)
+from interplay.envs.games.grid import DIRECTIONS, read_directions
+from interplay.envs.games.level_file import FileOptions, from_file
+from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 BEAM = 200  # positions kept of one step of the search backwards
@@ -164,7 +157,7 @@ def move_distances(floor: int, goals: int, width: int) -> Mapping[tuple[int, int
 
 
 @dataclass(frozen=True)
-class Room(Level):
+class Room(PuzzleLevel):
     width: int
     height: int
     floor: int
@@ -302,7 +295,7 @@ class Sokoban(Puzzle):
     level: Room
 
     @classmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         if data["file"]:
             return parse_xsb(from_file(rng, data, read_xsb, mine))
         size, count = data["size"], data["boxes"]

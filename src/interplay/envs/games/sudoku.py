@@ -31,7 +31,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import FileOptions, Level, Mine, Puzzle, PuzzleOptions, from_file
+from interplay.envs.games.level_file import FileOptions, from_file
+from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 MOST_BLANKS = {4: 10, 9: 55}  # beyond these a random order of removal rarely keeps the solution unique
@@ -172,7 +173,7 @@ def blank_out(full: Sequence[int], blanks: int, rng: random.Random) -> tuple[int
 
 
 @dataclass(frozen=True)
-class Grid(Level):
+class Grid(PuzzleLevel):
     size: int
     clues: tuple[int, ...]
     answer: tuple[int, ...]
@@ -199,7 +200,7 @@ class Sudoku(Puzzle):
     level: Grid
 
     @classmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         if data["file"]:
             key = from_file(rng, data, read_lines, mine)
             clues: tuple[int, ...] | None = tuple(map(int, key))

@@ -24,13 +24,12 @@ from functools import cache
 from pydantic import Field
 
 from interplay.config import Section
-from interplay.envs.env import Env, register
+from interplay.envs.env import PENALTY, Env, register
 from interplay.envs.games.objects import OBJECTS, QUESTIONS, draw, names_one, statement, understood
-from interplay.envs.puzzle import heard
+from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LONGEST = 80  # characters of a clue
-PENALTY = -0.1
 
 
 class Options(Section):

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from functools import lru_cache
 from typing import ClassVar
 
-from interplay.envs.puzzle import heard
+from interplay.envs.speech import heard
 from interplay.envs.tasks.data import DataEnv
 from interplay.rewards.verify import unmarked
 from interplay.types import Message, Observation, Rewards, Role, Task

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import TRIES, split_of
+from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.data import DataOptions, Row
 from interplay.envs.tasks.debate import Debate
 from interplay.errors import ConfigError

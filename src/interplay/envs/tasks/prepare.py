@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.config import validate
-from interplay.envs.env import SPLITS
+from interplay.envs.splits import SPLITS
 from interplay.envs.tasks.data import MANIFEST, Prepared, Public, Row, digest, lookup_format
 from interplay.errors import ConfigError, DataError
 from interplay.types import seed_of

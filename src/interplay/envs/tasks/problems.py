@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from interplay.envs.puzzle import TRIES, split_of
+from interplay.envs.splits import TRIES, split_of
 from interplay.errors import ConfigError
 from interplay.execution.programs import LONGEST, Bench, Trial
 from interplay.rewards.mutants import python_mutants

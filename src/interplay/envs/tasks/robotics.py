@@ -31,8 +31,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.envs.env import register
-from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of
+from interplay.envs.env import PENALTY, register
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.arm import COLOURS, HALF, HIGH, LOW, SHARPEST, TINTS, Command, arm
 from interplay.envs.tasks.data import DataEnv, DataOptions, Row
 from interplay.errors import ConfigError

@@ -31,7 +31,8 @@ from pydantic import Field, model_validator
 
 from interplay.envs import tools
 from interplay.envs.env import register
-from interplay.envs.puzzle import TRIES, heard, split_of, split_of_task
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.envs.tasks import web
 from interplay.envs.tasks.bm25 import Index
 from interplay.envs.tasks.data import DataEnv, DataOptions, Prepared, Row

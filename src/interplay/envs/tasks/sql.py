@@ -28,8 +28,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from interplay.envs import tools
-from interplay.envs.env import register
-from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of, split_of_task
+from interplay.envs.env import PENALTY, register
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.envs.tasks import questions, shop
 from interplay.envs.tasks.data import DataEnv, DataOptions, Row
 from interplay.errors import ConfigError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from interplay.envs.puzzle import TRIES, split_of
+from interplay.envs.splits import TRIES, split_of
 from interplay.errors import ConfigError
 
 _NAMES = (
