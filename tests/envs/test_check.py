@@ -329,7 +329,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Check:
     """Runs the suite on a class that is registered for this test only."""
 
     def run(cls: type[Env]) -> list[Finding]:
-        monkeypatch.setitem(registry._REGISTRY, "cards", cls)
+        monkeypatch.setitem(registry.ENVIRONMENTS.classes, "cards", cls)
         return check("cards", {})
 
     return run

@@ -25,22 +25,21 @@ task still says everything.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import pkgutil
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from interplay.config import Section
 from interplay.envs.env import Env
-from interplay.errors import ConfigError, DataError, did_you_mean
+from interplay.errors import ConfigError, DataError
+from interplay.registry import Registry
 from interplay.types import Role, Task, seed_of
 
 Row = dict[str, Any]
@@ -88,34 +87,13 @@ class Public(BaseModel):
         return {name: list(rows) for name, rows in tables.items()}
 
 
-P = TypeVar("P", bound=type[Public])
-_FORMATS: dict[str, type[Public]] = {}
-
-
-def register_format(name: str) -> Callable[[P], P]:
-    """Class decorator: makes the format known to `interplay prepare` by `name`."""
-
-    def add(cls: P) -> P:
-        _FORMATS[name] = cls
-        return cls
-
-    return add
+FORMATS: Registry[Public] = Registry(Public, "a data set that can be prepared", package="interplay.envs.tasks.formats")
+register_format, lookup_format = FORMATS.register, FORMATS.lookup
 
 
 def formats() -> dict[str, type[Public]]:
     """Every format by name."""
-    from interplay.envs.tasks import formats as package
-
-    for info in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{info.name}")
-    return dict(sorted(_FORMATS.items()))
-
-
-def lookup_format(name: str) -> type[Public]:
-    known = formats()
-    if name not in known:
-        raise ConfigError(f"'{name}' is not a data set that can be prepared; {did_you_mean(name, known)}")
-    return known[name]
+    return {name: FORMATS.lookup(name) for name in FORMATS.known()}
 
 
 # -- prepared folders -------------------------------------------------------------------------------------------------
