@@ -94,6 +94,11 @@ class Env(ABC):
         return self.fork(rng.getrandbits(62))
 
     @classmethod
+    def played_by(cls, options: Mapping[str, Any]) -> type[Env]:
+        """The class that plays tasks with these options: this one, unless there is one for each kind of team."""
+        return cls
+
+    @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
         """Task number `index` of a split. The seeds of different splits differ in their last two bits."""
         if split not in SPLITS:
@@ -114,7 +119,7 @@ _PLACES = {
     "hider_guesser": "interplay.envs.games.hider_guesser",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
-    "math": "interplay.envs.tasks.math",
+    "math": "interplay.envs.tasks.math.math",
     "matrix": "interplay.envs.games.matrix",
     "negotiation": "interplay.envs.games.negotiation",
     "nli": "interplay.envs.tasks.nli",
@@ -172,4 +177,4 @@ def sample_task(name: str, options: Mapping[str, Any], split: str = "train", ind
 
 
 def make(task: Task) -> Env:
-    return lookup(task.env)(task)
+    return lookup(task.env).played_by(task.data)(task)

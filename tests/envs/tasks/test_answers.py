@@ -15,7 +15,7 @@ from interplay.envs.check import check
 from interplay.envs.splits import SPLITS
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.data import DataEnv
-from interplay.envs.tasks.debate import Debate
+from interplay.envs.tasks.debate import DebateEnv
 from interplay.errors import ConfigError
 from interplay.rewards.calculator import calculate
 from interplay.types import Level, Observation, Role
@@ -70,7 +70,7 @@ def test_the_scripted_team_scores_everything(name: str, options: dict[str, Any])
         rng = random.Random(index)
         earned = play(env, lambda role, _, env=env, rng=rng: bot.act(env, role, rng))
         assert earned["correct", None] == 1.0
-        rounds = env.rounds if isinstance(env, Debate) and len(env.roles) != 2 else 1
+        rounds = env.rounds if isinstance(env, DebateEnv) and len(env.roles) != 2 else 1
         for role in env.roles:
             own = sum(v for (_, who), v in earned.items() if who == role)
             assert own == pytest.approx(2.0 if env.roles == ("reader",) else rounds), role

@@ -25,7 +25,7 @@ from pydantic import Field
 from interplay.envs.env import register
 from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.data import DataOptions, Row
-from interplay.envs.tasks.debate import Debate
+from interplay.envs.tasks.debate import DebateEnv
 from interplay.errors import ConfigError
 from interplay.rewards import verify
 from interplay.types import Role
@@ -48,7 +48,7 @@ class Options(DataOptions):
 
 
 @register("nli")
-class NLI(Debate):
+class NLI(DebateEnv):
     Options = Options
     kind: ClassVar[str] = "inference"
     alone: ClassVar[Role] = "judge"
