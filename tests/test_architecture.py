@@ -234,6 +234,39 @@ def test_recipes_resolve_without_torch() -> None:
     assert int(count) == len(list((ROOT / "recipes").glob("*/*.toml"))) > 0
 
 
+def public_types(source: str) -> list[str]:
+    """The classes and the aliases with a capital letter that a file defines at its top level."""
+    names = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.append(node.target.id)
+    return [name for name in names if re.match(r"[A-Z]\w*[a-z]", name)]
+
+
+# Names that still mean two things. Take one off this list when it has one meaning.
+AMBIGUOUS = {
+    *"Asked Critic Estimate Game Job Joint Keys Level Measured Mixer Move Part Plan Player Prompt Relay Replay".split(),
+    *"Result Runner Status Trie".split(),
+}
+
+
+def test_no_two_public_types_share_a_name() -> None:
+    """One name means one thing in the whole package. `Options` is always `Env.Options`, of the environment beside it."""
+    assert public_types("class A1b: ...\nBc = int\nCONST = 1\n_De = 2\nT = 3\nEf: int = 4") == ["A1b", "Bc", "Ef"]
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for name in public_types(path.read_text(encoding="utf-8")):
+            homes.setdefault(name, []).append(name_of(path))
+    environments = homes.pop("Options")
+    assert all(home.startswith("interplay.envs.") for home in environments)
+    shared = {name: where for name, where in homes.items() if len(where) > 1 and name not in AMBIGUOUS}
+    assert shared == {}
+
+
 def prints(source: str) -> list[int]:
     calls = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call))
     return [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]

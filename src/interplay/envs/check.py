@@ -53,7 +53,7 @@ def _require(holds: bool, otherwise: str) -> None:
 
 
 # A player is shown what every acting role sees and gives an action for each; None stops the play.
-Player = Callable[[Mapping[Role, Observation]], dict[Role, str] | None]
+PlayRule = Callable[[Mapping[Role, Observation]], dict[Role, str] | None]
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class _Play:
         return any(r.value is not None and r.value < 0 for r in got)
 
 
-def _advance(env: Env, player: Player, limit: int = SHORT) -> _Play:
+def _advance(env: Env, player: PlayRule, limit: int = SHORT) -> _Play:
     play = _Play()
     while len(play.actions) < limit and (seen := dict(env.observe())):
         before = f"observations {seen!r}, state {env.state()!r}"
@@ -88,7 +88,7 @@ def _advance(env: Env, player: Player, limit: int = SHORT) -> _Play:
     return play
 
 
-def _finish(env: Env, player: Player) -> _Play:
+def _finish(env: Env, player: PlayRule) -> _Play:
     """Play to the end (or the short limit) and ask for the outcome, which closes the trace."""
     play = _advance(env, player)
     play.rewards.append(env.outcome())
@@ -100,16 +100,16 @@ def _text(observation: Observation) -> str:
     return "\n".join(m.content for m in observation.messages)
 
 
-def _random(rng: random.Random) -> Player:
+def _random(rng: random.Random) -> PlayRule:
     """Uniform over the legal actions; where they are not listed, any reply at all."""
     return lambda seen: {role: rng.choice(o.legal or (*_NOISE, _text(o))) for role, o in seen.items()}
 
 
-def _babbling(rng: random.Random) -> Player:
+def _babbling(rng: random.Random) -> PlayRule:
     return lambda seen: {role: rng.choice(_NOISE) for role in seen}
 
 
-def _garbage(rng: random.Random) -> Player:
+def _garbage(rng: random.Random) -> PlayRule:
     """Bad replies only, or for half of the decisions, so that states later in the game meet them too."""
     heard: dict[Role, tuple[str, ...]] = {}
     share = rng.choice((0.5, 1.0))
@@ -126,13 +126,13 @@ def _garbage(rng: random.Random) -> Player:
     return reply
 
 
-def _scripted(script: list[dict[Role, str]]) -> Player:
+def _scripted(script: list[dict[Role, str]]) -> PlayRule:
     """The given actions; stops where the environment asks other roles than it did, which the trace then shows."""
     lines = iter(script)
     return lambda seen: said if (said := next(lines, {})).keys() == seen.keys() else None
 
 
-def _echoing(role: Role, rng: random.Random) -> Player:
+def _echoing(role: Role, rng: random.Random) -> PlayRule:
     """One role replies with its whole prompt, the others play at random."""
     prompt: list[str] = []
 
@@ -182,7 +182,7 @@ def _fork_independence(task: Task, rng: random.Random) -> int:
     return 4
 
 
-def _ends(task: Task, player: Player) -> int:
+def _ends(task: Task, player: PlayRule) -> int:
     env = make(task)
     decisions = len(_advance(env, player, LIMIT).actions)
     _require(not env.observe(), f"not over after {decisions} decisions")

@@ -26,7 +26,7 @@ from interplay.types import Message, Observation, Rewards, Role, Task
 
 TRIES = 20  # other deals that redeal replays before it gives up
 SHOWN = 300  # legal actions listed in a prompt
-A = TypeVar("A", bound="Adapter")
+A = TypeVar("A", bound="AdaptedEnv")
 
 
 class AdapterOptions(Section):
@@ -38,7 +38,7 @@ class AdapterOptions(Section):
     brief: bool = Field(False, description="show the position alone: for models trained from nothing")
 
 
-class Adapter(Env):
+class AdaptedEnv(Env):
     """A subclass says what is seen now (`look`), plays actions (`play`) and names its package's games."""
 
     Options = AdapterOptions

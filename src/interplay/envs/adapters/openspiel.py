@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import Adapter, AdapterOptions, matching, written
+from interplay.envs.adapters.adapter import AdaptedEnv, AdapterOptions, matching, written
 from interplay.envs.env import register
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Observation, Rewards, Role, Task
@@ -49,7 +49,7 @@ class Options(AdapterOptions):
 
 
 @register("openspiel:")
-class OpenSpiel(Adapter):
+class OpenSpiel(AdaptedEnv):
     Options = Options
     package = "pyspiel"
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from interplay.envs.adapters.adapter import AdapterOptions, matching
-from interplay.envs.adapters.classic import Words, words_of
+from interplay.envs.adapters.classic import GameWords, words_of
 from interplay.envs.adapters.spaces import Copied, allowed, choices, told
 from interplay.envs.env import register
 from interplay.errors import ConfigError
@@ -45,7 +45,7 @@ class PettingZoo(Copied):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.env, self.parallel = self._make(task)
-        self.words: Words | None = words_of(self.game.rpartition("/")[2].rpartition(".")[2])
+        self.words: GameWords | None = words_of(self.game.rpartition("/")[2].rpartition(".")[2])
         self.seen, self.infos = {}, {}
         started = self.env.reset(seed=task.seed % 2**31)
         if self.parallel:

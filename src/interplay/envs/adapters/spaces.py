@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from interplay.envs.adapters.adapter import Adapter, written
+from interplay.envs.adapters.adapter import AdaptedEnv, written
 from interplay.errors import ConfigError, EnvError
 
 LONGEST = 4_096  # numbers in one observation; more is an image, and no text
@@ -25,7 +25,7 @@ _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 
-class Copied(Adapter):
+class Copied(AdaptedEnv):
     """An adapter around one object of its package, `env`; everything else it holds is replaced, never changed."""
 
     env: Any

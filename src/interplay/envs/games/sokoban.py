@@ -230,7 +230,7 @@ def parse_xsb(text: str) -> Room:
     return make_room(text, wide, high, floor, goal_bits, box_bits, move(player), guess, 0)
 
 
-Node = tuple[int, int]  # boxes, and the lowest cell of the player's region
+Position = tuple[int, int]  # boxes, and the lowest cell of the player's region
 
 
 def draw_boxes(
@@ -240,8 +240,10 @@ def draw_boxes(
 
     Breadth first over (boxes, region of the player), so each step backwards is one push more of the shortest solution.
     """
-    parents: dict[Node, tuple[Node, int, int] | None] = {}  # the node after the push, the pushing player, the offset
-    layer: list[tuple[Node, int]] = []
+    parents: dict[
+        Position, tuple[Position, int, int] | None
+    ] = {}  # the node after the push, the pushing player, the offset
+    layer: list[tuple[Position, int]] = []
     rest = floor & ~goals
     while rest:
         region = reach((rest & -rest).bit_length() - 1, floor & ~goals, width)
@@ -249,9 +251,9 @@ def draw_boxes(
         node = (goals, region & -region)
         parents[node] = None
         layer.append((node, region))
-    found: dict[int, list[Node]] = {}
+    found: dict[int, list[Position]] = {}
     for depth in range(1, high + 1):
-        following: list[tuple[Node, int]] = []
+        following: list[tuple[Position, int]] = []
         for node, region in layer:
             boxes, free = node[0], floor & ~node[0]
             for offset in (1, -1, width, -width):
@@ -277,7 +279,7 @@ def draw_boxes(
     boxes = node[0]
     player = first = rng.choice(list(bits(reach(node[1].bit_length() - 1, floor & ~boxes, width))))
     moves = 0
-    at: Node = node
+    at: Position = node
     while (link := parents[at]) is not None:
         after, pusher, offset = link
         way = walk(player, pusher, floor & ~at[0], width)

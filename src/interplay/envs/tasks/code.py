@@ -30,7 +30,7 @@ from pydantic import Field
 
 from interplay.envs.env import register
 from interplay.envs.tasks import problems
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.envs.tasks.problems import Problem, Test, code_in
 from interplay.errors import ConfigError
 from interplay.execution.programs import Bench, Trial, nothing
@@ -95,7 +95,7 @@ class Code(DataEnv):
         self.solved = False
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         return problems.draw(rng, split, options["style"])
 
     def observe(self) -> dict[Role, Observation]:

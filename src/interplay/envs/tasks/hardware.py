@@ -31,7 +31,7 @@ from pydantic import Field
 from interplay.envs.env import register
 from interplay.envs.tasks import circuits
 from interplay.envs.tasks.code import BUILD, GOLDEN, PASS, RUN, SHOWN, VALID
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.envs.tasks.problems import code_in
 from interplay.execution import verilog
 from interplay.execution.sandbox import Isolation
@@ -69,7 +69,7 @@ class Hardware(DataEnv):
         self.verdict = ""  # of the written bench on the design
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         return circuits.draw(rng, split)
 
     def observe(self) -> dict[Role, Observation]:

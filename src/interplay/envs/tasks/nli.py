@@ -24,7 +24,7 @@ from pydantic import Field
 
 from interplay.envs.env import register
 from interplay.envs.splits import TRIES, split_of
-from interplay.envs.tasks.data import DataOptions, Row
+from interplay.envs.tasks.data import DataOptions, DataRow
 from interplay.envs.tasks.debate import DebateEnv
 from interplay.errors import ConfigError
 from interplay.rewards import verify
@@ -55,7 +55,7 @@ class NLI(DebateEnv):
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "correct", "illegal")
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         for _ in range(TRIES):
             row = _drawn(rng)
             if split_of(f"{row['premise']} {row['hypothesis']}") == split:
@@ -96,7 +96,7 @@ class NLI(DebateEnv):
         return str(self.row["label"]) if self.task.data["brief"] else f"Answer: {self.row['label']}"
 
 
-def _drawn(rng: random.Random) -> Row:
+def _drawn(rng: random.Random) -> DataRow:
     """A statement about two people, and one that follows from it, cannot be, or may be."""
     (one, two), (thing, other) = rng.sample(_PEOPLE, 2), rng.sample(_THINGS, 2)
     here, there = rng.sample(_PLACES, 2)

@@ -24,7 +24,7 @@ from typing import Any
 
 from interplay.config import validate
 from interplay.envs.splits import SPLITS
-from interplay.envs.tasks.data import MANIFEST, Prepared, Public, Row, digest, lookup_format
+from interplay.envs.tasks.data import MANIFEST, DataRow, Prepared, Public, digest, lookup_format
 from interplay.errors import ConfigError, DataError
 from interplay.types import seed_of
 
@@ -49,7 +49,7 @@ class Overlap:
 
 
 @dataclass
-class Report:
+class Preparation:
     """What `prepare` did, and what the manifest keeps of it."""
 
     name: str
@@ -67,7 +67,7 @@ def prepare(
     against: Sequence[Path] = (),
     drop_overlap: bool = False,
     holdout: float = 0.05,
-) -> Report:
+) -> Preparation:
     """Read data set `name` from `source` (a file or folder; None: the hub) and write it to `folder`.
 
     `against` are prepared folders whose held-out rows must not be trained on either. Where there is no validation
@@ -76,7 +76,7 @@ def prepare(
     cls = lookup_format(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--to '{folder}' exists already; remove it or choose another folder.")
-    report = Report(name, str(source) if source else _hub_name(name, cls), folder)
+    report = Preparation(name, str(source) if source else _hub_name(name, cls), folder)
     parts = _hub_rows(name, cls) if source is None else _file_rows(name, cls, source)
     splits, tables, places = _read(name, cls, parts, report)
     splits = {split: _distinct(cls, rows, report) for split, rows in splits.items()}
@@ -103,15 +103,15 @@ def prepare(
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
-Part = tuple[str, str | None, Iterator[Mapping[str, Any]]]  # where it is from, its split (or table), its raw rows
+SourcePart = tuple[str, str | None, Iterator[Mapping[str, Any]]]  # where it is from, its split (or table), its raw rows
 
 
 def _read(
-    name: str, cls: type[Public], parts: Iterator[Part], report: Report
-) -> tuple[dict[str, list[Row]], dict[str, list[Row]], dict[str, str]]:
+    name: str, cls: type[Public], parts: Iterator[SourcePart], report: Preparation
+) -> tuple[dict[str, list[DataRow]], dict[str, list[DataRow]], dict[str, str]]:
     """Rows by split, tables, and where each row stood, by its id."""
-    splits: dict[str, list[Row]] = {}
-    tables: dict[str, list[Row]] = {}
+    splits: dict[str, list[DataRow]] = {}
+    tables: dict[str, list[DataRow]] = {}
     places: dict[str, str] = {}
     for where, split, raws in parts:
         if split in cls.tables:
@@ -157,7 +157,7 @@ def _hub_name(name: str, cls: type[Public]) -> str:
     return "hub:" + ",".join(dict.fromkeys(source for source, _, _ in cls.hub.values()))
 
 
-def _hub_rows(name: str, cls: type[Public]) -> Iterator[Part]:
+def _hub_rows(name: str, cls: type[Public]) -> Iterator[SourcePart]:
     try:
         import datasets
     except ImportError:
@@ -181,7 +181,7 @@ def _hub_rows(name: str, cls: type[Public]) -> Iterator[Part]:
             yield f"{source} {configuration} {part}".replace("  ", " "), split, iter(rows)
 
 
-def _file_rows(name: str, cls: type[Public], source: Path) -> Iterator[Part]:
+def _file_rows(name: str, cls: type[Public], source: Path) -> Iterator[SourcePart]:
     if not source.exists():
         raise ConfigError(f"--from '{source}' does not exist; expected a file of {name}, or a folder of them.")
     if source.is_dir() and (rows := cls.unpacked(source)) is not None:
@@ -263,10 +263,10 @@ def _key(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _distinct(cls: type[Public], rows: list[Row], report: Report) -> list[Row]:
+def _distinct(cls: type[Public], rows: list[DataRow], report: Preparation) -> list[DataRow]:
     """Rows of one text, or of one id, are one row."""
-    kept: dict[str, Row] = {}
-    named: dict[str, Row] = {}
+    kept: dict[str, DataRow] = {}
+    named: dict[str, DataRow] = {}
     for row in rows:
         first = named.get(row["id"]) or kept.setdefault(_key(cls.compared(row)), row)
         named.setdefault(row["id"], first)
@@ -285,11 +285,11 @@ def _grams(text: str) -> Iterator[int]:
 Texts = list[tuple[str, str]]  # rows by id and by what they are compared by
 
 
-def _texts(cls: type[Public], rows: Sequence[Row]) -> Texts:
+def _texts(cls: type[Public], rows: Sequence[DataRow]) -> Texts:
     return [(row["id"], cls.compared(row)) for row in rows]
 
 
-def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Texts]) -> Iterator[Overlap]:
+def overlaps(cls: type[Public], rows: Sequence[DataRow], held: Mapping[str, Texts]) -> Iterator[Overlap]:
     """Each training row that repeats a held-out row, with the first one that it repeats."""
     equal: dict[str, tuple[str, str]] = {}
     grams: dict[int, tuple[str, str]] = {}
@@ -307,9 +307,9 @@ def overlaps(cls: type[Public], rows: Sequence[Row], held: Mapping[str, Texts]) 
 
 
 def _without_overlap(
-    name: str, cls: type[Public], rows: list[Row], held: Mapping[str, Texts], places: Mapping[str, str],
-    drop: bool, report: Report,
-) -> list[Row]:  # fmt: skip
+    name: str, cls: type[Public], rows: list[DataRow], held: Mapping[str, Texts], places: Mapping[str, str],
+    drop: bool, report: Preparation,
+) -> list[DataRow]:  # fmt: skip
     found = list(overlaps(cls, rows, held))
     exact = sum(o.exact for o in found)
     if found and not drop:
@@ -329,7 +329,7 @@ def _without_overlap(
     return [row for row in rows if row["id"] not in bad]
 
 
-def _hold_out(cls: type[Public], rows: list[Row], share: float, report: Report) -> dict[str, list[Row]]:
+def _hold_out(cls: type[Public], rows: list[DataRow], share: float, report: Preparation) -> dict[str, list[DataRow]]:
     """Training rows by their text: the same ones become validation, whatever the order of the file."""
     mine = [seed_of("hold out", _key(cls.compared(row))) % 10_000 < share * 10_000 for row in rows]
     report.held_out = sum(mine)
@@ -343,8 +343,8 @@ def _hold_out(cls: type[Public], rows: list[Row], share: float, report: Report) 
 
 
 def _write(
-    cls: type[Public], splits: Mapping[str, list[Row]], tables: Mapping[str, list[Row]], attached: list[Path],
-    report: Report,
+    cls: type[Public], splits: Mapping[str, list[DataRow]], tables: Mapping[str, list[DataRow]], attached: list[Path],
+    report: Preparation,
 ) -> None:  # fmt: skip
     report.folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=report.folder.parent))
@@ -369,7 +369,7 @@ def _write(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _lines(folder: Path, name: str, rows: Sequence[Row]) -> dict[str, Any]:
+def _lines(folder: Path, name: str, rows: Sequence[DataRow]) -> dict[str, Any]:
     file = folder / f"{name}.jsonl"
     with file.open("w", encoding="utf-8") as stream:
         for n, row in enumerate(rows, 1):

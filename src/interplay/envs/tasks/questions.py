@@ -15,7 +15,7 @@ from interplay.execution.database import run, tables
 from interplay.execution.query import Cell, Column, QueryResult, quoted
 
 Question = dict[str, Any]  # question, sql (a list of golds), ordered
-Draw = Callable[["Place"], Question | None]
+DrawQuestion = Callable[["Place"], Question | None]
 LARGEST = 50  # rows of a gold result
 
 
@@ -154,7 +154,7 @@ def _linked(p: Place) -> Question | None:
     )
 
 
-PATTERNS: dict[str, Draw] = {
+PATTERNS: dict[str, DrawQuestion] = {
     "count": _count,
     "aggregate": _aggregate,
     "distinct": _distinct,

@@ -35,7 +35,7 @@ from interplay.envs.env import PENALTY, register
 from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.arm import COLOURS, HALF, HIGH, LOW, SHARPEST, TINTS, Command, arm
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
@@ -79,7 +79,7 @@ class Robotics(DataEnv):
         self.first = self.potential = self._distance()
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         names, count = list(COLOURS)[: options["blocks"]], options["blocks"]
         for _ in range(TRIES):
             places = _scatter(rng, 2 * count)

@@ -29,7 +29,7 @@ from interplay.envs import tools
 from interplay.envs.env import PENALTY, register
 from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.rewards.formula import FUNCTIONS, Formula, FormulaError, agrees
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
@@ -72,7 +72,7 @@ class Science(DataEnv):
         self.over = False
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         names = NAMES[: options["variables"]]
         for _ in range(TRIES):
             law = _draw(rng, names, options["depth"])

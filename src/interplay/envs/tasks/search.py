@@ -35,7 +35,7 @@ from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.envs.tasks import web
 from interplay.envs.tasks.bm25 import Index
-from interplay.envs.tasks.data import DataEnv, DataOptions, Prepared, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow, Prepared
 from interplay.envs.tasks.debate import FORMAT, MATCH
 from interplay.errors import ConfigError
 from interplay.rewards import verify
@@ -201,7 +201,7 @@ class Search(DataEnv):
         return tuple(("search", {"query": title[:LONGEST_QUERY]}) for title, _ in missing)
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         for _ in range(TRIES):
             if (row := _drawn(rng, split)) is not None:
                 return row
@@ -235,7 +235,7 @@ _TOWNS = [stem + end for stem in _STEMS for end in _ENDS]
 _TRADES = ("botanist", "composer", "engineer", "painter", "physician", "poet")
 
 
-def _drawn(rng: random.Random, split: str) -> Row | None:
+def _drawn(rng: random.Random, split: str) -> DataRow | None:
     """Four people and their towns, in eight passages; a question that needs two of them, if it is of this split."""
     people = rng.sample(_PEOPLE, 4)
     trade = rng.choice(_TRADES)

@@ -32,7 +32,7 @@ from interplay.envs.env import PENALTY, register
 from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.envs.tasks import questions, shop
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
@@ -73,7 +73,7 @@ class SQL(DataEnv):
         self.over = False
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         known = tuple(questions.PATTERNS)
         if not options["patterns"] or set(options["patterns"]) - set(known):
             raise ConfigError(f"env.patterns is {options['patterns']}; expected some of {', '.join(known)}.")

@@ -30,7 +30,7 @@ from interplay.envs.env import PENALTY, register
 from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks import questions, sheet, shop
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell
@@ -43,7 +43,7 @@ _ANSWER = re.compile(r"answer\s*(?:is)?\s*:[ \t]*([^\n]*)", re.I)
 _AGREE = re.compile(r"\s*(?:i\s+)?agree[.!]?\s*", re.I)
 _FORM = "End with one line: Answer: and the cells, separated by | and rows by ;"
 
-Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
+HeaderAndRows = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
 class Options(DataOptions):
@@ -67,7 +67,7 @@ class Tables(DataEnv):
         self.answers: tuple[str | None, ...] = ()  # the analyst's, then the last word; None: there was none
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         patterns = tuple(options["patterns"])
         if not patterns or set(patterns) - set(PATTERNS):
             raise ConfigError(f"env.patterns is {list(patterns)}; expected some of {', '.join(PATTERNS)}.")
@@ -83,7 +83,7 @@ class Tables(DataEnv):
         raise ConfigError(f"no question for the {split} split came up in {TRIES:,} draws; expected another table.")
 
     @property
-    def table(self) -> Table:
+    def table(self) -> HeaderAndRows:
         if "table" in self.row:
             return self.row["table"]["header"], self.row["table"]["rows"]
         return _table(_seed(self.row), self.task.data["size"], self.task.data["file"])
@@ -188,7 +188,7 @@ def _seed(row: Mapping[str, Any]) -> int | None:
     return row.get("shop")
 
 
-def _table(seed: int | None, size: int, file: str) -> Table:
+def _table(seed: int | None, size: int, file: str) -> HeaderAndRows:
     return sheet.read(file) if seed is None else (shop.HEADER, shop.table(seed, size))
 
 
@@ -197,5 +197,5 @@ def _database(seed: int | None, size: int, file: str) -> bytes:
     return sheet_database(_table(seed, size, file))
 
 
-def sheet_database(table: Table) -> bytes:
+def sheet_database(table: HeaderAndRows) -> bytes:
     return sheet.database(*table)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
+from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
 
 # Icarus Verilog says of their own references that they are wrong, or cannot compile them.
 UNSIMULATED = {"Prob099_m2014_q6c", "Prob151_review2015_fsm", "Prob156_review2015_fancytimer"}
@@ -37,7 +37,7 @@ class VerilogEval(Public):
         prompts = sorted((inside if inside.is_dir() else folder).glob("*_prompt.txt"))
         return (_problem(file) for file in prompts) if prompts else None
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         if self.id in UNSIMULATED:
             return None
         if (header := _HEADER.search(self.ref)) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interplay.envs.tasks.data import Row
+from interplay.envs.tasks.data import DataRow
 from interplay.envs.tasks.debate import FORMAT, MATCH, quoted
 from interplay.envs.tasks.math.reasoner_and_tool import ReasonerAndTool
 from interplay.types import Message, Rewards, Role
@@ -33,7 +33,7 @@ class MathPair(ReasonerAndTool):
         told = f"{self.ask()}\nThe reasoner says: {quoted(said)}"
         return Message("system", _TOOL[self.task.data["tool"]]), Message("user", told)
 
-    def example(self, row: Row, phase: str) -> tuple[str, str]:
+    def example(self, row: DataRow, phase: str) -> tuple[str, str]:
         if phase == "compute":
             return f"{row['question']}\nThe reasoner says: {row['spoken']}", row["expression"]
         return super().example(row, phase)

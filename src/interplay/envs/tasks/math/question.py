@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from interplay.envs import tools
 from interplay.envs.tasks import word_sums
-from interplay.envs.tasks.compute import Tool
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.compute import ToolKind
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution.sandbox import Isolation
 from interplay.rewards import verify
@@ -32,7 +32,7 @@ class Options(DataOptions):
     team: Literal["pair", "relay", "single", "debate"] = Field("pair", description="who works together, and how")
     agents: int = Field(3, ge=2, le=16, description="debate: how many")
     rounds: int = Field(2, ge=1, le=10, description="pair: at most; debate: exactly")
-    tool: Tool = Field("calculator", description="what computes the tool role's reply")
+    tool: ToolKind = Field("calculator", description="what computes the tool role's reply")
     isolation: Isolation = Field("strongest", description="python: walls of the sandbox")
     form: Literal["boxed", "hashes"] = Field(
         "boxed", description="how an answer is asked for: \\boxed{} or, easier for small models, after ####"
@@ -64,7 +64,7 @@ class MathQuestion(DataEnv):
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "build", "run", "correct")
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         steps = rng.randint(options["min_steps"], options["max_steps"])
         return word_sums.draw(rng, split, steps, options["largest"])
 
@@ -78,7 +78,7 @@ class MathQuestion(DataEnv):
     def seen(self) -> dict[Role, Observation]:
         """What `observe` gives, without examples and tools: a rule and a question for each role."""
 
-    def example(self, row: Row, phase: str) -> tuple[str, str]:
+    def example(self, row: DataRow, phase: str) -> tuple[str, str]:
         """A solved problem as a question and its reply."""
         return row["question"], f"{row['expression']} = {row['answer']}\n{self.given(row['answer'])}"
 
@@ -145,7 +145,7 @@ class MathQuestion(DataEnv):
 
 
 @lru_cache(maxsize=16)
-def _examples(count: int, largest: int) -> tuple[Row, ...]:
+def _examples(count: int, largest: int) -> tuple[DataRow, ...]:
     """Training problems of one, two, three, one, … steps."""
     rng = random.Random(0)
     return tuple(word_sums.draw(rng, "train", 1 + n % 3, largest) for n in range(count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from interplay.envs.tasks.data import Row
+from interplay.envs.tasks.data import DataRow
 from interplay.envs.tasks.debate import FORMAT, MATCH
 from interplay.envs.tasks.math.reasoner_and_tool import ReasonerAndTool
 from interplay.types import Message, Rewards
@@ -27,7 +27,7 @@ class MathRelay(ReasonerAndTool):
     def for_tool(self, said: str) -> tuple[Message, ...]:
         return Message("system", _WRITE), Message("user", said)
 
-    def example(self, row: Row, phase: str) -> tuple[str, str]:
+    def example(self, row: DataRow, phase: str) -> tuple[str, str]:
         return (row["spoken"], row["expression"]) if phase == "compute" else (row["question"], row["spoken"])
 
     def hear(self, text: str) -> Rewards:
