@@ -220,12 +220,14 @@ def prepare(
 
     interplay prepare gsm8k --from downloads/gsm8k --drop-overlap
     """
-    from interplay.cli.prepare import format_table, prepare_data
+    from interplay.cli.prepare import format_table, show_preparation
+    from interplay.envs.tasks.prepare import prepare as prepare_data
 
     if name is None:
         console.print(format_table())
     else:
-        prepare_data(console, name, source, to, against or [], drop_overlap, holdout)
+        folder = to or Path("data") / name
+        show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout))
 
 
 @app.command()

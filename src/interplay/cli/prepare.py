@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
 from interplay.envs.tasks.data import formats
-from interplay.envs.tasks.prepare import prepare
+from interplay.envs.tasks.prepare import Preparation
 
 
 def format_table() -> Table:
@@ -25,10 +22,7 @@ def format_table() -> Table:
     return table
 
 
-def prepare_data(
-    console: Console, name: str, source: Path | None, to: Path | None, against: Sequence[Path], drop: bool, share: float
-) -> None:
-    report = prepare(name, source, to or Path("data") / name, against, drop, share)
+def show_preparation(console: Console, report: Preparation) -> None:
     counts = ", ".join(f"{rows} {split}" for split, rows in report.counts.items())
     console.print(f"{report.folder}: {counts} rows", highlight=False)
     if report.held_out:
