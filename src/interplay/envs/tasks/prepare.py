@@ -147,7 +147,8 @@ def _without_overlap(
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise DataError(
             f"the training rows of {report.name} overlap with held-out rows: {exact} equal one and "
-            f"{len(found) - exact} share {GRAM} words in a row with one ({shown}{more}); expected none, add --drop-overlap to leave them out."
+            f"{len(found) - exact} share {GRAM} words in a row with one ({shown}{more}); expected none, add "
+            "--drop-overlap to leave them out."
         )
     report.dropped["overlap_equal"] += exact
     report.dropped[f"overlap_{GRAM}_words"] += len(found) - exact
