@@ -89,7 +89,7 @@ CHEATS: dict[str, Any] = {
     "echo of the question": _question,
     "nothing": lambda role, seen: "",
     "spaces": lambda role, seen: " \n\t ",
-    "the form alone": lambda role, seen: "\\boxed{}\n####\nAnswer:\nThe answer is",
+    "the form alone": lambda role, seen: "\\boxed{}\n####\nThe answer is\nAnswer:",
     "every answer": lambda role, seen: "\n".join(f"The answer is {n}." for n in range(300)),
     "every answer in one": lambda role, seen: "\\boxed{" + ", ".join(map(str, range(80))) + "}",
     "every label": lambda role, seen: "Answer: entailment, neutral, contradiction",

@@ -12,6 +12,7 @@ from typing import Literal
 from interplay.envs.tasks.problems import code_in
 from interplay.execution.sandbox import Isolation, Job, Limits, shared
 from interplay.rewards.calculator import CalculatorError, calculate, shown
+from interplay.rewards.reply import spoken
 from interplay.rewards.verify import LONGEST_ANSWER
 
 ToolKind = Literal["calculator", "python"]
@@ -29,7 +30,7 @@ class Computed:
 
 
 def compute(tool: ToolKind, reply: str, isolation: Isolation = "strongest") -> Computed:
-    return _expression(reply) if tool == "calculator" else _program(code_in(reply), isolation)
+    return _expression(spoken(reply)) if tool == "calculator" else _program(code_in(reply), isolation)
 
 
 def _expression(text: str) -> Computed:

@@ -10,7 +10,7 @@ Rewards       `format` (process, each reply): 0.2 for one label. `match` (agent,
               `correct` (team, at the end): 1 if the vote is right. `illegal` (process, with `brief`): 0 marks a reply
               that is not listed.
 Data          prepared rows of kind inference (anli, snli, fever), or statements about who has what, made on the spot.
-Checker       rewards/verify.py `label`.
+Checker       rewards/label.py.
 Version       1
 """
 
@@ -27,7 +27,8 @@ from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.data import DataOptions, DataRow
 from interplay.envs.tasks.debate import DebateEnv
 from interplay.errors import ConfigError
-from interplay.rewards import verify
+from interplay.rewards.label import LABELS
+from interplay.rewards.label import label as label_of
 from interplay.types import Role
 
 _RULE = (
@@ -76,15 +77,15 @@ class NLI(DebateEnv):
 
     @property
     def listed(self) -> tuple[str, ...]:
-        return verify.LABELS if self.task.data["brief"] else ()
+        return LABELS if self.task.data["brief"] else ()
 
     def ask(self) -> str:
         return f"Premise: {self.row['premise']}\nHypothesis: {self.row['hypothesis']}"
 
     def read(self, reply: str) -> str | None:
         if self.task.data["brief"]:
-            return reply if reply in verify.LABELS else None
-        return verify.label(reply)
+            return reply if reply in LABELS else None
+        return label_of(reply)
 
     def right(self, answer: str) -> bool:
         return bool(answer == self.row["label"])
@@ -121,5 +122,5 @@ def _drawn(rng: random.Random) -> DataRow:
             ),
         ]
     )
-    label = rng.choice(verify.LABELS)
+    label = rng.choice(LABELS)
     return {"premise": premise, "hypothesis": rng.choice(told[label]), "label": label}

@@ -21,6 +21,7 @@ from interplay.envs.splits import TRIES, split_of
 from interplay.errors import ConfigError
 from interplay.execution.programs import LONGEST, Bench, Trial
 from interplay.rewards.mutants import python_mutants
+from interplay.rewards.reply import spoken
 
 Test = str | tuple[str, str]
 MOST_TESTS = 20  # hidden ones that are run
@@ -29,8 +30,8 @@ _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def code_in(reply: str) -> str:
-    """The program in a reply: its last fenced block, or all of it where nothing is fenced."""
-    reply = reply.replace("\r\n", "\n")
+    """The program in a reply, after any thoughts: its last fenced block, or all of it where nothing is fenced."""
+    reply = spoken(reply).replace("\r\n", "\n")
     blocks = _FENCE.findall(reply)
     return (blocks[-1] if blocks else reply).strip("\n")
 

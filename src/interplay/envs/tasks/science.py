@@ -32,6 +32,7 @@ from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.rewards.formula import FUNCTIONS, Formula, FormulaError, agrees
+from interplay.rewards.reply import spoken
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LOW, HIGH = 0.5, 5.0
@@ -111,7 +112,7 @@ class Science(DataEnv):
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
-        text = text if len(text) <= LONGEST else ""
+        text = spoken(text) if len(text) <= LONGEST else ""
         self.said, final = "", False
         if role == "hypothesiser":
             final = self._hear(text)

@@ -35,6 +35,7 @@ from interplay.envs.tasks import questions, shop
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution import database
+from interplay.rewards.reply import spoken
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
 SHADOWS = 12  # tried, to find one on which the gold query gives something else
@@ -167,9 +168,10 @@ def planned(data: bytes, gold: str) -> str:
 
 
 def query_of(text: str) -> str | None:
-    """The query in a reply: its last block, or all of it; None where that is no query."""
+    """The query in a reply, after any thoughts: its last block, or all of it; None where that is no query."""
     if len(text) > database.TEXT:
         return None
+    text = spoken(text)
     blocks = _BLOCK.findall(text)
     query = (blocks[-1] if blocks else text).strip().rstrip(";").strip()
     return query if _START.match(query) else None

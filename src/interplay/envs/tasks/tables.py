@@ -34,12 +34,16 @@ from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell
+from interplay.rewards.reply import stated
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
 PATTERNS = ("count", "aggregate", "distinct", "top")
 SMALL = 20  # whole numbers below it are too easily guessed
 LONGEST = 4000  # characters of a reply
-_ANSWER = re.compile(r"answer\s*(?:is)?\s*:[ \t]*([^\n]*)", re.I)
+# Python's own float() also takes 1_0, inf and digits of other scripts.
+_NUMBER = re.compile(
+    r"[$€£]?[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+|(?<=[0-9])\.?)(?:[eE][-+]?[0-9]{1,3})?"
+)
 _AGREE = re.compile(r"\s*(?:i\s+)?agree[.!]?\s*", re.I)
 _FORM = "End with one line: Answer: and the cells, separated by | and rows by ;"
 
@@ -137,9 +141,9 @@ def written(rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def answer_of(text: str) -> str | None:
-    """What follows the last `Answer:`; None where there is none or the reply is endless."""
-    found = _ANSWER.findall(text) if len(text) <= LONGEST else []
-    return found[-1].strip() or None if found else None
+    """What follows `Answer:`; None where there is none, several that differ, or the reply is endless."""
+    given = stated(text) if len(text) <= LONGEST else []
+    return given[0] if len(given) == 1 else None
 
 
 def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
@@ -153,11 +157,10 @@ def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
 
 
 def _value(cell: str) -> float | str:
-    plain = cell.strip().strip("\"'*`").strip()
-    try:
-        number = float(plain.replace(",", "").lstrip("$€£"))
-    except ValueError:
+    plain = " ".join(cell.strip().strip("\"'*`").split())
+    if _NUMBER.fullmatch(plain) is None:
         return plain.casefold()
+    number = float(plain.replace(",", "").lstrip("$€£"))
     return number if abs(number) < 1e300 else plain
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import AliasChoices, Field
 
 from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
-from interplay.rewards.verify import LABELS
+from interplay.rewards.label import LABELS
 
 _NAMES = {"e": "entailment", "n": "neutral", "c": "contradiction"}
 

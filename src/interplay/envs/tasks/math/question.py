@@ -19,6 +19,7 @@ from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution.sandbox import Isolation
 from interplay.rewards import verify
+from interplay.rewards.quantity import number
 from interplay.types import Message, Observation, Role
 
 _ANSWER: dict[str, str] = {
@@ -98,7 +99,7 @@ class MathQuestion(DataEnv):
     def right(self, answer: str) -> bool:
         gold: str = self.row["answer"]
         if within := self.row.get("tolerance"):
-            ours, theirs = verify.number(gold), verify.number(answer)
+            ours, theirs = number(gold), number(answer)
             if ours is not None and theirs is not None:
                 return abs(ours - theirs) <= Fraction(within)
         return verify.equal(gold, answer)

@@ -12,8 +12,8 @@ from interplay.envs.tasks.compute import Computed, compute
 from interplay.envs.tasks.debate import MATCH, quoted
 from interplay.envs.tasks.math.question import MathQuestion
 from interplay.errors import ConfigError
-from interplay.rewards import verify
 from interplay.rewards.calculator import shown
+from interplay.rewards.quantity import number
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 BUILD, RUN = 0.1, 0.1  # of the published coder, whose pass is MATCH
@@ -112,7 +112,7 @@ class ReasonerAndTool(MathQuestion):
     def script(self, role: Role) -> str:
         if self.task.data["tool"] == "python":
             return f"```python\nprint({self.row['answer']!r})\n```"
-        value = verify.number(self.row["answer"])
+        value = number(self.row["answer"])
         if "expression" not in self.row and value is None:
             raise ConfigError(
                 f"bot 'expert' cannot compute '{self.row['answer']}' with a calculator; expected rows with numbers for "

@@ -7,6 +7,7 @@ import re
 from interplay.envs.tasks.data import DataRow
 from interplay.envs.tasks.debate import FORMAT, MATCH
 from interplay.envs.tasks.math.reasoner_and_tool import ReasonerAndTool
+from interplay.rewards.reply import spoken
 from interplay.types import Message, Rewards
 
 _WORDS = re.compile(r"[\w\s,.']+")
@@ -31,7 +32,7 @@ class MathRelay(ReasonerAndTool):
         return (row["spoken"], row["expression"]) if phase == "compute" else (row["question"], row["spoken"])
 
     def hear(self, text: str) -> Rewards:
-        words = text.strip()
+        words = spoken(text).strip()
         passes = 0 < len(words) <= self.task.data["words"] and bool(_WORDS.fullmatch(words))
         self.over = not passes
         self.said = " ".join(words.split()) if passes else None

@@ -1,0 +1,127 @@
+"""What the audit found about checkers: answers that were judged wrongly, through their environments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from interplay.envs import make, sample_task
+
+
+def earned(name: str, options: dict[str, Any], row: dict[str, Any], *replies: str, reward: str = "correct") -> float:
+    """The value of `reward` after these replies of a single role, one after the other."""
+    task = sample_task(name, options)
+    env = make(replace(task, data={**task.data, "row": row}))
+    found = []
+    for reply in replies:
+        (role,) = env.observe()
+        found += list(env.step({role: reply}))
+    return sum(r.value or 0.0 for r in [*found, *env.outcome()] if r.name == reward)
+
+
+def solves(gold: str, reply: str) -> bool:
+    return earned("math", {"team": "single"}, {"question": "?", "answer": gold}, reply) == 1.0
+
+
+def infers(label: str, reply: str) -> bool:
+    return earned("nli", {}, {"premise": "p", "hypothesis": "h", "label": label}, reply) == 1.0
+
+
+@pytest.mark.parametrize("label", ["entailment", "neutral", "contradiction"])
+def test_a_negated_label_earns_nothing(label: str) -> None:
+    """Audit B3: "Answer: not entailment" earned full marks for entailment."""
+    for reply in (f"Answer: not {label}", f"Answer: it is not {label}", f"The answer is not {label}.", f"Not {label}."):
+        assert not infers(label, reply), reply
+
+
+def test_a_label_on_the_line_after_answer_is_read() -> None:
+    """Audit B3: the line break was taken for the end of the answer."""
+    assert infers("neutral", "I cannot tell.\nAnswer:\nneutral")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("1011_2", "1011"), ("(1,2)", "\\{1,2\\}"), ("\\{1,2\\}", "(1,2)"), ("12", "1 2"), ("5", "5!")]
+)
+def test_what_was_wrongly_equal_is_refused(gold: str, answer: str) -> None:
+    """Audit B5: bases, brackets, a space between digits, a factorial."""
+    assert not solves(gold, f"\\boxed{{{answer}}}")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("\\pi", "pi"), ("1000", "1e3"), ("7/2", "3 1/2"), ("1/3", "0.\\overline{3}"), ("\\varnothing", "\\emptyset"),
+        ("[2,5)", "2 \\le x < 5"), ("120", "5!"),
+    ],
+)  # fmt: skip
+def test_what_was_wrongly_unequal_is_accepted(gold: str, answer: str) -> None:
+    """Audit B5: other ways to write the same."""
+    assert solves(gold, f"\\boxed{{{answer}}}") and solves(answer, f"\\boxed{{{gold}}}")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "\\boxed{5} so it is \\boxed{5}", "\\boxed{\\boxed{5}}", "\\boxed 5", "**Final Answer**: 5",
+        "<think>Is it \\boxed{4}?</think> No: \\boxed{5}", "Is it \\boxed{4}?</think>\\boxed{5}",
+    ],
+)  # fmt: skip
+def test_an_answer_in_an_unusual_place_is_read(reply: str) -> None:
+    """Audit B5: two equal boxes, a box in a box, no braces, markdown, and thoughts that say something else."""
+    assert solves("5", reply)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "row", "replies"),
+    [
+        ("math", {"team": "single"}, {"question": "?", "answer": "5"}, ("{}\\boxed{{5}}{}",)),
+        ("nli", {}, {"premise": "p", "hypothesis": "h", "label": "neutral"}, ("{}Answer: neutral{}",)),
+        ("search", {"team": "single"}, {"question": "?", "answers": ["Oslo"], "passages": [], "gold": []},
+         ("done", "{}Answer: Oslo{}")),
+        ("tables", {"team": "single"},
+         {"question": "?", "answer": [["Oslo"]], "ordered": False, "table": {"header": ["a"], "rows": [["b"]]}},
+         ("{}Answer: Oslo{}",)),
+        ("science", {"team": "single", "budget": 1}, {"law": "x + 2*y", "variables": ["x", "y"]}, ("{}\nf = x + 2*y\n{}",)),
+        ("sql", {"team": "single", "attempts": 1}, None, ("{}\n```sql\nGOLD\n```\n{}",)),
+        ("code", {"team": "single", "style": "calls"}, None, ("{}\n```python\nGOLD\n```\n{}",)),
+    ],
+)  # fmt: skip
+def test_only_what_follows_the_thoughts_counts(
+    name: str, options: dict[str, Any], row: dict[str, Any] | None, replies: tuple[str, ...]
+) -> None:
+    """Audit B5 and its siblings: an answer in a thought is none, also where the thought never ends."""
+    reward = {"science": "law", "sql": "match", "code": "solved"}.get(name, "correct")
+    if row is None:  # one that is made on the spot
+        row = sample_task(name, options).data["row"]
+        gold = row["sql"][0] if name == "sql" else row["golden"]
+        replies = tuple(reply.replace("GOLD", gold.replace("{", "{{").replace("}", "}}")) for reply in replies)
+    for before, after, right in (("<think>x</think>", "", 1.0), ("<think>", "</think>", 0.0), ("<think>", "", 0.0)):
+        assert (
+            earned(name, options, row, *(reply.format(before, after) for reply in replies), reward=reward) == right
+        ), (before, after)
+
+
+def test_a_table_answer_with_two_statements_that_differ_is_none() -> None:
+    """A sibling of "several answers at once": the last of many guesses counted."""
+    table = {"header": ["a"], "rows": [["b"]]}
+    row = {"question": "?", "answer": [["Oslo"]], "ordered": False, "table": table}
+    assert earned("tables", {"team": "single"}, row, "Answer: Rome\nAnswer: Oslo") == 0.0
+    assert earned("tables", {"team": "single"}, row, "Answer: Oslo\nAnswer: Oslo") == 1.0
+
+
+@pytest.mark.parametrize("cell", ["1_0", "١٠", "1e1_0"])
+def test_a_table_cell_is_a_number_only_in_plain_digits(cell: str) -> None:
+    """A sibling of audit B6 (`1_0.5` passed for `10.5`): Python's float() takes underscores and other scripts."""
+    row = {"question": "?", "answer": [[10]], "ordered": False, "table": {"header": ["a"], "rows": [["b"]]}}
+    assert earned("tables", {"team": "single"}, row, f"Answer: {cell}") == 0.0
+    assert earned("tables", {"team": "single"}, row, "Answer: 10.0") == 1.0
+
+
+@pytest.mark.parametrize(("gold", "answer"), [("3.5", "35"), ("-5", "5")])
+def test_a_short_answer_keeps_the_point_and_sign_of_a_number(gold: str, answer: str) -> None:
+    """Found with the adversarial answers: SQuAD's normalisation drops both."""
+    row = {"question": "?", "answers": [gold], "passages": [], "gold": []}
+    assert earned("search", {"team": "single"}, row, "done", f"Answer: {answer}") == 0.0
+    assert earned("search", {"team": "single"}, row, "done", f"Answer: {gold}") == 1.0
