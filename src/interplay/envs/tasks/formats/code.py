@@ -21,11 +21,7 @@ from typing import Any, ClassVar
 from pydantic import AliasChoices, Field
 
 from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
-
-# Public files write tuples, and what generators give, as lists.
-_PLAIN = (
-    "def plain(x):\n    return [plain(y) for y in x] if isinstance(x, (list, tuple)) or hasattr(x, '__next__') else x\n"
-)
+from interplay.envs.tasks.written_test import HELPER_SETUP
 
 
 class _Code(Public):
@@ -68,7 +64,13 @@ def _calls(
         return None
     entry, call = named
     lines = [f"assert plain({call}(*{args!r})) == {wanted!r}" for args, wanted in tests]
-    row = {"question": question, "style": "calls", "entry": entry, "starter": starter.strip("\n"), "setup": _PLAIN}
+    row = {
+        "question": question,
+        "style": "calls",
+        "entry": entry,
+        "starter": starter.strip("\n"),
+        "setup": HELPER_SETUP,
+    }
     return {**row, "tests": lines[shown:] or lines, "examples": lines[:shown], "golden": golden}
 
 
@@ -333,4 +335,4 @@ def _quix(folder: Path, cases: Path) -> Mapping[str, Any]:
     asserts = [f"assert plain({name}(*{given!r})) == {wanted!r}" for given, wanted in calls]
     code, mark, said = buggy.partition('"""')
     row = {"name": name, "buggy_program": code.strip() if mark else buggy, "docstring": said or name}
-    return {**row, "solution": solution.partition('"""')[0].strip(), "tests": _PLAIN + "\n".join(asserts)}
+    return {**row, "solution": solution.partition('"""')[0].strip(), "tests": HELPER_SETUP + "\n".join(asserts)}
