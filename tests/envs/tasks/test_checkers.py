@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,3 +129,72 @@ def test_a_short_answer_keeps_the_point_and_sign_of_a_number(gold: str, answer: 
     row = {"question": "?", "answers": [gold], "passages": [], "gold": []}
     assert earned("search", {"team": "single"}, row, "done", f"Answer: {answer}") == 0.0
     assert earned("search", {"team": "single"}, row, "done", f"Answer: {gold}") == 1.0
+
+
+SCHEMA = """
+CREATE TABLE author (id INTEGER PRIMARY KEY, name TEXT NOT NULL, country TEXT);
+CREATE TABLE book (id INTEGER PRIMARY KEY, title TEXT NOT NULL, author_id INTEGER NOT NULL REFERENCES author(id),
+                   year INTEGER, sold INTEGER);
+INSERT INTO author VALUES (1, 'Ines', 'Peru'), (2, 'Tom', 'Mali'), (3, 'Rosa', 'Oman'), (4, 'Omar', 'Peru'),
+                          (5, 'Ulla', NULL);
+INSERT INTO book VALUES (1, 'Salt', 1, 1998, 1234567), (2, 'Ferry', 1, 2004, 1234568), (3, 'Iron', 2, 2011, 80),
+                        (4, 'North', 3, 1987, 2500000), (5, 'Dust', 4, 2004, 31), (6, 'Lamp', 5, 2020, 7);
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> str:
+    with closing(sqlite3.connect(tmp_path / "library.sqlite")) as db:
+        db.executescript(SCHEMA)
+        db.commit()
+    return str(tmp_path / "library.sqlite")
+
+
+def queried(library: str, gold: str, query: str) -> bool:
+    row = {"question": "?", "sql": [gold], "ordered": False}
+    return earned("sql", {"team": "single", "attempts": 1, "database": library}, row, query, reward="match") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "cheats"),
+    [
+        ("SELECT title FROM book WHERE year < 1950", ["SELECT 1 WHERE 0", "SELECT title FROM book WHERE year > 2050"]),
+        ("SELECT name FROM author WHERE country = 'Peru'",
+         ["SELECT name FROM author WHERE id IN (1, 4)", "SELECT name FROM author WHERE name IN ('Ines', 'Omar')"]),
+        ("SELECT name FROM author WHERE country IS NULL", ["SELECT name FROM author WHERE id = 5"]),
+        ("SELECT count(*) FROM book WHERE year > 2004", ["SELECT 2", "SELECT count(*) FROM book WHERE year > 2005"]),
+    ],
+)  # fmt: skip
+def test_a_query_that_only_knows_the_answer_is_refused(library: str, gold: str, cheats: list[str]) -> None:
+    """Audit B4: an empty result was won by `SELECT 1 WHERE 0`, and so was any that no changed database told apart."""
+    assert queried(library, gold, gold)
+    for cheat in cheats:
+        assert not queried(library, gold, cheat), cheat
+
+
+def test_large_whole_numbers_are_compared_exactly(library: str) -> None:
+    """Audit B4: from a million on only six digits counted."""
+    assert not queried(library, "SELECT max(sold) FROM book", "SELECT max(sold) + 1 FROM book")
+    assert queried(library, "SELECT max(sold) FROM book", "SELECT max(sold) * 1.0 FROM book")
+
+
+@pytest.mark.parametrize(
+    ("gold", "right"),
+    [
+        ("SELECT count(*) FROM book", "SELECT count(*) FROM book JOIN author ON author.id = book.author_id"),
+        ("SELECT count(DISTINCT author_id) FROM book", "SELECT count(*) FROM author"),
+        ("SELECT title FROM book JOIN author ON author.id = author_id WHERE name = 'Ines'",
+         "SELECT title FROM book WHERE author_id = (SELECT id FROM author WHERE name = 'Ines')"),
+    ],
+)  # fmt: skip
+def test_a_right_query_may_rely_on_what_the_schema_promises(library: str, gold: str, right: str) -> None:
+    """Audit B4: shadows had books without an author, so that a query that joins them was refused."""
+    assert queried(library, gold, right)
+
+
+def test_a_gold_query_that_nothing_tells_from_a_constant_is_never_scored(library: str) -> None:
+    task = sample_task("sql", {"team": "single", "attempts": 1})
+    data = {**task.data, "database": library, "row": {"question": "?", "sql": ["SELECT 5"], "ordered": False}}
+    env = make(replace(task, data=data))
+    env.step({"writer": "SELECT 5"})
+    assert [(r.name, r.value) for r in env.outcome()] == [("match", None)]
