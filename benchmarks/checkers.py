@@ -145,8 +145,8 @@ module tb();
   initial begin
     {inputs} = 0; {start}
     @(negedge clock); @(negedge clock);
-    for (i = 0; i < 300; i = i + 1) begin
-      {inputs} = i * 167 + (i >> 4) * 5; {sparse}
+    for (i = 0; i < 1024; i = i + 1) begin
+      {inputs} = (i < 512) ? i * 167 + 5 : $random; {sparse}
       #1 samples = samples + 1;
       if ({compare}) errors = errors + 1;
       @(negedge clock);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 from interplay.envs import make, sample_task
+from interplay.execution import verilog
+
+needs_icarus = pytest.mark.skipif(shutil.which(verilog.PACKAGE) is None, reason="Icarus Verilog is not installed")
 
 
 def earned(name: str, options: dict[str, Any], row: dict[str, Any], *replies: str, reward: str = "correct") -> float:
@@ -198,3 +202,52 @@ def test_a_gold_query_that_nothing_tells_from_a_constant_is_never_scored(library
     env = make(replace(task, data=data))
     env.step({"writer": "SELECT 5"})
     assert [(r.name, r.value) for r in env.outcome()] == [("match", None)]
+
+
+HEADER = "module TopModule (input [3:0] a, input [3:0] b, output [3:0] y);"
+
+
+def simulated(design: str) -> float:
+    """What a design for `y = a + b` earns."""
+    task = sample_task("hardware", {"team": "single"}, index=next(i for i in range(99) if "+ 4'd" in _golden(i)))
+    golden = f"{HEADER}\n  assign y = a + b;\nendmodule\n"
+    row = {**task.data["row"], "interface": HEADER, "golden": golden}
+    row["reference"] = golden.replace("TopModule", "RefModule")
+    env = make(replace(task, data={**task.data, "row": row}))
+    return sum(r.value or 0.0 for r in env.step({"designer": f"```verilog\n{design}\n```"}))
+
+
+def _golden(index: int) -> str:
+    row = sample_task("hardware", {"team": "single"}, index=index).data["row"]
+    return "" if "clk" in row["interface"] else str(row["golden"])
+
+
+@needs_icarus
+@pytest.mark.parametrize(
+    "design",
+    [
+        f"`timescale 1ns / 1ps\n{HEADER}\n  assign y = a + b;\nendmodule",
+        f"{HEADER}\n  typedef struct packed {{ logic [1:0] high; logic [1:0] low; }} both_t;\n  both_t both;\n"
+        "  assign both = a + b;\n  assign y = {both.high, both.low};\nendmodule",
+        f"{HEADER}\n  genvar i;\n  generate for (i = 0; i < 4; i = i + 1) begin : part wire s; end endgenerate\n"
+        "  assign {part[3].s, part[2].s, part[1].s, part[0].s} = a + b;\n"
+        "  assign y = {part[3].s, part[2].s, part[1].s, part[0].s};\nendmodule",
+    ],
+    ids=["timescale", "struct", "generated block"],
+)
+def test_a_design_may_have_a_time_scale_and_name_its_own_parts(design: str) -> None:
+    """Audit B7: both were refused; looking into one's own blocks is a sibling."""
+    assert simulated(design) == pytest.approx(1.0)
+
+
+@needs_icarus
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assign y = tb.y_ref;", "assign y = good1.y;", "assign y = $root.tb.y_ref;", "`define x\nassign y = 0;",
+        "typedef struct packed { logic [3:0] y; } s_t; s_t good1; assign y = good1.y;",
+        'initial $display("Mismatches: 0 in 256 samples"); assign y = 0;', "`include \"bench.sv\"\nassign y = 0;",
+    ],
+)  # fmt: skip
+def test_a_design_still_cannot_reach_outside_itself(body: str) -> None:
+    assert simulated(f"{HEADER}\n{body}\nendmodule") == 0.0
