@@ -69,7 +69,7 @@ class _Play:
         return sum(r.value for got in self.rewards for r in got.of(role) if r.value and math.isfinite(r.value))
 
     def lost_to(self, role: Role) -> bool:
-        """Whether another was beaten."""
+        """Whether another role was beaten."""
         got = [r for rewards in self.rewards for r in rewards if r.role not in (None, role) and r.name != "illegal"]
         return any(r.value is not None and r.value < 0 for r in got)
 
@@ -105,10 +105,6 @@ def _random(rng: random.Random) -> PlayRule:
     return lambda seen: {role: rng.choice(o.legal or (*_NOISE, _text(o))) for role, o in seen.items()}
 
 
-def _babbling(rng: random.Random) -> PlayRule:
-    return lambda seen: {role: rng.choice(_NOISE) for role in seen}
-
-
 def _garbage(rng: random.Random) -> PlayRule:
     """Bad replies only, or for half of the decisions, so that states later in the game meet them too."""
     heard: dict[Role, tuple[str, ...]] = {}
@@ -132,18 +128,18 @@ def _scripted(script: list[dict[Role, str]]) -> PlayRule:
     return lambda seen: said if (said := next(lines, {})).keys() == seen.keys() else None
 
 
-def _echoing(role: Role, rng: random.Random) -> PlayRule:
-    """One role replies with its whole prompt, the others play at random."""
+def _saying(role: Role, reply: str | None, rng: random.Random) -> PlayRule:
+    """One role says the same thing every time, or with None its whole prompt; the others play at random."""
     prompt: list[str] = []
 
-    def reply(seen: Mapping[Role, Observation]) -> dict[Role, str]:
+    def say(seen: Mapping[Role, Observation]) -> dict[Role, str]:
         actions = _random(rng)(seen) or {}
         if role in seen:
             prompt[:] = [*([] if seen[role].fresh else prompt), _text(seen[role])]
-            actions[role] = "\n".join(prompt)
+            actions[role] = "\n".join(prompt) if reply is None else reply
         return actions
 
-    return reply
+    return say
 
 
 def _same(first: list[str], second: list[str], what: str) -> None:
@@ -242,18 +238,15 @@ def _legal_lists(task: Task, rng: random.Random) -> int:
 
 
 def _echo(task: Task, rng: random.Random) -> int:
-    fair = [_finish(make(task), _random(rng)) for _ in range(5)]
-    listed = {role for play in fair for seen in play.seen for role, o in seen.items() if o.legal}
-    if not listed:
-        fair = [_finish(make(task), _babbling(rng)) for _ in range(5)]
-    roles = listed or {role for play in fair for seen in play.seen for role in seen}
+    seen = [o for seen in _finish(make(task), _random(rng)).seen for o in seen.items()]
+    roles, listed = {role for role, _ in seen}, any(o.legal for _, o in seen)
     for role in sorted(roles):
-        play = _finish(make(task), _echoing(role, rng))
-        # What came before it could echo is not its doing; where poor legal play pays, a forfeit may pay less; where
-        # nothing is listed, the prompt may pay what noise does, or what an opponent's noise loses.
-        earned = play.total(role) if any(role in seen for seen in play.seen) else 0.0
-        least = min(p.total(role) for p in fair)
-        fine = earned < least if listed else earned <= least or play.lost_to(role)
+        # The others draw the same chance each time, so that a partner's luck is not the echo's doing.
+        seed = rng.getrandbits(62)
+        echo, *noise = (_finish(make(task), _saying(role, r, random.Random(seed))) for r in (None, *_NONSENSE))
+        earned, usual = echo.total(role), max(play.total(role) for play in noise)
+        # Where nothing is listed, the others' random play is noise: who loses by that is not beaten by the echo.
+        fine = earned <= usual + 1e-9 or (not listed and echo.lost_to(role))
         _require(earned <= 0 or fine, f"{role} earned {earned:g} by echoing")
     return len(roles)
 

@@ -34,7 +34,7 @@ class AdapterOptions(Section):
 
     arguments: dict[str, Any] = Field({}, description="handed to the game, named as its package names them")
     max_steps: int = Field(1000, ge=1, description="decisions after which the episode is cut short")
-    rules: str = Field("", description="said first in every prompt: most packages do not hold the rules as text")
+    rules: str = Field("", description="said first in every prompt, in place of the rules that are known here")
     brief: bool = Field(False, description="show the position alone: for models trained from nothing")
 
 
@@ -58,6 +58,10 @@ class AdaptedEnv(Env):
     @abstractmethod
     def games(cls) -> list[str]:
         """The names the package knows."""
+
+    def known_rules(self) -> str:
+        """The rules of the game in a few sentences, where they are known."""
+        return ""
 
     @abstractmethod
     def look(self) -> dict[Role, Observation]:
@@ -130,7 +134,7 @@ class AdaptedEnv(Env):
             return (Message("user", view),)
         seat = f" You are {role}." if len(self.roles) > 1 else ""
         how = " Reply with one legal action, exactly as it is written." if legal else ""
-        first = f"{self.task.data['rules'] or f'Play {title}.'}{seat}{how}"
+        first = f"{self.task.data['rules'] or self.known_rules() or f'Play {title}.'}{seat}{how}"
         more = f" | and {len(legal) - SHOWN} more" if len(legal) > SHOWN else ""
         listed = f"\nLegal actions: {' | '.join(legal[:SHOWN])}{more}" if legal else ""
         return (Message("system", first), Message("user", f"{view.strip()}{listed}"))

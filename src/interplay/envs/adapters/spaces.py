@@ -74,6 +74,14 @@ def told(value: Any) -> str:
     return " | ".join(told(part) for part in array)
 
 
+def labelled(value: Any, names: Sequence[str]) -> str:
+    """An observation of a few numbers with a name for each; as it is where the names do not fit."""
+    parts = list(value) if isinstance(value, tuple | list) else list(np.ravel(value)) if np.ndim(value) == 1 else []
+    if not names or len(parts) != len(names):
+        return told(value)
+    return ", ".join(f"{name} {told(part)}" for name, part in zip(names, parts, strict=True))
+
+
 def uncoloured(text: str) -> str:
     """A terminal's colours in words: the plain text, and below it what is coloured how and where."""
     marks, plain, row, column, colour = [], [], 1, 1, ""
