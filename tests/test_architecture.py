@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributed": BELOW_TRAINING | {"training", "evaluation"},
     "viewer": BELOW_CLI,
     "cli": BELOW_CLI | {"viewer"},
+    "__main__": {"cli"},  # python -m interplay
     "": set(),  # interplay/__init__.py itself
 }
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -338,3 +338,7 @@ def _of_the_disk(error: OSError) -> str | None:
 def _fail(sentence: str, code: int) -> None:
     problems.print("error: " + sentence, highlight=False, soft_wrap=True, markup=False)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
