@@ -215,6 +215,9 @@ def prepare(
     holdout: Annotated[
         float, typer.Option(help="Share of train that becomes validation where there is none.", min=0, max=0.5)
     ] = 0.05,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Leave out rows whose gold answer fails its own checker.")
+    ] = True,
 ) -> None:
     """Turn a public data set into a folder for env.data: checked, without duplicates or overlap, with checksums.
 
@@ -227,7 +230,7 @@ def prepare(
         console.print(format_table())
     else:
         folder = to or Path("data") / name
-        show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout))
+        show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout, check))
 
 
 @app.command()

@@ -27,6 +27,8 @@ def show_preparation(console: Console, report: Preparation) -> None:
     console.print(f"{report.folder}: {counts} rows", highlight=False)
     if report.held_out:
         console.print(f"validation is {report.held_out} of the training rows", highlight=False)
+    if report.unchecked:
+        console.print(f"{report.unchecked} gold answers could not be checked, or were not to be", highlight=False)
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)

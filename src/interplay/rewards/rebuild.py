@@ -13,6 +13,7 @@ from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell, quoted
 
+CHUNK = 100  # rows of one statement: DuckDB takes as long for one as for many
 Contents = Mapping[str, Sequence[tuple[Cell, ...]]]  # rows by table
 
 
@@ -90,9 +91,10 @@ def _rebuilt_duck(data: bytes, rows: Contents) -> bytes | None:
                 for sql in script:
                     db.execute(sql)
                 for name, part in rows.items():
-                    if part:
-                        marks = ", ".join("?" * len(part[0]))
-                        db.executemany(f"INSERT INTO {quoted(name)} VALUES ({marks})", [list(row) for row in part])
+                    for start in range(0, len(part), CHUNK):
+                        some = part[start : start + CHUNK]
+                        marks = ", ".join(f"({', '.join('?' * len(row))})" for row in some)
+                        db.execute(f"INSERT INTO {quoted(name)} VALUES {marks}", [cell for row in some for cell in row])
                 db.execute("CHECKPOINT")
         except library.Error:
             return None

@@ -79,6 +79,7 @@ def coder_rewards(role: Role, trial: Trial) -> Rewards:
 class Code(DataEnv):
     Options = Options
     kind: ClassVar[str] = "code"
+    success: ClassVar[str] = "solved"
     slow: ClassVar[bool] = True
     reward_names: ClassVar[tuple[str, ...]] = ("build", "run", "pass", "valid", "golden", "solved")
 

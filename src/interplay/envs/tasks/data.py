@@ -193,6 +193,7 @@ class DataEnv(Env):
     """
 
     kind: ClassVar[str]
+    success: ClassVar[str]  # the reward that is 1 for a right answer
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

@@ -56,6 +56,7 @@ class Options(ProgramOptions):
 class Debugging(DataEnv):
     Options = Options
     kind: ClassVar[str] = "code"
+    success: ClassVar[str] = "solved"
     slow: ClassVar[bool] = True
     reward_names: ClassVar[tuple[str, ...]] = ("build", "run", "broken", "pass", "stumped", "solved")
 

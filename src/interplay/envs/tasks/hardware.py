@@ -59,6 +59,7 @@ class Options(DataOptions):
 class Hardware(DataEnv):
     Options = Options
     kind: ClassVar[str] = "hardware"
+    success: ClassVar[str] = "solved"
     slow: ClassVar[bool] = True
     reward_names: ClassVar[tuple[str, ...]] = ("build", "run", "pass", "valid", "golden", "solved")
 

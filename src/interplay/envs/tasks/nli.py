@@ -52,6 +52,7 @@ class Options(DataOptions):
 class NLI(DebateEnv):
     Options = Options
     kind: ClassVar[str] = "inference"
+    success: ClassVar[str] = "correct"
     alone: ClassVar[Role] = "judge"
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "correct", "illegal")
 

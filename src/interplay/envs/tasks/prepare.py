@@ -2,8 +2,9 @@
 
 Every row is checked against its format, and an error names file, row and field. Within a split equal rows are kept
 once. A training row that equals a validation or test row, or shares `GRAM` words in a row with one, is an overlap:
-refused, with the rows by name, or left out where asked for. What was done stands in the manifest, with checksums;
-the same source gives the same folder, byte for byte.
+refused, with the rows by name, or left out where asked for. Every gold answer is put to its own checker, and a row
+whose answer fails is left out. What was done stands in the manifest, with checksums; the same source gives the same
+folder, byte for byte (a gold program that needs nearly all the time it is given may pass on one machine only).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from interplay.config import validate
 from interplay.envs.splits import SPLITS
 from interplay.envs.tasks.data import MANIFEST, DataRow, Prepared, Public, digest, lookup_format
+from interplay.envs.tasks.gold import Gold, check_rows
 from interplay.envs.tasks.overlap import GRAM, Texts, overlaps, text_key, texts_of
 from interplay.envs.tasks.source import SourcePart, attached, file_rows, hub_name, hub_rows, sound
 from interplay.errors import ConfigError, DataError
@@ -39,6 +41,7 @@ class Preparation:
     counts: dict[str, int] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     held_out: int = 0
+    unchecked: int = 0  # rows whose gold answer is not known, or was not to be checked
 
 
 def prepare(
@@ -48,11 +51,13 @@ def prepare(
     against: Sequence[Path] = (),
     drop_overlap: bool = False,
     holdout: float = 0.05,
+    check: bool = True,
 ) -> Preparation:
     """Read data set `name` from `source` (a file or folder; None: the hub) and write it to `folder`.
 
     `against` are prepared folders whose held-out rows must not be trained on either. Where there is no validation
-    split, `holdout` of the training rows become one.
+    split, `holdout` of the training rows become one. With `check` every gold answer is put to its own checker, and rows
+    whose answer fails are left out. These are the options of the command.
     """
     cls = lookup_format(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -75,10 +80,8 @@ def prepare(
         tables = cls.gather(splits, tables)
     except ValueError as error:
         raise DataError(f"{name} from {report.source}: {error}.") from None
-    report.counts = {split: len(splits[split]) for split in SPLITS if splits.get(split)}
-    if not report.counts:
-        raise DataError(f"{name} from {report.source} holds no usable row.")
-    _write(cls, splits, tables, [] if source is None else attached(cls, source), report)
+    splits = {split: splits[split] for split in SPLITS if splits.get(split)}
+    _write(cls, splits, tables, [] if source is None else attached(cls, source), report, check)
     return report
 
 
@@ -171,29 +174,56 @@ def _hold_out(cls: type[Public], rows: list[DataRow], share: float, report: Prep
 
 def _write(
     cls: type[Public], splits: Mapping[str, list[DataRow]], tables: Mapping[str, list[DataRow]], attached: list[Path],
-    report: Preparation,
+    report: Preparation, check: bool,
 ) -> None:  # fmt: skip
     report.folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=report.folder.parent))
     try:
         work.chmod(0o755)
-        manifest = {
+        manifest: dict[str, Any] = {
             "format": report.name,
             "kind": cls.kind,
             "licence": cls.licence,
             "source": report.source,
-            "splits": {split: _lines(work, split, splits[split]) for split in report.counts},
+            "splits": {split: _lines(work, split, rows) for split, rows in splits.items()},
             "tables": {name: _lines(work, name, rows) for name, rows in tables.items()},
             "attached": {file.name: digest(Path(shutil.copy(file, work))) for file in attached},
-            "dropped": {k: v for k, v in sorted(report.dropped.items()) if v},
-            "held_out_of_train": report.held_out,
         }
-        (work / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write_manifest(work, manifest)
+        kept = _right(cls, splits, work, report) if check else splits
+        report.unchecked = report.unchecked if check else sum(map(len, splits.values()))
+        report.counts = {split: len(rows) for split, rows in kept.items() if rows}
+        if not report.counts:
+            raise DataError(f"{report.name} from {report.source} holds no usable row.")
+        for split in set(splits) - set(report.counts):
+            (work / manifest["splits"][split]["file"]).unlink()
+        manifest["splits"] = {split: _lines(work, split, kept[split]) for split in report.counts}
+        manifest["dropped"] = {k: v for k, v in sorted(report.dropped.items()) if v}
+        manifest["held_out_of_train"] = report.held_out
+        manifest["unchecked"] = report.unchecked
+        _write_manifest(work, manifest)
         if report.folder.exists():
             report.folder.rmdir()  # empty, as checked
         work.rename(report.folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _right(
+    cls: type[Public], splits: Mapping[str, list[DataRow]], folder: Path, report: Preparation
+) -> dict[str, list[DataRow]]:
+    """The rows whose gold answer passes its checker, or is not known; the others are counted."""
+    kept: dict[str, list[DataRow]] = {}
+    for split, rows in splits.items():
+        found = check_rows(cls.kind, rows, folder)
+        kept[split] = [row for row, gold in zip(rows, found, strict=True) if gold in (Gold.PASSES, Gold.UNKNOWN)]
+        report.unchecked += found.count(Gold.UNKNOWN)
+        report.dropped.update(str(gold) for gold in found if gold in (Gold.FAILS, Gold.NO_BUG))
+    return kept
 
 
 def _lines(folder: Path, name: str, rows: Sequence[DataRow]) -> dict[str, Any]:

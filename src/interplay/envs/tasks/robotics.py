@@ -66,6 +66,7 @@ class Options(DataOptions):
 class Robotics(DataEnv):
     Options = Options
     kind: ClassVar[str] = "blocks"
+    success: ClassVar[str] = "placed"
     reward_names: ClassVar[tuple[str, ...]] = ("placed", "progress", "illegal")
 
     def __init__(self, task: Task) -> None:

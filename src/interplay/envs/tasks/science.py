@@ -58,6 +58,7 @@ class Options(DataOptions):
 class Science(DataEnv):
     Options = Options
     kind: ClassVar[str] = "law"
+    success: ClassVar[str] = "law"
     reward_names: ClassVar[tuple[str, ...]] = ("law", "explains", "illegal")
 
     def __init__(self, task: Task) -> None:

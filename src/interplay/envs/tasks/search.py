@@ -77,6 +77,7 @@ class Options(DataOptions):
 class Search(DataEnv):
     Options = Options
     kind: ClassVar[str] = "search"
+    success: ClassVar[str] = "correct"
     slow: ClassVar[bool] = True  # a large corpus, or the web
     reward_names: ClassVar[tuple[str, ...]] = ("found", "format", "match", "correct")
 

@@ -33,7 +33,7 @@ from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.envs.tasks import questions, shop
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, DataError
 from interplay.execution import database
 from interplay.rewards.query_match import same
 from interplay.rewards.reply import spoken
@@ -63,6 +63,7 @@ _STEPS = {"join": "join them", "where": "keep the rows asked for", "group": "gro
 class SQL(DataEnv):
     Options = Options
     kind: ClassVar[str] = "sql"
+    success: ClassVar[str] = "match"
     reward_names: ClassVar[tuple[str, ...]] = ("match", "illegal")
     version: ClassVar[str] = "2"  # 1 had one shadow, which could break what a schema promises
 
@@ -191,5 +192,8 @@ def _data(row: Mapping[str, Any], options: Mapping[str, Any], split: str) -> byt
         if source is None:
             raise ConfigError(f"the row names the database '{row['db']}', but env.data is empty; expected its folder.")
         carried = source.manifest["attached"]
-        return database.read(source.file(next((n for k in KINDS if (n := f"{row['db']}.{k}") in carried), row["db"])))
+        name = next((n for n in (*(f"{row['db']}.{kind}" for kind in KINDS), row["db"]) if n in carried), None)
+        if name is None:
+            raise DataError(f"a row asks about the database '{row['db']}', of which '{source.folder}' has no file.")
+        return database.read(source.file(name))
     return database.read(options["database"])

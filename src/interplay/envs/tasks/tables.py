@@ -63,6 +63,7 @@ class Options(DataOptions):
 class Tables(DataEnv):
     Options = Options
     kind: ClassVar[str] = "tables"
+    success: ClassVar[str] = "correct"
     reward_names: ClassVar[tuple[str, ...]] = ("correct", "analysis", "illegal")
 
     def __init__(self, task: Task) -> None:

@@ -61,6 +61,7 @@ class MathQuestion(DataEnv):
 
     Options = Options
     kind: ClassVar[str] = "math"
+    success: ClassVar[str] = "correct"
     slow: ClassVar[bool] = True  # formulas and programs are compared and run elsewhere
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "build", "run", "correct")
 
