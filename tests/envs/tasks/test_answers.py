@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
 
@@ -297,3 +297,12 @@ def test_done_ends_the_search() -> None:
     assert "Nothing was found." in env.observe()["reader"].messages[-1].content
     env.step({"reader": "Answer: a\nAnswer: b"})
     assert env.state().splitlines()[-2] == "answered: None"
+
+
+@pytest.mark.parametrize("largest", [50, 200])
+def test_no_answer_of_a_word_problem_is_a_good_guess(largest: int) -> None:
+    """Found with the cheats: 2 was the answer of every thirtieth problem, so that a constant reply paid."""
+    rng = random.Random(0)
+    drawn = Counter(word_sums.draw(rng, "test", rng.randint(1, 3), largest)["answer"] for _ in range(12_000))
+    (_, often), *_ = drawn.most_common(1)
+    assert often / 12_000 < 0.0105 + 3 * (0.01 / 12_000) ** 0.5
