@@ -47,7 +47,7 @@ class Answer:
         for reply in self.replies:
             (role,) = env.observe()
             rewards += env.step({role: reply})
-        rewards += env.outcome()
+        rewards += envs.outcome_of(env)
         return any(r.name == self.reward and (r.value or 0.0) > 0.5 for r in rewards)
 
     def task(self) -> Any:

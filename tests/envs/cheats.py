@@ -345,11 +345,15 @@ CHEATS: dict[str, Entry] = {
 }  # fmt: skip
 OTHER_TEAMS: list[tuple[str, Entry]] = [
     ("math", Entry(
-        {"reasoner": _number("\\boxed{%d}"), "tool": _sum}, {"reasoner": MATH, "tool": CALCULATOR}, {}, 60, "\\boxed{7}",
+        {"reasoner": _number("\\boxed{%d}"), "tool": _sum}, {"reasoner": MATH, "tool": CALCULATOR}, {}, 60,
+        "\\boxed{7}",
     )),
-    ("math", Entry({"reasoner": _spoken, "tool": _sum}, {"reasoner": SPEAKER, "tool": CALCULATOR}, {"team": "relay"}, 60)),
     ("math", Entry(
-        {f"agent{n}": _number("\\boxed{%d}") for n in (1, 2, 3)}, {"agent1": MATH}, {"team": "debate"}, 30, "\\boxed{7}",
+        {"reasoner": _spoken, "tool": _sum}, {"reasoner": SPEAKER, "tool": CALCULATOR}, {"team": "relay"}, 60
+    )),
+    ("math", Entry(
+        {f"agent{n}": _number("\\boxed{%d}") for n in (1, 2, 3)}, {"agent1": MATH}, {"team": "debate"}, 30,
+        "\\boxed{7}",
     )),
     ("debugging", Entry(
         {"breaker": says("x"), "fixer": _program}, {"breaker": DEBUGGER, "fixer": DEBUGGER}, {}, 3, "```python\nx\n```",

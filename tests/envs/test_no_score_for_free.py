@@ -40,7 +40,7 @@ def earned(name: str, entry: Entry, index: int, cheats: dict[Role, Reply], role:
         for r, o in seen.items():
             actions[r] = cheats[r](env, r, o, dice[r]) if r in cheats else legal(entry, env, r, o, dice[r])
         total += sum(reward.value or 0.0 for reward in env.step(actions).of(role))
-    return total + sum(reward.value or 0.0 for reward in env.outcome().of(role))
+    return total + sum(reward.value or 0.0 for reward in envs.outcome_of(env).of(role))
 
 
 def cheating(entry: Entry, role: Role) -> Iterator[tuple[str, Reply, int]]:

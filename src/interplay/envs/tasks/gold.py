@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from interplay.envs.env import make, sample_task
+from interplay.envs.env import make, outcome_of, sample_task
 from interplay.envs.tasks.data import DataEnv, DataRow
 from interplay.envs.tasks.problems import Problem
 from interplay.errors import ConfigError
@@ -71,7 +71,7 @@ def _checked(kind: str, row: DataRow, folder: str) -> Gold:
         return Gold.UNKNOWN
     except SyntaxError:  # its tests, or what they need, are no Python
         return Gold.FAILS
-    earned |= {r.name: r.value for r in env.outcome()}
+    earned |= {r.name: r.value for r in outcome_of(env)}
     if earned[env.success] != 1.0:
         return Gold.FAILS
     return Gold.NO_BUG if kind == "code" and _harmless(row) else Gold.PASSES
