@@ -16,13 +16,14 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "interplay"
 
 # What each room may import (DESIGN.md, "Layout"). Rooms that do not exist yet are already bound by it.
-BASE = {"types", "config", "errors"}
+BASE = {"types", "config", "errors", "registry"}
 BELOW_SEATS = BASE | {"execution", "rewards", "envs", "algorithms"}
 BELOW_TRAINING = BELOW_SEATS | {"models", "engines", "seats", "agents", "rollout"}
 BELOW_CLI = BELOW_TRAINING | {"training", "evaluation", "distributed"}
 MAY_IMPORT: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
+    "registry": {"errors"},
     "config": {"types", "errors"},
     "execution": BASE,
     "rewards": BASE | {"execution"},
@@ -38,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributed": BELOW_TRAINING | {"training", "evaluation"},
     "viewer": BELOW_CLI,
     "cli": BELOW_CLI | {"viewer"},
+    "__main__": {"cli"},  # python -m interplay
     "": set(),  # interplay/__init__.py itself
 }
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -178,13 +180,14 @@ def test_training_does_not_know_the_local_engine() -> None:
 
 
 def test_types_are_standard_library_only() -> None:
-    """types/ and errors.py import nothing that must be installed."""
-    files = [*sorted((SOURCE / "types").glob("*.py")), SOURCE / "errors.py"]
-    assert len(files) > 5
+    """types/ and errors.py import nothing that must be installed; registry.py only adds errors.py."""
+    files = [*sorted((SOURCE / "types").glob("*.py")), SOURCE / "errors.py", SOURCE / "registry.py"]
+    assert len(files) > 6
     for path in files:
+        ours = "interplay.errors" if path.stem == "registry" else "interplay.types."
         found = imports(ast.parse(path.read_text(encoding="utf-8")), "interplay.types")
         outside = [n for n in found if n.split(".")[0] not in sys.stdlib_module_names]
-        assert [n for n in outside if not n.startswith("interplay.types.")] == [], path
+        assert [n for n in outside if not n.startswith(ours)] == [], path
 
 
 def test_a_turn_has_at_most_15_fields() -> None:
@@ -241,6 +244,39 @@ def test_recipes_resolve_without_torch() -> None:
     count, heavy = done.stdout.strip().split(" ", 1)
     assert heavy == "[]"
     assert int(count) == len(list((ROOT / "recipes").glob("*/*.toml"))) > 0
+
+
+def public_types(source: str) -> list[str]:
+    """The classes and the aliases with a capital letter that a file defines at its top level."""
+    names = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.append(node.target.id)
+    return [name for name in names if re.match(r"[A-Z]\w*[a-z]", name)]
+
+
+# Names that still mean two things. Take one off this list when it has one meaning.
+AMBIGUOUS = {
+    "Asked", "Drawing", "Drawn", "Entry", "Estimate", "Game", "Job", "Joint", "Keys", "Level", "Measured", "Prompt",
+    "Relay", "Replay", "Result", "Status",
+}  # fmt: skip
+
+
+def test_no_two_public_types_share_a_name() -> None:
+    """One name means one thing in the whole package. `Options` is always an environment's own."""
+    assert public_types("class A1b: ...\nBc = int\nCONST = 1\n_De = 2\nT = 3\nEf: int = 4") == ["A1b", "Bc", "Ef"]
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for name in public_types(path.read_text(encoding="utf-8")):
+            homes.setdefault(name, []).append(name_of(path))
+    environments = homes.pop("Options")
+    assert all(home.startswith("interplay.envs.") for home in environments)
+    shared = {name: where for name, where in homes.items() if len(where) > 1 and name not in AMBIGUOUS}
+    assert shared == {}
 
 
 def prints(source: str) -> list[int]:

@@ -428,7 +428,7 @@ def test_an_environment_that_breaks_now_and_then_does_not_end_the_run(
 ) -> None:
     """Nor does it leave requests behind in the engine, which could then not publish new weights."""
     cls: type[Env] = Moody
-    monkeypatch.setitem(registry._REGISTRY, "moody", cls)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "moody", cls)
     monkeypatch.setattr(Moody, "Options", TicTacToe.Options)
     data = {**BASE, "env": {**BASE["env"], "name": "moody"}, "algorithm": algorithm, "rollout": {"tasks": 8}}
     data["warmstart"] = None

@@ -217,17 +217,22 @@ def prepare(
     holdout: Annotated[
         float, typer.Option(help="Share of train that becomes validation where there is none.", min=0, max=0.5)
     ] = 0.05,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Leave out rows whose gold answer fails its own checker.")
+    ] = True,
 ) -> None:
     """Turn a public data set into a folder for env.data: checked, without duplicates or overlap, with checksums.
 
     interplay prepare gsm8k --from downloads/gsm8k --drop-overlap
     """
-    from interplay.cli.prepare import format_table, prepare_data
+    from interplay.cli.prepare import format_table, show_preparation
+    from interplay.envs.tasks.prepare import prepare as prepare_data
 
     if name is None:
         console.print(format_table())
     else:
-        prepare_data(console, name, source, to, against or [], drop_overlap, holdout)
+        folder = to or Path("data") / name
+        show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout, check))
 
 
 @app.command()
@@ -338,3 +343,7 @@ def _of_the_disk(error: OSError) -> str | None:
 def _fail(sentence: str, code: int) -> None:
     problems.print("error: " + sentence, highlight=False, soft_wrap=True, markup=False)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

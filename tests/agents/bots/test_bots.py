@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from interplay.agents.bots import Bot, MinimaxBot, bot, known_bots, make_bot, minimax, register_bot
+from interplay.agents.bots import Bot, bot, known_bots, make_bot, minimax, register_bot
+from interplay.agents.bots.minimax import MinimaxBot
 from interplay.envs import Env, make, sample_task
 from interplay.envs import env as registry
 from interplay.envs.games.kuhn import Kuhn
@@ -215,7 +216,7 @@ class NimInWords(Nim):
 
 @pytest.fixture
 def nim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Env:
-    monkeypatch.setitem(registry._REGISTRY, "nim", request.param)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "nim", request.param)
     monkeypatch.setattr(minimax, "_SOLVED", {})
     return make(sample_task("nim", {}))
 
@@ -282,7 +283,7 @@ def test_unknown_names_get_a_suggestion() -> None:
 
 def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytest.MonkeyPatch) -> None:
     """Authors add a player to an environment with one decorator."""
-    monkeypatch.setattr(bot, "_BOTS", dict(bot._BOTS))
+    monkeypatch.setitem(bot.BOTS.classes, "last", Bot)  # taken away again afterwards
 
     @register_bot("last")
     class LastBot(Bot):
@@ -342,7 +343,7 @@ def test_a_setting_is_refused_where_none_is_taken() -> None:
     """`bot:random:3` is a mistake in a recipe, not a random player."""
     with pytest.raises(ConfigError, match="bot 'random' takes no setting, but '3' follows"):
         make_bot("random:3", "tictactoe")
-    with pytest.raises(ConfigError, match=r"'minmax:3' is not a bot; .*Did you mean 'minimax'"):
+    with pytest.raises(ConfigError, match=r"'minmax' is not a bot; .*Did you mean 'minimax'"):
         make_bot("minmax:3", "tictactoe")
 
 
