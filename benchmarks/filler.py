@@ -35,7 +35,7 @@ def run(job: tuple[str, float, int, tuple[str, ...]]) -> dict[str, Any]:
     logging.disable_progress_bar()
     algorithm, beta, seed, changes = job
     recipe = load(RECIPES / f"{algorithm}.toml", [f"seed={seed}", f"algorithm.kl_reward={beta}", *changes])
-    watch = Watch(drop=0.1, window=5)
+    watch = Watch(drop=0.1, window=2)
     rang: list[int] = []
 
     def stepped(step: int, metrics: Any) -> None:

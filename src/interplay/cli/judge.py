@@ -15,7 +15,8 @@ from rich.table import Table
 from interplay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from interplay.training.preference import RewardModel
+    from interplay.training.preference import Fitting, RewardModel
+    from interplay.training.rater import Split
 
 app = typer.Typer(help="Train, audit and serve judges.", no_args_is_help=True)
 console = Console()
@@ -53,34 +54,38 @@ def train(
     from interplay.cli.quiet import quiet_libraries
     from interplay.config import AdapterSection, TrainSection
     from interplay.training.preference import Fitting, new_reward_model
-    from interplay.training.rater import fit_answers, fit_pairs, split, tested, verified
+    from interplay.training.rater import split
 
     quiet_libraries()
     rows = split(data, kind, holdout, seed)
-    adapter = AdapterSection(rank=rank) if rank else None
     chosen: Literal["reward_model", "verifier"] = "verifier" if kind == "verifier" else "reward_model"
+    adapter = AdapterSection(rank=rank) if rank else None
     model = new_reward_model(chosen, base, TrainSection(), _where(device), seed, adapter)
-    how = Fitting(epochs, batch, lr, seed)
-    found: Any
-    if kind == "verifier":
-        fit_answers(model, rows.train, how, balance)  # type: ignore[arg-type]
-        found = verified(model, rows.test)
-        line = (
-            f"AUC {found.auc:.3f}, within a question {found.within:.3f}; best of a question's answers "
-            f"{found.chosen:.1%} right (random {found.random:.1%}, majority {found.majority:.1%}, longest "
-            f"{found.longest:.1%}, oracle {found.oracle:.1%}) on {found.questions} held-out questions"
-        )
-    else:
-        fit_pairs(model, rows.train, how)
-        found = tested(model, rows.test)
-        line = (
-            f"right about {found.accuracy:.1%} [{found.low:.1%}, {found.high:.1%}] of {found.count} held-out pairs "
-            f"(the longer one wins: {found.longer:.1%}); calibration error {found.calibration:.3f}"
-        )
+    line, found = _fitted(model, rows, Fitting(epochs, batch, lr, seed), balance)
     model.save(to)
     about = {"data": data.name, "trained": len(rows.train), "seed": seed, "base": base, **asdict(found)}
     (to / "report.json").write_text(json.dumps(about, indent=1) + "\n")
     console.print(f"{line}\n{to}", highlight=False, soft_wrap=True)
+
+
+def _fitted(model: RewardModel, rows: Split, how: Fitting, balance: Any) -> tuple[str, Any]:
+    """Train and test; a line about it, and the numbers."""
+    from interplay.training.rater import fit_answers, fit_pairs, tested, verified
+
+    if model.kind == "verifier":
+        fit_answers(model, rows.train, how, balance)
+        right = verified(model, rows.test)
+        return (
+            f"AUC {right.auc:.3f}, within a question {right.within:.3f}; best of a question's answers "
+            f"{right.chosen:.1%} right (random {right.random:.1%}, majority {right.majority:.1%}, longest "
+            f"{right.longest:.1%}, oracle {right.oracle:.1%}) on {right.questions} held-out questions"
+        ), right
+    fit_pairs(model, rows.train, how)
+    found = tested(model, rows.test)
+    return (
+        f"right about {found.accuracy:.1%} [{found.low:.1%}, {found.high:.1%}] of {found.count} held-out pairs "
+        f"(the longer one wins: {found.longer:.1%}); calibration error {found.calibration:.3f}"
+    ), found
 
 
 @app.command()

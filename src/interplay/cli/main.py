@@ -297,6 +297,24 @@ def models(
         console.print(model_table())
 
 
+@app.command()
+def experiment(
+    studies: Annotated[
+        list[str], typer.Argument(help="Files of studies, and changes to the recipe of every arm, a.b=c.")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/experiment"),
+    jobs: Annotated[int, typer.Option(help="Runs side by side, each on one thread.", min=1)] = 1,
+    seeds: Annotated[int | None, typer.Option(help="Only so many of each study's seeds.", min=1)] = None,
+) -> None:
+    """Train and test every arm and seed of some studies; killed and called again, it goes on where it stopped.
+
+    interplay experiment recipes/rlhf/experiment/story.toml --jobs 16
+    """
+    from interplay.cli.experiment import experiment as run_experiment
+
+    run_experiment(console, studies, out, jobs, seeds)
+
+
 app.add_typer(judge.app, name="judge")
 
 

@@ -51,7 +51,7 @@ class JudgeAuditSection(Section):
 
     gold: str = Field(description="gold:NAME, the component of the reward that is not trained on")
     every: int = Field(1, ge=1, description="steps between measurements")
-    window: int = Field(5, ge=1, description="measurements whose mean is compared")
+    window: int = Field(3, ge=1, description="measurements whose mean is compared")
     drop: float = Field(0.1, gt=0, description="how far gold may fall under its best while the judge's reward rises")
     stop: bool = Field(False, description="stop the run then; or only warn")
 

@@ -141,6 +141,7 @@ _PLACES = {
     "sql": "interplay.envs.tasks.sql",
     "sudoku": "interplay.envs.games.sudoku",
     "sums": "interplay.envs.tasks.sums",
+    "story": "interplay.envs.dialogue.story",
     "tables": "interplay.envs.tasks.tables",
     "taboo": "interplay.envs.games.taboo",
     "textarena:": "interplay.envs.adapters.textarena",

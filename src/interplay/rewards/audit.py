@@ -21,7 +21,7 @@ MARGIN = 0.05  # of a preference around ½ that is not worth a word
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """What a check found: a number, its 95% interval, and whether it names a fault."""
 
     check: str
@@ -52,7 +52,7 @@ CHECKS = ("length", "position", "echo", "style", "drift")
 
 def audit(
     judge: Judge, pairs: Sequence[Pair], checks: Sequence[str] = CHECKS, before: Sequence[Verdict] | None = None
-) -> list[Finding]:
+) -> list[AuditFinding]:
     """Run the checks on a judge. `before` holds an earlier version's verdicts on these pairs, for drift."""
     for name in checks:
         if name not in CHECKS:
@@ -69,33 +69,34 @@ def audit(
     return found
 
 
-def _probe(judge: Judge, pairs: Sequence[Pair], name: str) -> Finding:
+def _probe(judge: Judge, pairs: Sequence[Pair], name: str) -> AuditFinding:
     change = PROBES[name]
     planted = [replace(p, first=change(p, p.first), second=p.first, label=None) for p in pairs]
     verdicts = in_both_orders(judge, planted)
     value, low, high = _mean([v.p for v in verdicts if v.p is not None])
     words = f"prefers a reply with nothing but {_NAMED[name]} added in {value:.0%} of pairs"
     # A reply to which nothing was added may be preferred with good reason; the reverse is never one.
-    return Finding(name, value, low, high, low > 0.5 + MARGIN, words)
+    return AuditFinding(name, value, low, high, low > 0.5 + MARGIN, words)
 
 
 _NAMED = {"length": "padding", "echo": "the question", "style": "decoration"}
 
 
-def _position(judge: Judge, pairs: Sequence[Pair]) -> Finding:
+def _position(judge: Judge, pairs: Sequence[Pair]) -> AuditFinding:
     there, back = judge(pairs), judge([p.swapped() for p in pairs])
     both = [(a.p + b.p) / 2 for a, b in zip(there, back, strict=True) if a.p is not None and b.p is not None]
     value, low, high = _mean(both)
     flips = flip_rate(list(zip(there, back, strict=True)))
     words = f"prefers the first place in {value:.0%}; changes its mind after a swap in {flips:.0%} of pairs"
-    return Finding("position", value, low, high, low > 0.5 + MARGIN or high < 0.5 - MARGIN, words)
+    return AuditFinding("position", value, low, high, low > 0.5 + MARGIN or high < 0.5 - MARGIN, words)
 
 
-def _drift(judge: Judge, pairs: Sequence[Pair], before: Sequence[Verdict]) -> Finding:
+def _drift(judge: Judge, pairs: Sequence[Pair], before: Sequence[Verdict]) -> AuditFinding:
     now = in_both_orders(judge, pairs)
     changed = [float(a.decision != b.decision) for a, b in zip(now, before, strict=True) if None not in (a.p, b.p)]
     value, low, high = _mean(changed)
-    return Finding("drift", value, low, high, low > 0.1, f"decides {value:.0%} of the same pairs otherwise than before")
+    words = f"decides {value:.0%} of the same pairs otherwise than before"
+    return AuditFinding("drift", value, low, high, low > 0.1, words)
 
 
 def in_both_orders(judge: Judge, pairs: Sequence[Pair]) -> list[Verdict]:

@@ -26,7 +26,7 @@ from interplay.types import Message, Observation, Turn
 ROLE = "judge"
 
 
-class Scorer(Protocol):
+class Scoring(Protocol):
     """A model that gives every reply a number."""
 
     async def scores(self, asked: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:
@@ -35,7 +35,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
+class Inquiry:
     """Which question of a judge this is: all its randomness derives from that."""
 
     number: int
@@ -51,7 +51,7 @@ class PolicyArbiter:
     ) -> None:
         self.name, self.section, self.seed, self.agent = name, section, seed, agent
 
-    async def compare(self, one: Subject, other: Subject, question: Question) -> Verdict:
+    async def compare(self, one: Subject, other: Subject, question: Inquiry) -> Verdict:
         """That the one shown first is better. What was asked is kept with the episode of `one`, in either order."""
         first, second = (other, one) if question.swapped else (one, other)
         messages = judge.compare(one.question, first.reply, second.reply, self.section.instructions)
@@ -62,7 +62,7 @@ class PolicyArbiter:
             return Verdict(p if turn.text == judge.PAIRWISE[0] else 1 - p)
         return judge.read_choice(turn.text)
 
-    async def score(self, subject: Subject, question: Question) -> tuple[float | None, dict[str, float]]:
+    async def score(self, subject: Subject, question: Inquiry) -> tuple[float | None, dict[str, float]]:
         s = self.section
         if s.kind == "rubric":
             messages = judge.by_rubric(subject.question, subject.reply, s.instructions, s.scale, s.rubric)
@@ -72,7 +72,7 @@ class PolicyArbiter:
         return judge.read_mark((await self._ask(subject, messages, question)).text, s.scale), {}
 
     async def _ask(
-        self, about: Subject, messages: tuple[Message, ...], question: Question, legal: tuple[str, ...] = ()
+        self, about: Subject, messages: tuple[Message, ...], question: Inquiry, legal: tuple[str, ...] = ()
     ) -> Turn:
         agent, episode = self.agent(bool(legal)), about.episode
         view = agent.look(Observation(messages, fresh=True, legal=legal, phase=self.name))
@@ -95,11 +95,11 @@ class GoldArbiter:
     def __init__(self, component: str) -> None:
         self.component = component
 
-    async def compare(self, one: Subject, other: Subject, question: Question) -> Verdict:
+    async def compare(self, one: Subject, other: Subject, question: Inquiry) -> Verdict:
         first, second = (other, one) if question.swapped else (one, other)
         return Rater().verdict(self._scored(first), self._scored(second))
 
-    async def score(self, subject: Subject, question: Question) -> tuple[float | None, dict[str, float]]:
+    async def score(self, subject: Subject, question: Inquiry) -> tuple[float | None, dict[str, float]]:
         return self._scored(subject).score, {}
 
     def _scored(self, subject: Subject) -> Scored:

@@ -23,7 +23,7 @@ from interplay.config.judges import GOLD, SCORING
 from interplay.engines.census import census
 from interplay.errors import ConfigError, InterplayError, JudgeError
 from interplay.rewards.preference import Verdict, both_orders, points, voted
-from interplay.rollout.arbiters import ROLE, Arbiter, GoldArbiter, PolicyArbiter, Question, Scorer
+from interplay.rollout.arbiters import ROLE, Arbiter, GoldArbiter, Inquiry, PolicyArbiter, Scoring
 from interplay.rollout.runner import Runner
 from interplay.rollout.subjects import Subject, subjects
 from interplay.rollout.team import Speech, Team, speech_of
@@ -34,7 +34,7 @@ from interplay.types import Episode, Occupant, Policy, Role, Snapshot
 class Judging:
     """The judges of a run. `scorers` are the reward models among them, by name."""
 
-    def __init__(self, plan: RunPlan, team: Team, runner: Runner, scorers: Mapping[str, Scorer]) -> None:
+    def __init__(self, plan: RunPlan, team: Team, runner: Runner, scorers: Mapping[str, Scoring]) -> None:
         self.plan, self.team, self.runner, self.scorers = plan, team, runner, scorers
         self.sections = plan.recipe.judges
         self.counts: Counter[str] = Counter()  # of the step so far
@@ -94,7 +94,7 @@ class Judging:
     async def _marked(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> None:
         arbiter = self.arbiters[name]
         asked = [(i, v) for i in range(len(every)) for v in range(section.votes)]
-        jobs = [arbiter.score(every[i], Question(i, v)) for i, v in asked]
+        jobs = [arbiter.score(every[i], Inquiry(i, v)) for i, v in asked]
         answers: dict[int, list[float | None]] = defaultdict(list)
         for (i, _), answer in zip(asked, await _all(jobs), strict=True):
             if isinstance(answer, InterplayError):
@@ -136,7 +136,7 @@ class Judging:
         arbiter = self.arbiters[name]
         orders = (False, True) if section.swap else (False,)
         jobs = [
-            arbiter.compare(one, other, Question(number, vote, swapped))
+            arbiter.compare(one, other, Inquiry(number, vote, swapped))
             for swapped in orders
             for vote in range(section.votes)
         ]

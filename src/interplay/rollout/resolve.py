@@ -56,6 +56,9 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     _check_algorithm(plan, sample)
     _check_stream(plan)
     _check_judges(plan, sample)
+    counted = recipe.train.budget_policy
+    if counted is not None and counted not in plan.trainable:
+        raise ConfigError(f"train.budget_policy is '{counted}'; {did_you_mean(counted, plan.trainable)}")
     _check_weights(recipe, sample)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)

@@ -68,8 +68,10 @@ def subjects(episode: Episode, section: JudgeSection, roles: Collection[Role]) -
     for role in dict.fromkeys(t.role for t in line if t.role in roles):
         mine = [t for t in line if t.role == role]
         if section.scope == "episode":
-            question, *rest = _conversation(mine)
-            out.append(Subject(episode, role, mine[-1], question, _told(rest)))
+            question = mine[0].observation.messages
+            fresh = all(t.observation.fresh for t in mine[1:])  # every prompt repeats what was heard before
+            said = _transcript(line, role) if fresh else _told(mine)
+            out.append(Subject(episode, role, mine[-1], question, said))
             continue
         history: tuple[Message, ...] = ()
         for turn in mine:
@@ -81,18 +83,15 @@ def subjects(episode: Episode, section: JudgeSection, roles: Collection[Role]) -
     return out
 
 
-def _conversation(turns: Sequence[Turn]) -> list[tuple[Message, ...]]:
-    """What a role was first asked; then, turn by turn, what it said and what it was asked next."""
-    parts = [turns[0].observation.messages]
-    for i, turn in enumerate(turns):
-        heard = turns[i + 1].observation.messages if i + 1 < len(turns) else ()
-        parts.append((Message("assistant", turn.text), *heard))
-    return parts
+def _transcript(line: Sequence[Turn], role: Role) -> str:
+    """What everybody said, in order; the words of others in brackets."""
+    return "\n".join(t.text if t.role == role else f"({t.text})" for t in line)
 
 
-def _told(parts: Sequence[tuple[Message, ...]]) -> str:
-    """One reply as it is; several with what was heard in between."""
-    messages = [m for part in parts for m in part]
-    if len(messages) == 1:
-        return messages[0].content
-    return "\n".join(m.content if m.role == "assistant" else f"({m.content})" for m in messages)
+def _told(turns: Sequence[Turn]) -> str:
+    """What a role said, with what it heard in between, in brackets."""
+    parts = [turns[0].text]
+    for turn in turns[1:]:
+        parts += [f"({m.content})" for m in turn.observation.messages]
+        parts.append(turn.text)
+    return "\n".join(parts)

@@ -27,7 +27,7 @@ from interplay.rewards.audit import Watch
 from interplay.rewards.gold import Rater, Scored
 from interplay.rewards.preference import Pair, Verdict, balanced, held_out
 from interplay.rewards.remote import RemoteScorer
-from interplay.rollout.arbiters import Scorer
+from interplay.rollout.arbiters import Scoring
 from interplay.rollout.subjects import Subject, subjects
 from interplay.seats import RunPlan
 from interplay.training.preference import Better, Conversation, Fitting, RewardModel, load_reward_model
@@ -214,7 +214,7 @@ class Judges:
     def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
         self.pupils: dict[str, Pupil] = {}
-        self.scorers: dict[str, Scorer] = {}
+        self.scorers: dict[str, Scoring] = {}
         recipe = plan.recipe
         self.watches = {n: Watch(s.audit.drop, s.audit.window) for n, s in recipe.judges.items() if s.audit}
         device = device_of(recipe) if recipe.judges else "cpu"

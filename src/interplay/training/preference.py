@@ -34,7 +34,7 @@ from interplay.training.optimizers import clipped_step, load_moments, make_optim
 from interplay.training.tries import Example
 from interplay.types import Message, Sample, seed_of
 
-Kind = Literal["reward_model", "verifier"]
+ModelKind = Literal["reward_model", "verifier"]
 Conversation = tuple[tuple[Message, ...], str]  # what was asked, and the reply
 NOTES = "interplay.json"  # beside the model: what Hugging Face has no place for
 
@@ -64,7 +64,7 @@ class RewardModel:
     anything. A verifier's score is the probability that an answer is right."""
 
     def __init__(
-        self, kind: Kind, loaded: Loaded, config: TrainSection, adapter: Adapter | None = None, longest: int = 1024
+        self, kind: ModelKind, loaded: Loaded, config: TrainSection, adapter: Adapter | None = None, longest: int = 1024
     ) -> None:
         self.kind, self.loaded, self.config, self.longest = kind, loaded, config, longest
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
@@ -236,7 +236,7 @@ def _chunks(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 def new_reward_model(
-    kind: Kind, base: str, config: TrainSection, where: tuple[str, torch.dtype], seed: int,
+    kind: ModelKind, base: str, config: TrainSection, where: tuple[str, torch.dtype], seed: int,
     adapter: AdapterSection | None = None,
 ) -> RewardModel:  # fmt: skip
     """One that says nothing yet, on a base's weights."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +42,7 @@ class RunState:
     # Time spent training: imitation, steps and the short evaluations between them. A run that is resumed goes on
     # counting from its checkpoint.
     seconds: float = field(default=0.0, init=False)
+    tokens: Counter[str] = field(default_factory=Counter, init=False)  # sampled by each policy in trained episodes
 
     def __post_init__(self) -> None:
         found = checkpoint.latest(self.folder / "checkpoints")
@@ -96,6 +98,7 @@ class RunState:
             "references": {name: str(who) for name, who in self.references.items()},
             "snapshots": {str(who): self.snapshots.digest(who) for who in sorted(self._snapshots(), key=str)},
             "judges": self.judges.papers(),
+            "tokens": dict(self.tokens),
             "guards": self.guards.state_dict(),
             "stream": self.stream,
             "records": self.records.offsets(),
@@ -129,6 +132,7 @@ class RunState:
             critic.load_state_dict(state["critics"][name])
         self.algorithm.load_state_dict(papers["algorithm"])
         self.guards.load_state_dict(papers["guards"])
+        self.tokens = Counter(papers.get("tokens", {}))
         self._restore_judges(state, papers)
         self.stream = papers["stream"]
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else it begins now
@@ -189,6 +193,13 @@ class RunState:
         """The newest versions are those of the training steps that are completed now."""
         for name in self.learners:
             self.versions.made(name, self.team.members[name].version, self.step_index)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the recipe's budget of tokens is used up."""
+        train = self.plan.recipe.train
+        counted = self.plan.trainable if train.budget_policy is None else [train.budget_policy]
+        return bool(train.budget_tokens) and sum(self.tokens[name] for name in counted) >= train.budget_tokens
 
     def parameters(self) -> dict[str, int]:
         """How many each trained policy has."""

@@ -82,7 +82,7 @@ class Trainer(RunState):
             except Interrupted:
                 return
             self.observer.ready()
-            if self.step_index < self.plan.recipe.train.steps and not self.stopping:
+            if self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent:
                 asyncio.run(self._run())
             if self.stopping and self.saved_step != self.step_index:
                 self.save()
@@ -122,7 +122,7 @@ class Trainer(RunState):
             self.meter.start()
             self.feed.begin()
             self._counted = time.monotonic()
-            while self.step_index < self.plan.recipe.train.steps and not self.stopping:
+            while self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent:
                 metrics = await self._one_step()
                 self._count()
                 if metrics is None:  # interrupted before anything changed
@@ -229,6 +229,11 @@ class Trainer(RunState):
     def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> dict[str, float]:
         metrics = learned.metrics
         metrics["tokens_sampled"] = sum(t.sampled for e in learned.episodes for t in e.turns)
+        for turn in (t for e in learned.episodes for t in (*e.turns, *e.judged)):
+            self.tokens[turn.policy] += turn.sampled
+        metrics |= {f"{name}/tokens": float(self.tokens[name]) for name in self.learners}
+        if self.judging is not None:
+            metrics["judge_tokens"] = float(sum(t.sampled for e in learned.episodes for t in e.judged))
         ahead = bool(self.plan.recipe.stream.max_staleness)
         metrics["tokens_per_second"] = self.meter.sampled / max(clock.total if ahead else clock.times["rollout"], 1e-9)
         metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
@@ -240,7 +245,7 @@ class Trainer(RunState):
         self.records.consumed(consumed(groups, self.step_index, self.learners))
         self.stream = self.feed.state_dict()
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
-        if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
+        if self._is_best(metrics) or due or self.spent or self.step_index == self.plan.recipe.train.steps:
             self._count()
             self.save()
         return metrics

@@ -58,10 +58,13 @@ _PLACES = {
     "expert": "interplay.agents.bots.expert",
     "first": "interplay.agents.bots.simple",
     "greedy": "interplay.agents.bots.simple",
+    "haggler": "interplay.agents.bots.dialogue",
     "hanabi": "interplay.agents.bots.hanabi",
     "minimax": "interplay.agents.bots.minimax",
     "random": "interplay.agents.bots.simple",
+    "replay": "interplay.agents.bots.dialogue",
     "solver": "interplay.agents.bots.solver",
+    "writer": "interplay.agents.bots.dialogue",
 }
 BOTS: Registry[Bot] = Registry(Bot, "a bot", places=_PLACES)
 
