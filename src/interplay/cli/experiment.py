@@ -1,4 +1,4 @@
-"""`interplay experiment` and `interplay publish`: studies of several arms and seeds, and pages about them."""
+"""`interplay experiment`: train and test the arms and seeds of some studies."""
 
 from __future__ import annotations
 

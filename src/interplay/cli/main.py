@@ -315,6 +315,21 @@ def experiment(
     run_experiment(console, studies, out, jobs, seeds)
 
 
+@app.command()
+def publish(
+    runs: Annotated[Path, typer.Argument(help="The folder that interplay experiment has written.")],
+    to: Annotated[Path | None, typer.Option(help="The folder to write; default RUNS/pages.")] = None,
+) -> None:
+    """Write a report, a post and slides about some studies; every number in them comes from the run folders.
+
+    interplay publish runs/experiment --to docs/rlhf
+    """
+    from interplay.publishing.publish import publish as write
+
+    for page in write(runs, to or runs / "pages"):
+        console.print(str(page), highlight=False, soft_wrap=True)
+
+
 app.add_typer(judge.app, name="judge")
 
 

@@ -1,0 +1,94 @@
+"""The plots of a study, each as SVG for pages and as PNG for PDFs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from interplay.errors import ConfigError
+from interplay.publishing.results import Results
+
+_COLOURS = ("#1b6ca8", "#c8553d", "#5b8e7d", "#8f5fa8", "#d69f2e", "#5a6472", "#b0578d")
+
+
+def _figure(wide: float = 6.4, high: float = 3.4) -> tuple[Any, Any]:
+    try:
+        import matplotlib
+    except ImportError:
+        raise ConfigError("plots need matplotlib: pip install 'interplay[publish]'.") from None
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # the same runs give the same files
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(wide, high), layout="constrained")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, folder: Path, name: str) -> None:
+    from matplotlib import pyplot
+
+    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    figure.savefig(folder / f"{name}.png", dpi=160, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def tests(results: Results, folder: Path) -> str:
+    """Gold of every arm in every test, a point for each seed and the mean with its interval."""
+    figure, axes = _figure(6.8, 0.5 + 0.42 * len(results.arms) * 1.3)
+    names = list(results.about["tests"])
+    for k, test in enumerate(names):
+        for i, arm in enumerate(results.arms):
+            y = i + 0.24 * (k - (len(names) - 1) / 2)
+            values = list(results.values(arm, test, results.about["gold"]).values())
+            found = results.estimate(arm, test)
+            axes.scatter(values, [y] * len(values), s=9, alpha=0.45, color=_COLOURS[k])
+            axes.plot([found.value], [y], "D", ms=5, color=_COLOURS[k], label=test if i == 0 else None)
+            if math.isfinite(found.low):
+                axes.plot([found.low, found.high], [y, y], color=_COLOURS[k], lw=1.5)
+    axes.set_yticks(range(len(results.arms)), results.arms)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"{results.about['gold']} per episode, test tasks")
+    axes.legend(frameon=False, fontsize=8)
+    name = f"{results.name}-tests"
+    _save(figure, folder, name)
+    return name
+
+
+def curves(results: Results, folder: Path) -> str:
+    """Gold while training, against the learner's sampled tokens: the mean over seeds."""
+    figure, axes = _figure()
+    key = f"reward/{results.about['gold']}/{results.about['role']}"
+    for i, arm in enumerate(results.arms):
+        runs = list(results.curve(arm, key).values())
+        length = min(map(len, runs), default=0)
+        x = [fmean(run[n][0] for run in runs) for n in range(length)]
+        y = [fmean(run[n][1] for run in runs) for n in range(length)]
+        axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.4, label=arm)
+    axes.set_xlabel("tokens sampled by the learner")
+    axes.set_ylabel(f"{results.about['gold']} in training")
+    axes.legend(frameon=False, fontsize=8)
+    name = f"{results.name}-curves"
+    _save(figure, folder, name)
+    return name
+
+
+def proxies(results: Results, folder: Path) -> str:
+    """Gold against what the learned judge says, through training. Gold that turns back was over-optimised."""
+    figure, axes = _figure()
+    for i, arm in enumerate(results.arms):
+        gold, proxy = (results.curve(arm, f"judge/taste/{what}") for what in ("gold", "proxy"))
+        length = min((len(run) for run in proxy.values()), default=0)
+        if length:
+            x = [fmean(run[n][1] for run in proxy.values()) for n in range(length)]
+            y = [fmean(run[n][1] for run in gold.values()) for n in range(length)]
+            axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.2, label=arm)
+            axes.plot(x[-1:], y[-1:], "o", color=_COLOURS[i % len(_COLOURS)], ms=4)
+    axes.set_xlabel("the judge's reward (a version's own units)")
+    axes.set_ylabel(str(results.about["gold"]))
+    axes.legend(frameon=False, fontsize=8)
+    name = f"{results.name}-proxy"
+    _save(figure, folder, name)
+    return name
