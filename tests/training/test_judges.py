@@ -252,3 +252,29 @@ def test_a_judge_may_not_have_the_name_of_another_reward() -> None:
     with pytest.raises(ConfigError, match="the name of another reward"):
         resolve(parse(data))
     assert JudgeSection(kind="pointwise", who="gold:proxy").components == ["proxy"]
+
+
+def test_maporl_is_paid_by_a_verifier_that_learns_from_the_debates_own_answers(tmp_path: Path) -> None:
+    """Its rows are balanced within each task, and of the training split alone: what is scored later is never seen."""
+    from interplay.config import load
+
+    path = Path(__file__).parents[2] / "recipes" / "rlhf" / "maporl.toml"
+    small = [f"policies.{name}.base=tiny-32x1" for name in ("opener", "reviser")]
+    small += ["judges.verifier.who=base:tiny-32x1", "judges.verifier.train.every=1", "records.tensorboard=off"]
+    small += ["train.steps=2", "algorithm.group=4", "device=cpu", "judges.verifier.train.least=0.0"]
+    from interplay.training.trainer import Trainer
+
+    trainer = Trainer(resolve(load(path, small)), tmp_path)
+    trainer.train()
+    pupil = trainer.judges.pupils["verifier"]
+    trainer.close()
+    rows_ = [*pupil.seen, *pupil.tested]
+    assert rows_ and all("-train-" in row.task for row in rows_)
+    for task in {row.task for row in rows_}:
+        labels = [row.label for row in rows_ if row.task == task]
+        assert 0 < sum(labels) < len(labels) or len(labels) == 1  # cut off at `pairs`
+    for record in played(tmp_path):
+        for turn in record.episode.line():
+            paid = {r.name: r.value for r in turn.rewards}
+            assert paid["verifier"] is not None and 0 < paid["verifier"] < 1
+    assert {"credit/rescued", "credit/majority_right", "judge/verifier/gold"} <= set(rows(tmp_path)[-1])

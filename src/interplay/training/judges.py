@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,8 +154,8 @@ class Pupil:
         found = self.test()
         if found is None:
             return out
-        out |= {f"judge/{self.name}/accuracy": found.accuracy, f"judge/{self.name}/longer": found.longer}
-        out[f"judge/{self.name}/calibration"] = found.calibration
+        known = {"accuracy": found.accuracy, "longer": found.longer, "calibration": found.calibration}
+        out |= {f"judge/{self.name}/{key}": value for key, value in known.items() if not math.isnan(value)}
         if found.accuracy >= s.least:
             if found.passes(s.least):
                 self.good = self.model.state_dict()

@@ -36,6 +36,7 @@ from interplay.types import Message, Sample, seed_of
 
 ModelKind = Literal["reward_model", "verifier"]
 Conversation = tuple[tuple[Message, ...], str]  # what was asked, and the reply
+_REMEMBERED = 100_000  # conversations whose tokens are kept
 NOTES = "interplay.json"  # beside the model: what Hugging Face has no place for
 
 
@@ -84,15 +85,22 @@ class RewardModel:
         self.optimizer: torch.optim.Optimizer | None = None
         self.latch = Latch(self.device.type == "cuda")
         self.centre, self.scale, self.version = 0.0, 1.0, 0
+        self._ids: dict[Conversation, tuple[int, ...]] = {}  # every conversation is tokenised once
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def ids(self, conversation: Conversation) -> tuple[int, ...]:
         """The conversation as the model's template writes it; of a long one, its end."""
+        if (known := self._ids.get(conversation)) is not None:
+            return known
         question, reply = conversation
         chat = [{"role": m.role, "content": m.content} for m in (*question, Message("assistant", reply))]
         text = self.tokenizer.apply_chat_template(chat, tokenize=False)
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False)[-self.longest :])
+        if len(self._ids) >= _REMEMBERED:
+            self._ids.clear()
+        found = tuple(self.tokenizer.encode(text, add_special_tokens=False)[-self.longest :])
+        self._ids[conversation] = found
+        return found
 
     def _scores(self, conversations: Sequence[Conversation]) -> Tensor:
         """The head's output for each, with its graph."""
