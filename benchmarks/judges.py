@@ -172,7 +172,7 @@ class Bench:
         loaded = load(self.policy, *self.where, 0)
         engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
-        lines = (self.args.data / "gsm8k" / "train.jsonl").read_text().splitlines()[: 4 if self.args.tiny else 1500]
+        lines = (self.args.data / "gsm8k" / "train.jsonl").read_text().splitlines()[: 12 if self.args.tiny else 1500]
         tokens = 8 if self.args.tiny else 320
         sampling = Sampling(0.8, tokens, loaded.stop_ids)
         ask = "Solve the problem step by step. End with a line: Answer: and the number.\n"
