@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from interplay.execution.sandbox import LEVELS, Job, Level, Sandbox, offered
+from interplay.execution.sandbox import LEVELS, IsolationLevel, Job, Sandbox, offered
 
 PROGRAM = "n = int(input())\nprint(sum(i * i for i in range(n)))"
 
@@ -27,7 +27,7 @@ def cpu() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def measure(level: Level, programs: int, workers: int) -> tuple[float, float]:
+def measure(level: IsolationLevel, programs: int, workers: int) -> tuple[float, float]:
     """Seconds and CPU seconds of one program. Starting the workers is measured alone and taken off."""
     before = cpu()
     Sandbox(workers, level).warm().close()

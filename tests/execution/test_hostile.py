@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hostile import HOSTILE, Hostile
 
-from interplay.execution.sandbox import Job, Level, Limits, Result, Sandbox, offered
+from interplay.execution.sandbox import IsolationLevel, Job, Limits, RunResult, Sandbox, offered
 
 LIMITS = Limits(seconds=4, cpu_seconds=1, memory_mb=128, files_mb=8, processes=12, output_kb=64)
 
@@ -73,9 +73,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="module", params=["namespaces", pytest.param("landlock", marks=pytest.mark.slow)])
-def ended(request: pytest.FixtureRequest, host: Host) -> dict[str, Result]:
+def ended(request: pytest.FixtureRequest, host: Host) -> dict[str, RunResult]:
     """Every hostile program, run through one small pool."""
-    level: Level = request.param
+    level: IsolationLevel = request.param
     if reason := offered(level):
         pytest.skip(f"this machine does not offer {level}: {reason}")
     with Sandbox(4, level) as box:
@@ -98,7 +98,7 @@ def ended(request: pytest.FixtureRequest, host: Host) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize("program", HOSTILE, ids=lambda h: h.name)
-def test_hostile(program: Hostile, ended: dict[str, Result], host: Host) -> None:
+def test_hostile(program: Hostile, ended: dict[str, RunResult], host: Host) -> None:
     result = ended[program.name]
     assert "ESCAPED" not in result.stdout, result
     assert result.status in program.ends, result

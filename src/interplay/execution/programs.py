@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from interplay.errors import SandboxError
-from interplay.execution.sandbox import Isolation, Job, Limits, Result, shared
+from interplay.execution.sandbox import Isolation, Job, Limits, RunResult, shared
 
 LONGEST = 20_000  # characters of a program; more is no program
 MARGIN = 10.0  # wall-clock seconds allowed for each second of work: machines are busy
@@ -89,7 +89,7 @@ def _cases(bench: Bench, program: str, cases: tuple[tuple[str, str], ...]) -> Tr
     return Trial(True, all(r.ok for r in results), passed, trouble)
 
 
-def _last(result: Result) -> str:
+def _last(result: RunResult) -> str:
     said = result.stderr.strip().rpartition("\n")[2]
     return "" if result.ok else f"{result.status}: {said}".removesuffix(": ")[:200]
 

@@ -2,7 +2,7 @@
 
 No network, no files but its own folder (and, read-only, the system's binaries and libraries and Python's standard
 library), no inherited environment; limits on time, memory, disk, processes and output; ended with all its children.
-What the program did is a `Result`; that the machinery failed is a `SandboxError`. How strong the walls are:
+What the program did is a `RunResult`; that the machinery failed is a `SandboxError`. How strong the walls are:
 
     namespaces   process and mount namespaces and a folder in memory made afresh for each program, an empty network, a
                  private root, a system-call filter, resource limits. Needs user namespaces; no privileges, no packages.
@@ -36,10 +36,10 @@ from typing import Literal, get_args
 
 from interplay.errors import SandboxError, did_you_mean
 
-Level = Literal["namespaces", "landlock", "rlimits"]
+IsolationLevel = Literal["namespaces", "landlock", "rlimits"]
 Isolation = Literal["strongest", "namespaces", "landlock", "rlimits"]
-Status = Literal["ok", "error", "timeout", "memory", "output", "disk", "processes", "killed"]
-LEVELS: tuple[Level, ...] = get_args(Level)
+RunStatus = Literal["ok", "error", "timeout", "memory", "output", "disk", "processes", "killed"]
+LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
 # The package is on the path only until its part that runs there is imported.
 START = """
 import sys
@@ -92,14 +92,14 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What a program did. `ok` is exit code 0 and nothing more: it says nothing about what was computed.
 
     `error`: another exit code. `killed`: a signal ended it. `timeout`, `memory`, `output`, `disk`, `processes`: it
     failed at, or was ended for, that limit; `code` is None where it was ended. Output is as far as it came.
     """
 
-    status: Status
+    status: RunStatus
     stdout: str
     stderr: str
     code: int | None
@@ -113,7 +113,7 @@ class Result:
 class _Worker:
     """One zygote and the channel to it."""
 
-    def __init__(self, level: Level) -> None:
+    def __init__(self, level: IsolationLevel) -> None:
         self.level = level
         self.folder = tempfile.mkdtemp(prefix="interplay-")
         self.channel, theirs = socket.socketpair()
@@ -135,7 +135,7 @@ class _Worker:
             self._answer()
             undo.pop_all()
 
-    def run(self, job: Job) -> Result:
+    def run(self, job: Job) -> RunResult:
         try:
             self.channel.settimeout(job.limits.seconds + GRACE)
             self.channel.sendall(job.encoded())
@@ -143,7 +143,7 @@ class _Worker:
         except OSError as error:
             raise SandboxError(f"a sandbox worker died ({error}); the machine may be out of memory.") from None
         out, err = (part.decode("utf-8", "replace") for part in (stdout, stderr))
-        return Result(head["status"], out, err, head["code"], head["seconds"])
+        return RunResult(head["status"], out, err, head["code"], head["seconds"])
 
     def _answer(self) -> tuple[dict, bytes, bytes]:
         head = json.loads(self._read(struct.unpack("I", self._read(4))[0]))
@@ -193,7 +193,7 @@ class Sandbox:
                 self._idle.put(worker)
         return self
 
-    def run(self, job: Job) -> Result:
+    def run(self, job: Job) -> RunResult:
         worker, well = self._idle.get(), False
         try:
             if self._closed:
@@ -209,7 +209,7 @@ class Sandbox:
                 worker = None
             self._idle.put(worker)
 
-    def map(self, jobs: Iterable[Job]) -> list[Result]:
+    def map(self, jobs: Iterable[Job]) -> list[RunResult]:
         """All results, in the order of the jobs; as many at once as there are workers."""
         return list(self._threads.map(self.run, jobs))
 
@@ -258,7 +258,7 @@ print(", ".join(could) or "nothing")
 
 
 @cache
-def offered(level: Level) -> str:
+def offered(level: IsolationLevel) -> str:
     """Empty if this machine offers `level`, else the reason; found by trying to break out of it, once."""
     try:
         worker = _Worker(level)
@@ -279,7 +279,7 @@ def offered(level: Level) -> str:
     return "" if could == "nothing" or level == "rlimits" else f"a first program could {could}"
 
 
-def choose(isolation: Isolation) -> Level:
+def choose(isolation: Isolation) -> IsolationLevel:
     """The level behind the name, or a refusal; never a weaker one."""
     if isolation == "strongest":
         for level in LEVELS[:2]:

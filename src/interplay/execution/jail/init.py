@@ -6,7 +6,7 @@ import json
 import os
 import signal
 
-from interplay.execution.jail.job import Job
+from interplay.execution.jail.job import ReceivedJob
 from interplay.execution.jail.program import become_program
 from interplay.execution.jail.walls import LIBC, MS_NODEV, MS_NOSUID, SET_PDEATHSIG, JailError, mount
 
@@ -21,7 +21,9 @@ def fill(folder: str, files: dict[str, bytes]) -> None:
             file.write(content)
 
 
-def run_init(job: Job, level: str, folder: str, readable: list[str], pipes: tuple[int, int, int], report: int) -> None:
+def run_init(
+    job: ReceivedJob, level: str, folder: str, readable: list[str], pipes: tuple[int, int, int], report: int
+) -> None:
     """Never returns; the report is how the program ended, or what went wrong before it began."""
     answer: dict[str, object]
     try:

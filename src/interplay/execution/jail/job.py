@@ -8,7 +8,7 @@ import socket
 import struct
 
 
-class Job:
+class ReceivedJob:
     """What the supervisor read from the channel, all but standard input."""
 
     def __init__(self, channel: socket.socket) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from interplay.execution.jail.job import Job
+from interplay.execution.jail.job import ReceivedJob
 from interplay.execution.jail.walls import JailError, restrict
 
 PYTHONS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # signals that an interpreter does not leave as they are
@@ -66,7 +66,7 @@ def run_source(source: bytes) -> int:
 
 
 def become_program(
-    job: Job, level: str, folder: str, readable: list[str], pipes: tuple[int, int, int], told: int
+    job: ReceivedJob, level: str, folder: str, readable: list[str], pipes: tuple[int, int, int], told: int
 ) -> None:
     """Never returns. `told` hears what went wrong before the program began; its closing says that it has begun."""
     code = 1

@@ -11,7 +11,7 @@ import socket
 import time
 
 from interplay.execution.jail.init import PRIVATE, run_init
-from interplay.execution.jail.job import Job, receive, send
+from interplay.execution.jail.job import ReceivedJob, receive, send
 from interplay.execution.jail.processes import family, held_open, kernel, memory_of, processes_of, remove, size_of
 from interplay.execution.jail.walls import LIBC, NEWNS, NEWPID, SET_PDEATHSIG, SET_SUBREAPER, JailError, call, fork
 
@@ -41,7 +41,7 @@ class Supervisor:
 
     def __init__(self, channel: socket.socket, level: str, folder: str, readable: list[str], proc: int) -> None:
         self.channel, self.level, self.folder, self.readable, self.proc = channel, level, folder, readable, proc
-        self.job = Job(channel)
+        self.job = ReceivedJob(channel)
         self.cause = ""  # why it was ended before its time
 
     def start(self) -> tuple[int, tuple[int, int, int], int]:
