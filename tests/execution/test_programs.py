@@ -7,6 +7,7 @@ import pytest
 from interplay.errors import SandboxError
 from interplay.execution import programs
 from interplay.execution.programs import Bench, same
+from interplay.execution.sandbox import Job
 from interplay.rewards.mutants import python_mutants, verilog_mutants
 
 BENCH = Bench(seconds=1)
@@ -110,7 +111,8 @@ def test_outputs_that_say_the_same() -> None:
 
 def test_the_machinery_failing_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise 7."""
-    monkeypatch.setattr(programs, "_REFEREE", "raise RuntimeError('broken')")
+    broken = Job("raise RuntimeError('broken')")
+    monkeypatch.setattr(programs, "Job", lambda **_: broken)
     with pytest.raises(SandboxError, match="the referee of a program failed"):
         BENCH.calls("def f(x): return 1", ["assert f(1) == 1"], "f")
 

@@ -66,17 +66,19 @@ class Limits:
 
 @dataclass(frozen=True)
 class Job:
-    """A Python program (`source`) or a command (`argv`), its standard input, the files it finds in its folder."""
+    """A Python program (`source`), a command (`argv`) or a `harness` of ours (`jail/program.py`); its standard input,
+    and the files it finds in its folder."""
 
     source: str = ""
     argv: tuple[str, ...] = ()
+    harness: Literal["", "referee"] = ""
     stdin: str = ""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        if self.source and self.argv:
-            raise SandboxError("a job has a source and an argv; expected one of them.")
+        if sum(map(bool, (self.source, self.argv, self.harness))) > 1:
+            raise SandboxError("a job has two of source, argv and harness; expected one of them.")
         for name in self.files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -86,7 +88,13 @@ class Job:
         source, stdin = self.source.encode("utf-8", "replace"), self.stdin.encode("utf-8", "surrogateescape")
         files = {name: c if isinstance(c, bytes) else c.encode("utf-8", "replace") for name, c in self.files.items()}
         sizes = [(name, len(content)) for name, content in files.items()]
-        head = {"limits": asdict(self.limits), "argv": self.argv, "source": len(source), "files": sizes}
+        head = {
+            "limits": asdict(self.limits),
+            "argv": self.argv,
+            "harness": self.harness,
+            "source": len(source),
+            "files": sizes,
+        }
         text = json.dumps({**head, "stdin": len(stdin)}).encode()
         return b"".join((struct.pack("I", len(text)), text, source, *files.values(), stdin))
 

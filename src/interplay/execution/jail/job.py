@@ -15,6 +15,7 @@ class ReceivedJob:
         header = json.loads(receive(channel, struct.unpack("I", receive(channel, 4))[0]))
         self.limits: dict[str, float] = header["limits"]
         self.argv: list[str] = header["argv"]
+        self.harness: str = header["harness"]
         self.source = receive(channel, header["source"])
         self.files = {name: receive(channel, size) for name, size in header["files"]}
         self.stdin_size: int = header["stdin"]
