@@ -7,8 +7,9 @@ import os
 import signal
 
 from interplay.execution.jail.job import ReceivedJob
+from interplay.execution.jail.namespaces import MS_NODEV, MS_NOSUID, mount
 from interplay.execution.jail.program import become_program
-from interplay.execution.jail.walls import LIBC, MS_NODEV, MS_NOSUID, SET_PDEATHSIG, JailError, mount
+from interplay.execution.jail.syscall import LIBC, SET_PDEATHSIG, JailError
 
 PRIVATE = "/tmp"  # of the private root: where a job's folder is mounted
 

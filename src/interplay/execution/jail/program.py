@@ -10,7 +10,8 @@ import signal
 from interplay.execution.jail import referee
 from interplay.execution.jail.job import ReceivedJob
 from interplay.execution.jail.script import run_source
-from interplay.execution.jail.walls import JailError, restrict
+from interplay.execution.jail.syscall import JailError
+from interplay.execution.jail.walls import restrict
 
 PYTHONS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # signals that an interpreter does not leave as they are
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -13,7 +13,7 @@ import time
 from interplay.execution.jail.init import PRIVATE, run_init
 from interplay.execution.jail.job import ReceivedJob, receive, send
 from interplay.execution.jail.processes import family, held_open, kernel, memory_of, processes_of, remove, size_of
-from interplay.execution.jail.walls import LIBC, NEWNS, NEWPID, SET_PDEATHSIG, SET_SUBREAPER, JailError, call, fork
+from interplay.execution.jail.syscall import LIBC, NEWNS, NEWPID, SET_PDEATHSIG, SET_SUBREAPER, JailError, call, fork
 
 WATCH = 0.05  # seconds between looks at memory, processes and disk
 SLACK = 64  # processes this user may start elsewhere meanwhile, where the kernel counts them all together

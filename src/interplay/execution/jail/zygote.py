@@ -9,21 +9,14 @@ import signal
 import socket
 
 from interplay.execution.jail.job import send
+from interplay.execution.jail.landlock import fence, landlock_version
+from interplay.execution.jail.namespaces import shut_in
+from interplay.execution.jail.paths import system_paths
+from interplay.execution.jail.privileges import DAC_READ_SEARCH, NOBODY, become_nobody, is_root
 from interplay.execution.jail.program import PYTHONS
+from interplay.execution.jail.seccomp import seccomp
 from interplay.execution.jail.supervisor import supervise
-from interplay.execution.jail.walls import (
-    DAC_READ_SEARCH,
-    NOBODY,
-    JailError,
-    become_nobody,
-    fence,
-    fork,
-    is_root,
-    landlock_version,
-    seccomp,
-    shut_in,
-    system_paths,
-)
+from interplay.execution.jail.syscall import JailError, fork
 
 # What most programs import, so that they need not.
 WARM = """

@@ -1,0 +1,80 @@
+"""What the sandbox is asked to run, within which limits, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Literal
+
+from interplay.errors import SandboxError
+
+RunStatus = Literal["ok", "error", "timeout", "memory", "output", "disk", "processes", "killed"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one program may use, all its processes together; CPU seconds count for each process."""
+
+    seconds: float = 10.0  # on the wall
+    cpu_seconds: float = 5.0  # rounded up to whole seconds
+    memory_mb: float = 512.0
+    files_mb: float = 16.0
+    processes: int = 16  # threads count
+    output_kb: float = 256.0  # standard output and error together
+
+
+@dataclass(frozen=True)
+class Job:
+    """A Python program (`source`), a command (`argv`) or a `harness` of ours (`jail/program.py`); its standard input,
+    and the files it finds in its folder."""
+
+    source: str = ""
+    argv: tuple[str, ...] = ()
+    harness: Literal["", "referee"] = ""
+    stdin: str = ""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.source, self.argv, self.harness))) > 1:
+            raise SandboxError("a job has two of source, argv and harness; expected one of them.")
+        for name in self.files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise SandboxError(f"a job has a file '{name}'; expected a relative path without '..'.")
+
+    def encoded(self) -> bytes:
+        source, stdin = self.source.encode("utf-8", "replace"), self.stdin.encode("utf-8", "surrogateescape")
+        files = {name: c if isinstance(c, bytes) else c.encode("utf-8", "replace") for name, c in self.files.items()}
+        sizes = [(name, len(content)) for name, content in files.items()]
+        head = {
+            "limits": asdict(self.limits),
+            "argv": self.argv,
+            "harness": self.harness,
+            "source": len(source),
+            "files": sizes,
+        }
+        text = json.dumps({**head, "stdin": len(stdin)}).encode()
+        return b"".join((struct.pack("I", len(text)), text, source, *files.values(), stdin))
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a program did. `ok` is exit code 0 and nothing more: it says nothing about what was computed.
+
+    `error`: another exit code. `killed`: a signal ended it. `timeout`, `memory`, `output`, `disk`, `processes`: it
+    failed at, or was ended for, that limit; `code` is None where it was ended. Output is as far as it came.
+    """
+
+    status: RunStatus
+    stdout: str
+    stderr: str
+    code: int | None
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
