@@ -6,8 +6,9 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from interplay.errors import SandboxError
 
@@ -33,7 +34,7 @@ class Job:
 
     source: str = ""
     argv: tuple[str, ...] = ()
-    harness: Literal["", "referee"] = ""
+    harness: Literal["", "referee", "checker"] = ""
     stdin: str = ""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     limits: Limits = Limits()
@@ -47,18 +48,26 @@ class Job:
                 raise SandboxError(f"a job has a file '{name}'; expected a relative path without '..'.")
 
     def encoded(self) -> bytes:
-        source, stdin = self.source.encode("utf-8", "replace"), self.stdin.encode("utf-8", "surrogateescape")
+        source, stdin = self.source.encode("utf-8", "replace"), _bytes(self.stdin)
         files = {name: c if isinstance(c, bytes) else c.encode("utf-8", "replace") for name, c in self.files.items()}
         sizes = [(name, len(content)) for name, content in files.items()]
-        head = {
-            "limits": asdict(self.limits),
-            "argv": self.argv,
-            "harness": self.harness,
-            "source": len(source),
-            "files": sizes,
-        }
-        text = json.dumps({**head, "stdin": len(stdin)}).encode()
-        return b"".join((struct.pack("I", len(text)), text, source, *files.values(), stdin))
+        what = {"limits": asdict(self.limits), "argv": self.argv, "harness": self.harness}
+        head = {**what, "source": len(source), "files": sizes, "stdin": len(stdin)}
+        return framed(head, source, *files.values(), stdin)
+
+
+def framed(head: Mapping[str, Any], *parts: bytes) -> bytes:
+    """A message as `jail/job.py` reads it: the head gives the sizes of the parts."""
+    text = json.dumps(head).encode()
+    return b"".join((struct.pack("I", len(text)), text, *parts))
+
+
+def _bytes(text: str) -> bytes:
+    """As written; half a surrogate pair, which no encoding has, becomes a question mark."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,20 @@ class RunResult:
     """
 
     status: RunStatus
-    stdout: str
-    stderr: str
     code: int | None
     seconds: float
+    output: bytes = b""
+    errors: bytes = b""
+    lost: bool = False  # it vanished without a reason that is known: its own doing, or the machine's
 
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @cached_property
+    def stdout(self) -> str:
+        return self.output.decode("utf-8", "replace")
+
+    @cached_property
+    def stderr(self) -> str:
+        return self.errors.decode("utf-8", "replace")

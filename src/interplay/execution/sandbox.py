@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import queue
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from interplay.errors import SandboxError
 from interplay.execution.isolation import LEVELS, Isolation, choose, offered
 from interplay.execution.job import Job, Limits, RunResult
+from interplay.execution.pool import WorkerPool
 from interplay.execution.worker import IsolationLevel, SandboxWorker
 
 __all__ = [
@@ -41,56 +40,33 @@ __all__ = [
 ]
 
 
+PROBE = Job("print('alive')"), b"alive\n"
+
+
 class Sandbox:
     """A pool of `workers` (default: one for each core). Safe to use from many threads; close it, or use `with`."""
 
     def __init__(self, workers: int | None = None, isolation: Isolation = "strongest") -> None:
         self.level = choose(isolation)
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._idle: queue.LifoQueue[SandboxWorker | None] = queue.LifoQueue()
-        for _ in range(self.workers):
-            self._idle.put(None)  # started when first needed
+        self.pool = WorkerPool(self.workers, lambda: SandboxWorker(self.level), PROBE)
         self._threads = ThreadPoolExecutor(self.workers, "sandbox")
-        self._closed = False
 
     def warm(self) -> Sandbox:
         """Start every worker now, not when it is first needed."""
-        held = [self._idle.get() for _ in range(self.workers)]
-        try:
-            held = [SandboxWorker(self.level) if worker is None else worker for worker in held]
-        finally:
-            for worker in held:
-                self._idle.put(worker)
+        self.pool.warm()
         return self
 
     def run(self, job: Job) -> RunResult:
-        worker, well = self._idle.get(), False
-        try:
-            if self._closed:
-                raise SandboxError("the sandbox is closed.")
-            if worker is None:
-                worker = SandboxWorker(self.level)
-            result = worker.run(job)
-            well = True
-            return result
-        finally:  # a worker that was interrupted may be in the middle of a job
-            if worker is not None and not well:
-                worker.close()
-                worker = None
-            self._idle.put(worker)
+        return self.pool.run(job)
 
     def map(self, jobs: Iterable[Job]) -> list[RunResult]:
         """All results, in the order of the jobs; as many at once as there are workers."""
         return list(self._threads.map(self.run, jobs))
 
     def close(self) -> None:
-        self._closed = True
         self._threads.shutdown()
-        for _ in range(self.workers):
-            if (worker := self._idle.get()) is not None:
-                worker.close()
-        for _ in range(self.workers):
-            self._idle.put(None)
+        self.pool.close()
 
     def __enter__(self) -> Sandbox:
         return self
@@ -99,14 +75,15 @@ class Sandbox:
         self.close()
 
 
-_shared: dict[Isolation, Sandbox] = {}
+_shared: dict[tuple[int, Isolation], Sandbox] = {}  # by process: a child of fork must not use its parent's channels
 _lock = threading.Lock()
 
 
 def shared(isolation: Isolation = "strongest") -> Sandbox:
     """The one pool of this process at that level: environments come and go, its workers stay warm."""
     with _lock:
-        if isolation not in _shared:
-            _shared[isolation] = Sandbox(isolation=isolation)
-            atexit.register(_shared[isolation].close)
-        return _shared[isolation]
+        key = os.getpid(), isolation
+        if key not in _shared:
+            _shared[key] = Sandbox(isolation=isolation)
+            atexit.register(_shared[key].close)
+        return _shared[key]

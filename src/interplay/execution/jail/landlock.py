@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from collections.abc import Sequence
 
 from interplay.execution.jail.paths import DEVICES, LIBRARY, PACKAGES
 from interplay.execution.jail.syscall import LIBC, SET_NO_NEW_PRIVS, call
@@ -18,7 +19,7 @@ def landlock_version() -> int:
     return max(0, LIBC.syscall(CREATE_RULESET, None, 0, 1))
 
 
-def landlock(version: int, readable: list[str], folder: str) -> None:
+def landlock(version: int, readable: Sequence[str], folder: str) -> None:
     """Only `readable` can be read, only `folder` changed; no TCP; no signals and abstract sockets to the outside."""
     handled = (1 << 13) - 1 | (version >= 2) << 13 | (version >= 3) << 14 | (version >= 5) << 15
     ruleset = struct.pack("QQQ", handled, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
@@ -38,7 +39,7 @@ def landlock(version: int, readable: list[str], folder: str) -> None:
     os.close(fd)
 
 
-def fence(version: int, readable: list[str], folder: str) -> None:
+def fence(version: int, readable: Sequence[str], folder: str) -> None:
     """Landlock for a worker, once: what is installed for Python is out of reach of all its programs, and the long list
     of rules that this takes is not theirs to make. Each adds a layer of its own, without /proc."""
     inside = [e.path for e in os.scandir(LIBRARY) if e.name not in PACKAGES]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import struct
+from collections.abc import Sequence
 
-from interplay.execution.jail.paths import DEVICES, LIBRARY, LINKS, PACKAGES, system_paths
+from interplay.execution.jail.paths import DEVICES, LIBRARY, LINKS, PACKAGES
 from interplay.execution.jail.privileges import NOBODY, become_nobody, is_root
 from interplay.execution.jail.syscall import LIBC, NEWIPC, NEWNET, NEWNS, NEWUSER, NEWUTS, call
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
+PRIVATE = "/job"  # of the private root: where a job's files are mounted
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
@@ -43,26 +45,28 @@ def map_self(uid: int, gid: int, proc: int) -> None:
         os.close(fd)
 
 
-def shut_in(folder: str, proc: int) -> None:
-    """Move this process into a root of its own, made of read-only views of the system, seen from a user namespace."""
+def shut_in(folder: str, readable: Sequence[str], proc: int) -> None:
+    """Move this process into a root of its own, made of read-only views of what is readable, in a user namespace."""
     uid, gid, root = os.geteuid(), os.getegid(), is_root()
     call("user namespaces are not to be had", LIBC.unshare(NEWNS if root else NEWUSER | NEWNS))
     if not root:
         map_self(uid, gid, proc)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,mode=755")
-    for path in (*system_paths(), *DEVICES):
+    for path in (*readable, *DEVICES):
         bind(path, folder)
     for name in PACKAGES:
-        if os.path.isdir(f"{folder}{LIBRARY}/{name}"):
+        if os.path.isdir(f"{folder}{LIBRARY}/{name}") and f"{LIBRARY}/{name}" not in readable:
             mount("tmpfs", f"{folder}{LIBRARY}/{name}", "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=755")
     for link in LINKS:
         if os.path.islink(link):
             os.symlink(os.readlink(link), folder + link)
         elif os.path.isdir(link):
             bind(link, folder)
-    os.makedirs(f"{folder}/tmp")
-    os.symlink("/tmp", f"{folder}/dev/shm")
+    os.makedirs(f"{folder}{PRIVATE}")
+    for name in ("/tmp", "/dev/shm"):
+        if not os.path.lexists(folder + name):  # else something readable lies there
+            os.symlink(PRIVATE, folder + name)
     os.chdir(folder)
     call("pivot_root", LIBC.syscall({"x86_64": 155, "aarch64": 41}[platform.machine()], b".", b"."))
     call("umount", LIBC.umount2(b".", MNT_DETACH))

@@ -6,24 +6,22 @@ import contextlib
 import gc
 import os
 import signal
+from typing import NoReturn
 
-from interplay.execution.jail import referee
+from interplay.execution.jail import checker, referee, service
 from interplay.execution.jail.job import ReceivedJob
 from interplay.execution.jail.script import run_source
+from interplay.execution.jail.site import Site
 from interplay.execution.jail.syscall import JailError
 from interplay.execution.jail.walls import restrict
 
 PYTHONS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # signals that an interpreter does not leave as they are
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+HARNESSES = {"referee": referee.main, "checker": checker.main}  # ours, and run in the place of a program
 
 
-HARNESSES = {"referee": referee.main}  # ours, and run in the place of a program
-
-
-def become_program(
-    job: ReceivedJob, level: str, folder: str, readable: list[str], pipes: tuple[int, int, int], told: int
-) -> None:
-    """Never returns. `told` hears what went wrong before the program began; its closing says that it has begun."""
+def become_program(job: ReceivedJob, site: Site, folder: str, pipes: tuple[int, int, int], told: int) -> NoReturn:
+    """`told` hears what went wrong before the program began; its closing says that it has begun."""
     code = 1
     try:
         for fd, pipe in enumerate(pipes):
@@ -39,13 +37,15 @@ def become_program(
         os.environ.update(ENVIRONMENT, HOME=folder, TMPDIR=folder)
         os.umask(0o022)
         gc.enable()
-        restrict(level, job.limits, folder, readable, job.running)
+        restrict(job, site, folder)
         if job.argv:
             try:
                 os.execvpe(job.argv[0], job.argv, os.environ)
             except OSError as error:
                 raise JailError(f"the program '{job.argv[0]}' cannot be started: {error.strerror}") from None
         os.close(3)
+        if site.service:
+            service.serve(site.service)
         code = HARNESSES[job.harness]() if job.harness else run_source(job.source)
     except JailError as error:
         os.write(3, str(error).encode())

@@ -7,6 +7,7 @@ side gets a number for it.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import itertools
 import json
 import os
@@ -20,9 +21,14 @@ LONGEST = 100_000  # values that are taken from an iterator
 _LAZY = (range, map, filter, zip, enumerate, reversed)
 
 
-def exactly(fd: int, size: int) -> bytes:
+Ready = Callable[[int], None]  # waits until something can be read or written there, or raises
+
+
+def exactly(fd: int, size: int, ready: Ready | None = None) -> bytes:
     parts = bytearray()
     while len(parts) < size:
+        if ready is not None:
+            ready(fd)
         part = os.read(fd, min(size - len(parts), 1 << 16))
         if not part:
             raise EOFError
@@ -30,18 +36,21 @@ def exactly(fd: int, size: int) -> bytes:
     return bytes(parts)
 
 
-def get(fd: int) -> Any:
-    size = struct.unpack("I", exactly(fd, 4))[0]
+def get(fd: int, ready: Ready | None = None) -> Any:
+    size = struct.unpack("I", exactly(fd, 4, ready))[0]
     if size > LARGEST:
         raise EOFError
-    return json.loads(exactly(fd, size))
+    return json.loads(exactly(fd, size, ready))
 
 
-def put(fd: int, value: Any) -> None:
+def put(fd: int, value: Any, ready: Ready | None = None) -> None:
     text = json.dumps(value).encode()
     data = memoryview(struct.pack("I", len(text)) + text)
     while data:
-        data = data[os.write(fd, data) :]
+        if ready is not None:
+            ready(fd)
+        with contextlib.suppress(BlockingIOError):
+            data = data[os.write(fd, data) :]
 
 
 _SEVERAL: tuple[tuple[str, Any], ...] = (("t", tuple), ("s", set), ("z", frozenset))
@@ -80,6 +89,13 @@ def pack(x: Any, keep: Callable[[Any], int]) -> Any:
     return {"h": keep(x)}
 
 
+def _builtin_type(name: str) -> type:
+    found = getattr(builtins, name)
+    if not isinstance(found, type):
+        raise ValueError
+    return found
+
+
 def unpack(x: Any, kept: Callable[[int], Any]) -> Any:
     """`kept` gives what a number stands for."""
     if isinstance(x, list):
@@ -88,7 +104,7 @@ def unpack(x: Any, kept: Callable[[int], Any]) -> Any:
         return x
     ((tag, y),) = x.items()
     single: dict[str, Callable[[Any], Any]] = {
-        "f": float, "c": complex, "b": bytes.fromhex, "h": kept, "n": lambda name: getattr(builtins, name),
+        "f": float, "c": complex, "b": bytes.fromhex, "h": kept, "n": _builtin_type,
     }  # fmt: skip
     if tag in single:
         return single[tag](y)

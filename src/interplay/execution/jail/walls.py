@@ -8,37 +8,47 @@ from __future__ import annotations
 
 import resource
 
+from interplay.execution.jail.job import ReceivedJob
 from interplay.execution.jail.landlock import landlock, landlock_version
 from interplay.execution.jail.privileges import capabilities, reading
-from interplay.execution.jail.seccomp import apply_filter, seccomp
+from interplay.execution.jail.seccomp import apply_filter, base_filter, only_itself
+from interplay.execution.jail.site import Site
 from interplay.execution.jail.syscall import LIBC, SET_NO_NEW_PRIVS, call
 
+MEGABYTE = 1 << 20
+FOREVER = 1e9  # seconds from which on there is no limit
 
-def restrict(level: str, limits: dict[str, float], folder: str, readable: list[str], running: int) -> None:
-    megabyte, count = 1 << 20, int(limits["processes"]) + running
+
+def restrict(job: ReceivedJob, site: Site, folder: str) -> None:
+    limits = job.limits
     seconds = max(1, int(-(-limits["cpu_seconds"] // 1)))
-    for kind, soft, hard in (
-        (resource.RLIMIT_AS, int(limits["memory_mb"] * megabyte), None),
-        (resource.RLIMIT_CPU, seconds, seconds + 1),
-        (resource.RLIMIT_FSIZE, int(limits["files_mb"] * megabyte), None),
-        (resource.RLIMIT_NPROC, count, None),
-        (resource.RLIMIT_NOFILE, 256, None),
-        (resource.RLIMIT_CORE, 0, None),
-        (resource.RLIMIT_STACK, 64 * megabyte, None),
-        (resource.RLIMIT_MEMLOCK, 0, None),
-        (resource.RLIMIT_MSGQUEUE, 0, None),
-    ):
-        most = resource.getrlimit(kind)[1]
-        bounded = [
-            v if most == resource.RLIM_INFINITY else min(v, most) for v in (soft, soft if hard is None else hard)
-        ]
-        resource.setrlimit(kind, (bounded[0], bounded[1]))
+    if seconds < FOREVER:
+        set_limit(resource.RLIMIT_CPU, seconds, seconds + 1)
+    set_limit(resource.RLIMIT_AS, int(limits["memory_mb"] * MEGABYTE))
+    set_limit(resource.RLIMIT_FSIZE, int(limits["files_mb"] * MEGABYTE))
+    set_limit(resource.RLIMIT_NPROC, int(limits["processes"]) + job.running)
+    set_limit(resource.RLIMIT_NOFILE, 256)
+    set_limit(resource.RLIMIT_CORE, 0)
+    set_limit(resource.RLIMIT_STACK, 64 * MEGABYTE)
+    set_limit(resource.RLIMIT_MEMLOCK, 0)
+    set_limit(resource.RLIMIT_MSGQUEUE, 0)
+    set_limit(resource.RLIMIT_SIGPENDING, 1024)
     call("no_new_privs", LIBC.prctl(SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    if level == "rlimits":
+    if site.level == "rlimits":
         return
-    keep = 0
-    if level == "landlock":
-        landlock(landlock_version(), readable, folder)
+    keep, version = 0, landlock_version()
+    if site.level == "landlock":
+        landlock(version, site.readable, folder)
         keep = reading()
     capabilities(keep)
-    apply_filter(seccomp(private=level == "namespaces", signals=level == "namespaces" or landlock_version() >= 6))
+    apply_filter(base_filter(site.level == "namespaces", version))
+    if site.level == "landlock" and version < 6:
+        apply_filter(only_itself())
+
+
+def set_limit(kind: int, soft: int, hard: int | None = None) -> None:
+    """As low as asked for, or lower where it is already."""
+    most = resource.getrlimit(kind)[1]
+    wanted = soft, soft if hard is None else hard
+    bounded = [value if most == resource.RLIM_INFINITY else min(value, most) for value in wanted]
+    resource.setrlimit(kind, (bounded[0], bounded[1]))
