@@ -1,11 +1,13 @@
-"""Equality of formulas by math-verify and sympy, in processes that can be ended (`workers.py`).
+"""Equality of formulas by math-verify and sympy, in a service behind the sandbox's walls (`execution/services.py`).
 
-Neither library can be interrupted from a thread, and `9**9**9` does not return. A worker has an alarm for slow algebra,
-and is killed where it does not heed it. Too slow counts as not equal.
+Neither library can be interrupted from a thread, `9**9**9` does not return, and sympy evaluates text. Too slow counts
+as not equal.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import sys
 from importlib.util import find_spec
@@ -13,10 +15,10 @@ from itertools import accumulate
 from typing import Any
 
 from interplay.errors import InterplayError
-from interplay.execution import workers
+from interplay.execution.job import Limits
+from interplay.execution.services import Question, service
 
-SECONDS = 3.0  # processor time of one comparison, by the worker's own alarm
-MEMORY = 2 << 30
+LIMITS = Limits(seconds=60.0, cpu_seconds=3.0, memory_mb=2048.0, output_kb=64.0)  # of one comparison
 
 _TOWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(?:\d+|[a-zA-Z])\s*[)}]?\s*(?:\^|\*\*|!)|!\s*[)}\]]*\s*(?:\^|\*\*|!)")
 _POWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(\d+)")
@@ -30,7 +32,8 @@ def same(gold: str, answer: str) -> bool:
         return False
     if find_spec("math_verify") is None:
         raise InterplayError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
-    return workers.pool(__name__).ask([gold, answer], SECONDS) is True
+    result = service(__name__).ask(Question([gold, answer], limits=LIMITS))
+    return result.ok and result.output == b"true"
 
 
 def monstrous(text: str) -> bool:
@@ -41,7 +44,22 @@ def monstrous(text: str) -> bool:
     return any(len(n) > 6 or int(n) > limit for pattern, limit in limits for n in pattern.findall(text))
 
 
-# -- in the worker ----------------------------------------------------------------------------------------------------
+# -- in the service ---------------------------------------------------------------------------------------------------
+
+
+def prepare() -> None:
+    logging.disable(logging.CRITICAL)
+    sys.set_int_max_str_digits(100_000)
+    _compare("n", "n")  # imports what it needs
+
+
+def probe() -> tuple[Any, Any]:
+    return ["n", "n"], True
+
+
+def answer(text: bytes) -> bytes:
+    gold, given = json.loads(text)
+    return json.dumps(_compare(gold, given)).encode()
 
 
 def _compare(gold: str, answer: str) -> bool:
@@ -61,34 +79,3 @@ def _parse(text: str) -> list[Any]:
         fallback_mode="no_fallback", extraction_mode="first_match", parsing_timeout=None,
     )  # fmt: skip
     return list(found)
-
-
-def main() -> None:
-    import logging
-    import signal
-
-    logging.disable(logging.CRITICAL)
-    sys.set_int_max_str_digits(100_000)
-
-    class _Slow(BaseException):
-        """Passes every `except Exception` of the libraries."""
-
-    def ring(*_: object) -> None:
-        raise _Slow
-
-    def answer(question: list[str]) -> bool:
-        try:
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            return _compare(*question)
-        except (_Slow, Exception):  # whatever hostile text made a parser raise: not equal
-            return False
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-
-    _compare("n", "n")  # imports what it needs
-    signal.signal(signal.SIGPROF, ring)
-    workers.serve(answer, MEMORY)
-
-
-if __name__ == "__main__":
-    main()
