@@ -72,8 +72,10 @@ class WorkerPool:
 
     def close(self) -> None:
         self.closed = True
-        for worker in [self.idle.get() for _ in range(self.workers)]:
-            if worker is not None:
-                worker.close()
+        held = [worker for worker in [self.idle.get() for _ in range(self.workers)] if worker is not None]
+        for worker in held:
+            worker.leave()
+        for worker in held:
+            worker.close()
         for _ in range(self.workers):
             self.idle.put(None)

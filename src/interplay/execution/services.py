@@ -24,7 +24,7 @@ from interplay.execution.job import Limits, RunResult, framed
 from interplay.execution.pool import WorkerPool
 from interplay.execution.worker import SOURCE, SandboxWorker
 
-WORKERS = 2
+WORKERS = max(2, min(8, len(os.sched_getaffinity(0)) // 2))
 PROBING = Limits(seconds=60.0)  # of the question that shows whether a service works
 PACKAGES = ("site-packages", "dist-packages")
 

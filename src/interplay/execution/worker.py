@@ -101,9 +101,12 @@ class SandboxWorker:
             parts += part
         return bytes(parts)
 
-    def close(self) -> None:
-        """The worker ends when it hears nobody, and removes its folder."""
+    def leave(self) -> None:
+        """The worker ends when it hears nobody, and removes its folder; `close` waits for that."""
         self.channel.close()
+
+    def close(self) -> None:
+        self.leave()
         try:
             self.process.wait(LEAVING)
         except subprocess.TimeoutExpired:

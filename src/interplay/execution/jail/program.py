@@ -45,7 +45,7 @@ def become_program(job: ReceivedJob, site: Site, folder: str, pipes: tuple[int, 
                 raise JailError(f"the program '{job.argv[0]}' cannot be started: {error.strerror}") from None
         os.close(3)
         if site.service:
-            service.serve(site.service)
+            service.serve(site.service, walls=site.level != "rlimits")
         code = HARNESSES[job.harness]() if job.harness else run_source(job.source)
     except JailError as error:
         os.write(3, str(error).encode())

@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 from interplay.execution.jail.script import become_script
 from interplay.execution.jail.seccomp import apply_filter, only_itself
+from interplay.execution.jail.syscall import JailError
 from interplay.execution.jail.values import exactly, get, pack, put, unpack
 
 STARTS = 4  # of the program
@@ -195,7 +196,7 @@ def _become_program(source: str, entry: str, asked: int, answer: int) -> NoRetur
         for fd in {*range(3, 256)} - {asked, answer}:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        with contextlib.suppress(Exception):  # at the level without a filter
+        with contextlib.suppress(JailError):  # at the level without a filter
             apply_filter(only_itself())
         become_script("solution.py")
         _serve(source, entry, asked, answer)

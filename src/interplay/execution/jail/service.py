@@ -22,15 +22,16 @@ from interplay.execution.jail.seccomp import apply_filter, only_reading
 from interplay.execution.jail.syscall import fork
 from interplay.execution.jail.walls import MEGABYTE, set_limit
 
+Answer = Callable[[bytes], bytes]
 KEPT = 1 << 30  # bytes of files, together
 NO_MEMORY = 77  # exit code
 FAILED = 78
 MISSING = 79  # in the place of an exit code: the question names a file that was not sent
 
 
-def serve(module: str) -> NoReturn:
-    """Standard input is the channel to the supervisor."""
-    answer: Callable[[bytes], bytes] = importlib.import_module(module).answer
+def serve(module: str, walls: bool) -> NoReturn:
+    """Standard input is the channel to the supervisor. `walls`: not at the level that has none."""
+    answer: Answer = importlib.import_module(module).answer
     channel = socket.socket(fileno=0)
     files: dict[str, int] = {}  # sizes, those last asked for at the end
     while True:
@@ -42,7 +43,7 @@ def serve(module: str) -> NoReturn:
             send(channel, {"status": "error", "code": MISSING, "seconds": 0.0})
             continue
         _keep(files, question)
-        send(channel, _answered(question, answer))
+        send(channel, _answered(question, answer, walls))
 
 
 def _keep(files: dict[str, int], question: ReceivedQuestion) -> None:
@@ -59,12 +60,12 @@ def _keep(files: dict[str, int], question: ReceivedQuestion) -> None:
         files[name] = size
 
 
-def _answered(question: ReceivedQuestion, answer: Callable[[bytes], bytes]) -> dict[str, Any]:
+def _answered(question: ReceivedQuestion, answer: Answer, walls: bool) -> dict[str, Any]:
     began = time.monotonic()
     heard, told = os.pipe()
     child = fork()
     if child == 0:
-        _become_answer(question, answer, told)
+        _become_answer(question, answer, told, walls and not question.ours)
     os.close(told)
     said, room, status = bytearray(), int(question.limits["output_kb"] * 1024), ""
     while part := os.read(heard, 1 << 16):
@@ -83,7 +84,7 @@ def _answered(question: ReceivedQuestion, answer: Callable[[bytes], bytes]) -> d
     return {"status": status, "code": code, "seconds": time.monotonic() - began, "stdout": said[:room]}
 
 
-def _become_answer(question: ReceivedQuestion, answer: Callable[[bytes], bytes], told: int) -> NoReturn:
+def _become_answer(question: ReceivedQuestion, answer: Answer, told: int, reading: bool) -> NoReturn:
     code = FAILED
     try:
         os.dup2(told, 3)  # not standard output: libraries print there
@@ -94,7 +95,7 @@ def _become_answer(question: ReceivedQuestion, answer: Callable[[bytes], bytes],
         seconds = max(1, int(-(-question.limits["cpu_seconds"] // 1)))
         set_limit(resource.RLIMIT_CPU, seconds, seconds + 1)
         set_limit(resource.RLIMIT_AS, int(question.limits["memory_mb"] * MEGABYTE))
-        if not question.ours:
+        if reading:
             apply_filter(only_reading())
         said = memoryview(answer(question.text))
         while said:

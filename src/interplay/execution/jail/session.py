@@ -18,7 +18,7 @@ from interplay.execution.jail.site import Site
 from interplay.execution.jail.supervisor import WATCH, Supervisor
 from interplay.execution.jail.syscall import JailError
 
-LIMITS = {"cpu_seconds": 1e10, "memory_mb": 1 << 14, "files_mb": 2048.0, "processes": 4}  # of the service itself
+LIMITS = {"cpu_seconds": 1e10, "memory_mb": 4096.0, "files_mb": 2048.0, "processes": 4}  # of the service itself
 
 
 class ServiceJob(ReceivedJob):

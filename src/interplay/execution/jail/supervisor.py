@@ -121,7 +121,7 @@ class Supervisor:
 
 def _wait(pid: int, seconds: float) -> bool:
     """Whether it ended in time."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # not in every kernel, nor in every build of Python
         fd = os.pidfd_open(pid)
         poll = select.poll()
         poll.register(fd, select.POLLIN)
