@@ -56,6 +56,13 @@ class Session:
         status = self.supervisor.cause or (cgroup.excess() if cgroup is not None else "")
         return {"status": status or "killed", "code": None, "seconds": time.monotonic() - began, "lost": not status}
 
+    def leave(self) -> None:
+        """Nobody asks any more: the service may end by itself, and its processor time is counted. It has a second."""
+        self.poll.unregister(self.channel)
+        self.poll.unregister(self.service)
+        self.service.close()
+        self.poll.poll(1000)
+
     def _answer(self, deadline: float) -> dict[str, Any] | None:
         while not self.supervisor.over:
             left = deadline - time.monotonic()

@@ -104,7 +104,8 @@ def supervise(channel: socket.socket, site: Site) -> NoReturn:
             send(channel, task.answer())
         code = 0
     except EOFError:
-        pass
+        if isinstance(task, Session):
+            task.leave()
     except BaseException as error:
         send(channel, {"trouble": str(error) or type(error).__name__})
     finally:
