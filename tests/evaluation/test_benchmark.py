@@ -20,15 +20,15 @@ from interplay.evaluation.field import Field
 from interplay.evaluation.intervals import wilson
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
-from interplay.types import Episode, Keys, Rewards, Status, Task, Turn
+from interplay.types import Episode, Keys, Observation, Rewards, Sample, Status, Task, Turn
 
 
 def episode(x: float, o: float, *turns: tuple[str, Status, int], task: str = "t") -> Episode:
     """An episode with these rewards; turns are (role, status, tokens)."""
     rewards = Rewards.agent("win", {"X": x, "O": o})
     made = [
-        Turn(str(i), None, role, i, Keys("t", 0, "t#0", i, role, "", "", "p"), "player", 0, (1,), (2,) * tokens,
-             (0.0,) * tokens, "a", status=status)
+        Turn(str(i), None, Keys("t", 0, "t#0", i, role, "", "", "p"), "player", "a", Observation(()),
+             (Sample(str(i), (1,), (2,) * tokens, (0.0,) * tokens, (0,) * tokens, "a"),), status)
         for i, (role, status, tokens) in enumerate(turns)
     ]  # fmt: skip
     return Episode(f"{task}#0", Task(task, "tictactoe", 0), 0, {"X": "player", "O": "bot:random"}, made, rewards)
@@ -54,7 +54,7 @@ def test_tally_by_hand() -> None:
     assert found.reward == 0.25
     # Sample deviation of 1, 1, 0, −1 is √(11/12); Student's t for three degrees of freedom.
     half = 3.1824 * (11 / 12) ** 0.5 / 2
-    assert (found.reward_low, found.reward_high) == pytest.approx((0.25 - half, 0.25 + half))
+    assert (found.reward_low, found.reward_high) == pytest.approx((0.25 - half, 0.25 + half), abs=5e-5)
     assert (found.win_low, found.win_high) == pytest.approx((0.15, 0.85), abs=0.005)
 
 
@@ -227,7 +227,7 @@ PUZZLE = {
 def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
     """The recipe's seats play together: the solver in both is always there, and once, not per policy and seat."""
     plan = resolve(parse({**PUZZLE, "seats": {"planner": "player", "actor": "bot:solver"}}))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     (found,) = asyncio.run(evaluate(Field(plan, team, 12), ["team"]))
     team.close()
     assert (found.policy, found.opponent, found.role, found.games) == ("team", "team", "team", 12)
@@ -238,7 +238,7 @@ def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
 
 def test_a_team_that_fails_has_no_success() -> None:
     plan = resolve(parse(PUZZLE))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     (found,) = asyncio.run(evaluate(Field(plan, team, 12), ["team"]))
     team.close()
     assert found.wins < 12 and found.losses == 12 - found.wins and found.turns > 0

@@ -16,8 +16,9 @@ from interplay.evaluation import ablation
 from interplay.evaluation.budget import Matched, _majority, matched
 from interplay.evaluation.field import Field
 from interplay.evaluation.played import Played
-from interplay.rollout.resolve import Plan, resolve
+from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
+from interplay.seats import RunPlan
 from interplay.types import Completion, Episode, Stop, Task
 
 RECIPE: dict[str, Any] = {
@@ -32,7 +33,7 @@ RECIPE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def team(private_cache: None) -> Any:
-    team = Team.load(parse(RECIPE))
+    team = Team(parse(RECIPE))
     yield team
     team.close()
 
@@ -55,7 +56,7 @@ def speak(team: Team, monkeypatch: pytest.MonkeyPatch, says: Callable[[Any], str
     async def generate(request: Any) -> Completion:
         tokens = renderer.encode_reply(says(request))[: request.sampling.max_tokens]
         stop = Stop.END if tokens[-1] in renderer.stop_ids else Stop.LENGTH
-        return Completion(tokens, (0.0,) * len(tokens), 0, stop)
+        return Completion(tokens, (0.0,) * len(tokens), (0,) * len(tokens), stop)
 
     monkeypatch.setattr(team.members["p"].engine, "generate", generate)
 
@@ -65,7 +66,7 @@ def test_every_budget_is_spent_to_the_token(team: Team, monkeypatch: pytest.Monk
     longer episode never uses more. And the same again from what was kept."""
     speak(team, monkeypatch, lambda request: "x" * (request.seed % 3))
     found, whole = compare(team, played=Played(tmp_path / "played.jsonl"))
-    spent = [sum(len(t.action) for t in e.line()) for e in whole]
+    spent = [sum(len(s.action) for t in e.line() for s in t.samples) for e in whole]
     assert [row.budget for row in found.tasks] == spent and len(spent) == 12 and len(set(spent)) > 2
     assert all(row.samples == row.budget and 0 < row.longer <= row.budget for row in found.tasks)
     ways = {way.name: way for way in found.ways}
@@ -143,6 +144,6 @@ def test_the_majority_is_of_whole_games() -> None:
     ],
 )
 def test_a_single_agent_that_is_none_is_refused(single: dict[str, Any], says: str) -> None:
-    plan: Plan = resolve(parse({**RECIPE, "eval": {**RECIPE["eval"], "single": single}}))
+    plan: RunPlan = resolve(parse({**RECIPE, "eval": {**RECIPE["eval"], "single": single}}))
     with pytest.raises(ConfigError, match=says):
         ablation.check(plan)

@@ -12,16 +12,19 @@ from typing import Any, ClassVar
 import pytest
 
 from interplay import envs
-from interplay.agents.agent import Agent, BotAgent, ModelAgent, Stamp, View
 from interplay.agents.bots import make_bot
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Agent, Stamp, View
 from interplay.agents.render import Renderer
-from interplay.algorithms import Independent, Plan
+from interplay.agents.scripted import BotAgent
+from interplay.algorithms import Independent, SamplingPlan
 from interplay.config import RewardSection, RolloutSection
 from interplay.engines.engine import Capabilities, EngineLimits, Request, Sampling
 from interplay.envs import Env
 from interplay.envs import env as registry
-from interplay.rollout.runner import Runner
+from interplay.rollout.runner import Runner, Seated
 from interplay.types import Completion, Episode, Stop, Task, Turn
+from interplay.types.occupant import parse
 
 _legal: ContextVar[tuple[str, ...]] = ContextVar("legal", default=())
 
@@ -85,7 +88,8 @@ class FakeEngine:
         tokens = self.renderer.encode_reply(said)
         if self.stop is Stop.LENGTH:
             tokens = tokens[:-1]
-        return Completion(tokens, tuple(-0.5 - i for i in range(len(tokens))), self.version, self.stop)
+        logprobs = tuple(-0.5 - i for i in range(len(tokens)))
+        return Completion(tokens, logprobs, (self.version,) * len(tokens), self.stop)
 
     def flush(self) -> None:
         pass
@@ -106,7 +110,7 @@ class Table:
     env: str = "tictactoe"
     options: Mapping[str, Any] = field(default_factory=dict)
     seats: Mapping[str, str] = field(default_factory=dict)
-    plan: Plan = field(default_factory=Independent)
+    plan: SamplingPlan = field(default_factory=Independent)
     limits: RolloutSection = field(default_factory=RolloutSection)
     reward: RewardSection = field(default_factory=RewardSection)
     seed: int = 0
@@ -134,7 +138,8 @@ class Table:
         runner = Runner(self.seed, self.limits, self.plan, self.reward, self.record_playouts, self.critic)
 
         async def run() -> list[Episode]:
-            episodes = await runner.run(wanted, lambda task: {r: self.agent(r) for r in roles}, done)
+            seats = {r: parse(self.seats.get(r, "player")) for r in roles}
+            episodes = await runner.run(wanted, lambda task: Seated(seats, {r: self.agent(r) for r in roles}), done)
             assert self.engine.in_flight == 0, "requests are still in flight after the last episode ended"
             return episodes
 

@@ -1,4 +1,4 @@
-"""A remote model in a role for the length of one episode: it is sent messages, and what it says is text.
+"""A remote model in a role: it is sent messages, and what it says is text.
 
 It has the face of `ModelAgent`, and keeps its role's conversation as messages; there are no ids to keep. Tools are
 described to it in its first message, and called by a line (`Plain`): what every server can pass on.
@@ -7,16 +7,16 @@ described to it in its first message, and called by a line (`Plain`): what every
 from __future__ import annotations
 
 import copy
-import itertools
 import time
 from dataclasses import dataclass, field, replace
 
-from interplay.agents.agent import Stamp, View, answered, blank, key_of
+from interplay.agents.calls import Asked, answered, followed
+from interplay.agents.player import Stamp, View
 from interplay.agents.syntax import Plain, Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
-from interplay.types import Message, Observation, Role, Status, Stop, Turn, seed_of
+from interplay.types import Message, Observation, Role, Sample, Stop, Turn, seed_of
 
 _SYNTAX = Plain("user")
 
@@ -29,7 +29,7 @@ class RemoteAgent:
     sampling: Sampling
     trainable: bool = False
     tools: ToolSection = field(default_factory=ToolSection)
-    budget: int | None = None  # tokens for all model calls of one decision together
+    budget: int | None = None
     history: tuple[Message, ...] = ()
     parent: str | None = None
 
@@ -42,34 +42,29 @@ class RemoteAgent:
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         return await answered(self, view, stamp)
 
-    async def generate(
-        self, view: View, stamp: Stamp, sampling: Sampling, parent: str | None, call: int, new: tuple[Message, ...]
-    ) -> Turn:
-        key = key_of(self.role, stamp, call)
+    async def generate(self, view: View, stamp: Stamp, asked: Asked) -> tuple[Sample, Stop]:
+        key, name = stamp.key(self.role, asked.call), stamp.turn_id(self.role)
         told = _SYNTAX.chat(view.messages, view.observation.tools)
         messages = tuple(replace(m, **words) for m, words in zip(view.messages, told, strict=True))
         began = time.monotonic()
-        completion = await self.engine.generate(Request(key, (), seed_of(*key), sampling, messages=messages))
-        turn = blank(self.role, self.policy, view.observation, stamp, "", completion.text, parent)
-        if call:
-            turn.id, turn.call, turn.messages = f"{turn.id}.{call}", call, new
-        turn.used, turn.temperature = completion.used, sampling.temperature
-        turn.status = Status.LENGTH if completion.stop is Stop.LENGTH else Status.OK
-        turn.seconds = time.monotonic() - began
-        return turn
+        found = await self.engine.generate(Request(key, (), seed_of(*key), asked.sampling, messages=messages))
+        sample = Sample(
+            f"{name}.{asked.call}" if asked.call else name, (), (), (), (), found.text, asked.sampling.temperature,
+            messages=asked.new, used=found.used, seconds=time.monotonic() - began,
+        )  # fmt: skip
+        return sample, found.stop
 
-    def wanted(self, view: View, turn: Turn) -> Wanted:
-        return _SYNTAX.calls(turn.text, view.observation.tools) if view.observation.tools else []
+    def wanted(self, view: View, sample: Sample) -> Wanted:
+        return _SYNTAX.calls(sample.text, view.observation.tools) if view.observation.tools else []
 
     def harmless(self, output: str) -> str:
         return output  # the server writes its model's markers itself
 
-    def follow(self, view: View, turn: Turn, outputs: tuple[Message, ...]) -> View:
-        return View(view.observation, messages=(*view.messages, Message("assistant", turn.text), *outputs))
+    def follow(self, view: View, sample: Sample, outputs: tuple[Message, ...]) -> View:
+        return View(view.observation, messages=(*view.messages, Message("assistant", sample.text), *outputs))
 
     def commit(self, view: View, turn: Turn) -> None:
-        for call, after in itertools.pairwise(turn.whole):
-            view = self.follow(view, call, after.messages)
+        view = followed(self, view, turn)
         self.history = (*view.messages, Message("assistant", turn.text))
         self.parent = turn.id
 

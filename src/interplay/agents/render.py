@@ -2,7 +2,7 @@
 
 The next turn's prompt keeps the ids of the one it extends: only the text that the template adds after it is
 tokenised. Where a template rewrites what came before (strips old reasoning, trims a reply), the ids cannot be
-kept; a new segment begins, and the caller sees `merged = False`.
+kept; a new segment begins, and the caller sees a prompt that extends nothing.
 """
 
 from __future__ import annotations
@@ -10,25 +10,35 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
-from interplay.types import Message, Tool
+from interplay.types import MediaSpan, Message, Tool, identity
 
 _CACHE_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`text` is exactly what the template gave; `merged` says that `ids` extend the previous turn's."""
+    """`text` is exactly what the template gave. `extends` names the sample whose prompt and reply `ids` continue, token
+    for token; None where the prompt was rendered anew. `digest` tells it from prompts that differ in ids or media."""
 
     ids: tuple[int, ...]
     text: str
-    digest: str
-    merged: bool = False
+    extends: str | None = None
+    media: tuple[MediaSpan, ...] = ()
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = repr(identity(self.ids, self.media)).encode()
+        object.__setattr__(self, "digest", hashlib.blake2b(known, digest_size=8).hexdigest())
+
+    @property
+    def merged(self) -> bool:
+        return self.extends is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,7 @@ class Said:
     action: tuple[int, ...]
     reply: str
     ended: bool  # the reply closed its own turn; otherwise the template will close it
+    id: str = ""  # of the sample
 
 
 class Renderer:
@@ -68,7 +79,7 @@ class Renderer:
                 return self._whole(messages, tools)
             rest = rest[len(ending) :]
         ids = before.prompt.ids + before.action + self._encode(rest)
-        return Prompt(ids, text, _digest(ids), merged=True)
+        return Prompt(ids, text, before.id, before.prompt.media)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         """The reply's text without its end token, and whether it had one. (Games say the same things often.)"""
@@ -109,7 +120,7 @@ class Renderer:
         if cached is None:
             text = self._template(messages, tools)
             ids = self._encode(text)
-            cached = Prompt(ids, text, _digest(ids))
+            cached = Prompt(ids, text)
             if len(self._fresh) >= _CACHE_LIMIT:
                 self._fresh.clear()
             self._fresh[messages, tools] = cached
@@ -129,7 +140,3 @@ class Renderer:
         if not text:
             return ()
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _digest(ids: tuple[int, ...]) -> str:
-    return hashlib.blake2b(repr(ids).encode(), digest_size=8).hexdigest()

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from interplay.algorithms import credit
 from interplay.config import AdapterSection, Open, RewardSection, Section, validate
 from interplay.errors import ConfigError, did_you_mean
-from interplay.types import Episode
+from interplay.types import Advantage, Credit, Episode, Sample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +71,7 @@ class Tree:
         return self.keep in ("greedy", "softmax")
 
 
-Plan = Independent | Tree
+SamplingPlan = Independent | Tree
 
 
 class OverlongSettings(Section):
@@ -169,7 +169,7 @@ class Algorithm(ABC):
 
     @property
     @abstractmethod
-    def plan(self) -> Plan:
+    def plan(self) -> SamplingPlan:
         """How episodes are sampled."""
 
     @property
@@ -184,15 +184,20 @@ class Algorithm(ABC):
         last refresh. With a refresh the pull can be strong and the end is still an equilibrium (R-NaD, 2206.15378)."""
         return bool(self.settings.kl or self.settings.kl_reward)
 
-    def shape(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def shape(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         """Rewards that the settings add to the environment's, as named process components; returns their means."""
         s = self.settings
         overlong = (s.overlong.length, s.overlong.margin) if s.overlong else None
-        return credit.shape(episodes, s.kl_reward, overlong)
+        return credit.shape(episodes, given, s.kl_reward, overlong)
 
     @abstractmethod
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        """Fill `turn.advantage` of every turn to be trained, from the keys stamped on it; returns metrics."""
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
+        """Give every turn that is to be trained an advantage, from the keys stamped on it; returns metrics. `given`
+        already holds what the algorithm says it `needs`: values, reference log-probs."""
+
+    def weighed(self, sample: Sample, given: Credit) -> list[tuple[Sample, Advantage | None]]:
+        """What is trained of a sample, and with which advantage: the sample itself."""
+        return [(sample, given.advantages.get(sample.id))]
 
     def loss(self, targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
         """A pure tensor function, summed so that micro-batches add up."""

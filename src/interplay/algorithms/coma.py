@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Continuation, register
 from interplay.algorithms.compare import CompareReplies, ReplySettings
-from interplay.types import Episode
+from interplay.types import Credit, Episode
 
 
 class COMASettings(ReplySettings):
@@ -27,7 +27,7 @@ class COMA(CompareReplies):
     def rule(self, returns: Sequence[float]) -> list[float]:
         return credit.leave_one_out(returns)
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        metrics = super().credit(episodes)
-        credit.withdraw(t for t in credit.candidates(episodes) if not t.kept)
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
+        metrics = super().credit(episodes, given)
+        given.withdraw(t for t in credit.candidates(episodes) if not t.kept)
         return metrics

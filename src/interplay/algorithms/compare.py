@@ -12,8 +12,8 @@ from dataclasses import replace
 from pydantic import Field
 
 from interplay.algorithms import credit
-from interplay.algorithms.algorithm import Algorithm, Independent, Keep, LossSettings, Plan, Tree, TreeSettings
-from interplay.types import Episode
+from interplay.algorithms.algorithm import Algorithm, Independent, Keep, LossSettings, SamplingPlan, Tree, TreeSettings
+from interplay.types import Credit, Episode
 
 
 class EpisodeSettings(LossSettings):
@@ -27,15 +27,15 @@ class CompareEpisodes(Algorithm):
     settings: EpisodeSettings
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SamplingPlan:
         return Independent(self.settings.group)
 
     @abstractmethod
     def rule(self, returns: Sequence[float]) -> list[float]:
         """A group's returns to its advantages."""
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        return credit.grade_episodes(episodes, self.reward, self.rule)
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
+        return credit.grade_episodes(episodes, given, self.reward, self.rule)
 
 
 class ReplySettings(TreeSettings):
@@ -68,5 +68,5 @@ class CompareReplies(Algorithm):
     def rule(self, returns: Sequence[float]) -> list[float]:
         """A group's returns to its advantages."""
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        return credit.grade_candidates(episodes, self.reward, self.rule)
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
+        return credit.grade_candidates(episodes, given, self.reward, self.rule)

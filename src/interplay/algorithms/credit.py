@@ -11,11 +11,12 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Episode, Level, Reward, Rewards, Role, Turn
+from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Turn
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ def candidate_return(turn: Turn, weights: RewardSection) -> float:
     """In a tree: what this candidate earned on its own fork. What the kept line earned later plays no part."""
     if turn.outlook is None:
         raise GuardError(f"candidate {turn.id} was never scored; it has no return.")
-    return mix(turn.outlook, turn.role, weights)
+    return mix(turn.outlook.rewards, turn.role, weights)
 
 
 def lines(episodes: Iterable[Episode]) -> list[list[Turn]]:
@@ -108,7 +109,7 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
 
 
 def grade_episodes(
-    episodes: Iterable[Episode], weights: RewardSection, rule: Rule, drop_ties: bool = False
+    episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule, drop_ties: bool = False
 ) -> Mapping[str, float]:
     """Compare whole episodes: the return of a role's line, within (task, role), given to all its turns.
 
@@ -124,12 +125,12 @@ def grade_episodes(
         tied += [] if any(advantages) else members
         for line, advantage in zip(members, advantages, strict=True):
             for turn in line:
-                turn.advantage = advantage
+                given.give(turn, advantage)
     lonely = sum(len(g) == 1 for g in grouped)
-    metrics = {"credit/groups_of_one": lonely, **summary(t for line in played for t in line)}
+    metrics = {"credit/groups_of_one": lonely, **summary((t for line in played for t in line), given)}
     if drop_ties:
         metrics["credit/groups_dropped"] = len({line[0].keys.pick(("task", "role")) for line in tied})
-        withdraw(t for line in tied for t in line)
+        given.withdraw(t for line in tied for t in line)
     return metrics
 
 
@@ -138,51 +139,34 @@ def candidates(episodes: Iterable[Episode]) -> list[Turn]:
     return [t for e in episodes for t in e.turns if t.playout is None and t.outlook is not None]
 
 
-def grade_candidates(episodes: Iterable[Episode], weights: RewardSection, rule: Rule) -> Mapping[str, float]:
+def grade_candidates(
+    episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule
+) -> Mapping[str, float]:
     """Compare the replies to one prompt: the return of each candidate, within (episode, decision, role)."""
     turns = candidates(episodes)
     grouped = groups(turns, ("episode", "decision", "role"))
     for group in grouped:
         advantages = rule([candidate_return(t, weights) for t in group])
         for turn, advantage in zip(group, advantages, strict=True):
-            turn.advantage = advantage
-    return {"credit/groups_of_one": sum(len(g) == 1 for g in grouped), **summary(turns)}
+            given.give(turn, advantage)
+    return {"credit/groups_of_one": sum(len(g) == 1 for g in grouped), **summary(turns, given)}
 
 
-def share(turns: Iterable[Turn]) -> None:
-    """The model calls of one decision share its credit, but where each token has its own."""
-    for turn in turns:
-        for call in turn.calls:
-            if call.token_advantages is None:
-                call.advantage = turn.advantage
-
-
-def whiten(turns: Sequence[Turn]) -> None:
+def whiten(turns: Sequence[Turn], given: Credit) -> None:
     """Mean 0 and deviation 1 over the trained tokens of these turns, tool calls included; ties become exact zeros."""
-    share(turns)
-    turns = [call for turn in turns for call in turn.whole]
-    per_turn = [list(t.token_advantages or [_advantage(t)] * len(t.action)) for t in turns]
-    flat = [a for part in per_turn for a in part]
+    samples = [sample for turn in turns for sample in turn.samples]
+    found = [given.advantages[sample.id] for sample in samples]
+    parts = [
+        list(a) if isinstance(a, tuple) else [a] * len(sample.action) for sample, a in zip(samples, found, strict=True)
+    ]
+    flat = [a for part in parts for a in part]
     mean = math.fsum(flat) / len(flat)
     differ = max(flat) - min(flat) > 1e-9
-    shifted = [[a - mean if differ else 0.0 for a in part] for part in per_turn]
+    shifted = [[a - mean if differ else 0.0 for a in part] for part in parts]
     deviation = math.sqrt(math.fsum(a * a for part in shifted for a in part) / len(flat))
-    for turn, part in zip(turns, shifted, strict=True):
-        white = [a / (deviation + 1e-6) for a in part]
-        turn.advantage = max(white, key=abs)
-        if turn.token_advantages is not None:
-            turn.token_advantages = tuple(white)
-
-
-def withdraw(turns: Iterable[Turn]) -> None:
-    """Take these turns out of training."""
-    for turn in turns:
-        turn.advantage = None
-
-
-def _advantage(turn: Turn) -> float:
-    assert turn.advantage is not None
-    return turn.advantage
+    for sample, before, part in zip(samples, found, shifted, strict=True):
+        white = tuple([a / (deviation + 1e-6) for a in part])
+        given.advantages[sample.id] = white if isinstance(before, tuple) else white[0]
 
 
 def gae(
@@ -207,25 +191,25 @@ def overlong(tokens: int, length: int, margin: int) -> float:
     return -min(1.0, max(0.0, (tokens - (length - margin)) / margin))
 
 
-def drift(turn: Turn) -> float:
+def drift(turn: Turn, given: Credit) -> float:
     """log π − log ref of all that was sampled for a decision."""
-    return math.fsum(math.fsum(t.logprobs) - math.fsum(t.ref_logprobs or ()) for t in turn.whole)
+    return math.fsum(math.fsum(s.logprobs) - math.fsum(given.reference.get(s.id, ())) for s in turn.samples)
 
 
-def shape(episodes: Sequence[Episode], kl: float, length: tuple[int, int] | None) -> Mapping[str, float]:
+def shape(episodes: Sequence[Episode], given: Credit, kl: float, length: tuple[int, int] | None) -> Mapping[str, float]:
     """Add `kl` (−coefficient · Σ(log π − log π_ref) of the turn: k1, a constant) and `overlong` to model turns."""
     if not kl and length is None:
         return {}
     sums: dict[str, float] = defaultdict(float)
     for turn in (t for e in episodes for t in e.turns if t.is_model and t.playout is None):
         extra = []
-        if kl and turn.ref_logprobs is not None:
-            extra.append(Reward("kl", Level.PROCESS, turn.role, -kl * drift(turn)))
+        if kl and turn.last.id in given.reference:
+            extra.append(Reward("kl", Level.PROCESS, turn.role, -kl * drift(turn, given)))
         if length is not None:
             extra.append(Reward("overlong", Level.PROCESS, turn.role, overlong(turn.sampled, *length)))
         turn.rewards += Rewards(tuple(extra))
         if turn.outlook is not None:
-            turn.outlook += Rewards(tuple(extra))
+            turn.outlook = replace(turn.outlook, rewards=turn.outlook.rewards + Rewards(tuple(extra)))
         if turn.kept:
             for reward in extra:
                 sums[f"reward/{reward.name}/{turn.role}"] += (reward.value or 0.0) / len(episodes)
@@ -236,13 +220,14 @@ def shape(episodes: Sequence[Episode], kl: float, length: tuple[int, int] | None
 
 
 def coalition(roles: Iterable[Role]) -> str:
-    """How a set of roles is written in `Turn.coalitions`."""
+    """How a set of roles is written in `Outlook.coalitions`."""
     return ",".join(sorted(roles))
 
 
 def team(turn: Turn) -> list[Role]:
     """The roles that acted with this turn: the largest coalition it was valued in."""
-    return max((who.split(",") for who in turn.coalitions if who), key=len)
+    assert turn.outlook is not None
+    return max((who.split(",") for who in turn.outlook.coalitions if who), key=len)
 
 
 def orders(roles: Sequence[Role]) -> list[tuple[Role, ...]]:
@@ -302,10 +287,11 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def summary(turns: Iterable[Turn]) -> Mapping[str, float]:
+def summary(turns: Iterable[Turn], given: Credit) -> Mapping[str, float]:
     """How much signal the advantages carry: the share of exact zeros per role."""
     by_role: dict[Role, list[float]] = defaultdict(list)
     for turn in turns:
-        if turn.advantage is not None:
-            by_role[turn.role].append(turn.advantage)
+        advantage = given.advantage(turn)
+        if advantage is not None:
+            by_role[turn.role].append(advantage)
     return {f"credit/zero_share/{r}": sum(a == 0.0 for a in v) / len(v) for r, v in sorted(by_role.items())}

@@ -34,13 +34,13 @@ from interplay.algorithms.algorithm import (
     Joint,
     Keep,
     LossSettings,
-    Plan,
+    SamplingPlan,
     Tree,
     register,
 )
 from interplay.config import Section
 from interplay.errors import ConfigError, did_you_mean
-from interplay.types import KEY_NAMES, Episode, Role, Turn
+from interplay.types import KEY_NAMES, Credit, Episode, Role, Turn
 
 INSIDE = {"decision", "phase", "tool", "prompt"}
 _WITH_CRITIC = {(kind, "critic") for kind in ("tree", "crossed", "replay")}
@@ -73,7 +73,7 @@ class PlanSettings(Section):
             )
         return self
 
-    def plan(self, compares: bool) -> Plan:
+    def plan(self, compares: bool) -> SamplingPlan:
         if self.kind == "independent":
             return Independent(self.replicas)
         keep: Keep = "first" if self.kind == "replay" else self.keep
@@ -151,7 +151,7 @@ class Custom(Algorithm):
     settings: CustomSettings
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SamplingPlan:
         one_prompt = {"episode", "decision"} <= set(self.settings.grouping)
         return self.settings.plan.plan(compares=one_prompt and self.settings.credit != "batch")
 
@@ -160,26 +160,26 @@ class Custom(Algorithm):
         p = self.plan
         return self.settings.critic if isinstance(p, Tree) and p.continuation == "critic" else None
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         units = self._units(episodes)
         turns = [t for unit, _ in units for t in unit]
         if self.settings.credit == "batch":
             by_role: dict[Role, list[Turn]] = defaultdict(list)
             for unit, value in units:
                 for turn in unit:
-                    turn.advantage = value
+                    given.give(turn, value)
                     by_role[turn.role].append(turn)
             for members in by_role.values():
-                credit.whiten(members)
-            return credit.summary(turns)
+                credit.whiten(members, given)
+            return credit.summary(turns, given)
         of = {unit[0].id: (unit, value) for unit, value in units}
         grouped = credit.groups([unit[0] for unit, _ in units], tuple(self.settings.grouping))
         for group in grouped:
             advantages = credit.RULES[self.settings.credit]([of[t.id][1] for t in group])
             for first, advantage in zip(group, advantages, strict=True):
                 for turn in of[first.id][0]:
-                    turn.advantage = advantage
-        return {"credit/groups_of_one": sum(len(g) == 1 for g in grouped), **credit.summary(turns)}
+                    given.give(turn, advantage)
+        return {"credit/groups_of_one": sum(len(g) == 1 for g in grouped), **credit.summary(turns, given)}
 
     def _units(self, episodes: Sequence[Episode]) -> list[tuple[list[Turn], float]]:
         """What is compared: turns that share one value, and that value."""

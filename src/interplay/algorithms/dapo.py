@@ -16,7 +16,7 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
 from interplay.algorithms.grpo import GRPO, GRPOSettings
-from interplay.types import Episode
+from interplay.types import Credit, Episode
 
 
 class DAPOSettings(GRPOSettings):
@@ -28,5 +28,5 @@ class DAPOSettings(GRPOSettings):
 class DAPO(GRPO):
     Settings = DAPOSettings
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        return credit.grade_episodes(episodes, self.reward, self.rule, drop_ties=True)
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
+        return credit.grade_episodes(episodes, given, self.reward, self.rule, drop_ties=True)

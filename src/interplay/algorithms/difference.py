@@ -15,7 +15,7 @@ from pydantic import Field
 
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Algorithm, Joint, Tree, TreeSettings, register
-from interplay.types import Episode, Turn
+from interplay.types import Credit, Episode, Turn
 
 
 class DefaultSettings(TreeSettings):
@@ -33,12 +33,14 @@ class Difference(Algorithm):
         s = self.settings
         return Tree(1, s.continuation, s.playouts, "first", joint=self.joint, default=s.default)
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         turns = credit.candidates(episodes)
         for turn in turns:
-            worth = {who: credit.mix(rewards, turn.role, self.reward) for who, rewards in turn.coalitions.items()}
-            turn.advantage = self.share(turn, worth)
-        return credit.summary(turns)
+            assert turn.outlook is not None
+            found = turn.outlook.coalitions
+            worth = {who: credit.mix(rewards, turn.role, self.reward) for who, rewards in found.items()}
+            given.give(turn, self.share(turn, worth))
+        return credit.summary(turns, given)
 
     def share(self, turn: Turn, worth: Mapping[str, float]) -> float:
         """A role's credit from what the coalitions it was in, and not in, earned."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
 from interplay.algorithms.compare import CompareEpisodes
-from interplay.types import Episode
+from interplay.types import Credit, Episode
 
 
 @register("dr_mas")
@@ -21,12 +21,12 @@ class DrMAS(CompareEpisodes):
     def rule(self, returns: Sequence[float]) -> list[float]:
         return credit.centred(returns, True)
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         total = {t.id: credit.returns(line, self.reward)[0] for line in credit.lines(episodes) for t in line}
         turns = [t for line in credit.lines(episodes) for t in line]
         grouped = credit.groups(turns, ("task", "role"))
         for group in grouped:
             for turn, advantage in zip(group, self.rule([total[t.id] for t in group]), strict=True):
-                turn.advantage = advantage
+                given.give(turn, advantage)
         lonely = sum(len({t.keys.episode for t in g}) == 1 for g in grouped)
-        return {"credit/groups_of_one": lonely, **credit.summary(turns)}
+        return {"credit/groups_of_one": lonely, **credit.summary(turns, given)}

@@ -20,14 +20,14 @@ from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings
 from interplay.algorithms.compare import EpisodeSettings
 from interplay.algorithms.replay import Replay, Step, steps
 from interplay.config import RewardSection
-from interplay.types import Episode, Turn, seed_of
+from interplay.types import Credit, Episode, Turn, seed_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from interplay.algorithms.networks import Network
 
-Sample = Sequence[tuple[Step, Step | None]]  # a decision and the one after it
+Transitions = Sequence[tuple[Step, Step | None]]  # a decision and the one after it
 Judged = tuple[float, Sequence[float]]  # the value of a reply, and of each thing that could have been said instead
 
 
@@ -67,7 +67,7 @@ class FittedCredit(Algorithm):
         """The networks there are."""
 
     @abstractmethod
-    def error(self, name: str, network: Network, sample: Sample) -> Tensor:
+    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
         """The loss of one network on remembered decisions."""
 
     @abstractmethod
@@ -85,17 +85,17 @@ class FittedCredit(Algorithm):
             self.networks[name] = Network(lambda: self.build(name), self.settings.lr, seed=len(self.networks))
         return self.networks[name]
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         self.roles = list(episodes[0].seats)
         turns = [t for e in episodes for t in e.line() if t.is_model]
         lonely = 0
         for turn, (mine, others) in zip(turns, self.judge(episodes, turns, _options(turns)), strict=True):
             lonely += not others
-            turn.advantage = mine - sum(others) / len(others) if others else 0.0
+            given.give(turn, mine - sum(others) / len(others) if others else 0.0)
         if self.steps < self.settings.warmup:
-            credit.withdraw(turns)
-        legal = sum(bool(t.legal) for t in turns) / max(1, len(turns))
-        return {"credit/legal": legal, "credit/groups_of_one": lonely, **credit.summary(turns)}
+            given.withdraw(turns)
+        legal = sum(bool(t.observation.legal) for t in turns) / max(1, len(turns))
+        return {"credit/legal": legal, "credit/groups_of_one": lonely, **credit.summary(turns, given)}
 
     def update(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         s, self.roles = self.settings, list(episodes[0].seats)
@@ -125,8 +125,8 @@ class FittedCredit(Algorithm):
 
 def _options(turns: Sequence[Turn]) -> dict[str, list[str]]:
     """What else could have been said: the legal actions, or else the other replies to the same prompt."""
-    out = {t.id: list(t.legal) for t in turns}
-    for group in credit.groups([t for t in turns if not t.legal], ("task", "role", "prompt")):
+    out = {t.id: list(t.observation.legal) for t in turns}
+    for group in credit.groups([t for t in turns if not t.observation.legal], ("task", "role", "prompt")):
         for turn in group:
             out[turn.id] = [t.text for t in group if t is not turn]
     return out

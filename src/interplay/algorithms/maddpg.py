@@ -15,16 +15,17 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from interplay.algorithms.algorithm import LossSettings, register
-from interplay.algorithms.fitted import FittedCredit, FittedSettings, Judged, Sample
+from interplay.algorithms.fitted import FittedCredit, FittedSettings, Judged, Transitions
 from interplay.algorithms.replay import Step
 from interplay.config import RewardSection
 from interplay.errors import ConfigError
-from interplay.types import Episode, Role, Turn, seed_of
+from interplay.types import Advantage, Credit, Episode, Role, Sample, Turn, seed_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,6 +49,7 @@ class MADDPG(FittedCredit):
 
     def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
         super().__init__(settings, reward)
+        self._slopes: dict[str, tuple[float, ...]] = {}  # of this step, by sample: the advantage of each legal reply
         if self.settings.actor == "gumbel":
             if self.settings.kl:
                 raise ConfigError(
@@ -86,35 +88,49 @@ class MADDPG(FittedCredit):
                 found[turn.id] = value, others
         return [found[t.id] for t in turns]
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        metrics = super().credit(episodes)
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
+        metrics = super().credit(episodes, given)
+        self._slopes.clear()
         if self.settings.actor == "gumbel":
-            moving = [t for e in episodes for t in e.line() if t.advantage is not None and t.legal_logprobs is not None]
+            line = [t for e in episodes for t in e.line()]
+            moving = [t for t in line if given.advantage(t) is not None and t.last.id in given.legal]
             joint = {episode.id: _joint_actions(episode) for episode in episodes}
             for role in self.roles:
                 mine = [t for t in moving if t.role == role]
-                asked = [(t, joint[t.keys.episode][t.decision], t.legal) for t in mine]
+                asked = [(t, joint[t.keys.episode][t.decision], t.observation.legal) for t in mine]
                 for turn, values in zip(mine, self.action_values(role, asked), strict=True):
-                    self._follow(turn, values)
+                    self._follow(turn, values, given)
         return metrics
 
-    def _follow(self, turn: Turn, values: Sequence[float]) -> None:
-        """Write the gradient of the straight-through sample's value as an advantage for every legal reply."""
+    def _follow(self, turn: Turn, values: Sequence[float], given: Credit) -> None:
+        """Keep the gradient of the straight-through sample's value, as an advantage for every legal reply."""
         import torch
 
         from interplay.algorithms.losses import gumbel_loss
 
-        assert turn.legal_logprobs is not None
         rng = random.Random(seed_of("gumbel", self.steps, turn.id))
         noise = [-math.log(rng.expovariate(1.0)) for _ in values]
-        logits = torch.tensor([[math.fsum(tokens) for tokens in turn.legal_logprobs]], requires_grad=True)
+        logits = torch.tensor([[math.fsum(tokens) for tokens in given.legal[turn.last.id]]], requires_grad=True)
         loss = gumbel_loss(logits, torch.tensor([values]), torch.tensor([noise]), self.settings.temperature)
         (slope,) = torch.autograd.grad(loss, logits)
         # The learner takes a mean over all replies; here they are parts of one turn.
-        turn.legal_advantages = tuple(-len(values) * x for x in slope[0].tolist())
-        turn.advantage = max(turn.legal_advantages, key=abs)
+        self._slopes[turn.last.id] = tuple(-len(values) * x for x in slope[0].tolist())
+        given.give(turn, max(self._slopes[turn.last.id], key=abs))
 
-    def error(self, name: str, network: Network, sample: Sample) -> Tensor:
+    def weighed(self, sample: Sample, given: Credit) -> list[tuple[Sample, Advantage | None]]:
+        """With `gumbel`, one for each legal reply: all of them are weighed, not the sampled one alone."""
+        slopes = self._slopes.get(sample.id)
+        if slopes is None:
+            return super().weighed(sample, given)
+        out: list[tuple[Sample, Advantage | None]] = []
+        for k, (reply, found) in enumerate(zip(sample.mask, given.legal[sample.id], strict=True)):
+            logprobs = sample.logprobs if reply == sample.action else found  # the engine's own where it drew this one
+            versions = (sample.version,) * len(reply)
+            other = replace(sample, id=f"{sample.id}~{k}", action=reply, logprobs=logprobs, versions=versions)
+            out.append((other, slopes[k]))
+        return out
+
+    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
         from torch import tensor
 
         wanted = tensor([step.rewards[name] for step, _ in sample])

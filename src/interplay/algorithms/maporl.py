@@ -22,7 +22,7 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
 from interplay.algorithms.compare import CompareEpisodes, EpisodeSettings
-from interplay.types import Episode, Role, Turn
+from interplay.types import Credit, Episode, Role, Turn
 
 
 class MAPoRLSettings(EpisodeSettings):
@@ -42,7 +42,7 @@ class MAPoRL(CompareEpisodes):
     def rule(self, returns: Sequence[float]) -> list[float]:
         return credit.centred(returns, False)
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         s, worth = self.settings, {}
         metrics: dict[str, float] = defaultdict(float)
         for episode in episodes:
@@ -60,15 +60,15 @@ class MAPoRL(CompareEpisodes):
                     worth[turn.id] += s.persuaded * push[0] + s.persuading * push[1]
             for name, share in debated(answers).items():
                 metrics[f"credit/{name}"] += share / len(episodes)
-        turns = self._centre(episodes, worth)
-        return {**metrics, **credit.summary(turns)}
+        turns = self._centre(episodes, worth, given)
+        return {**metrics, **credit.summary(turns, given)}
 
-    def _centre(self, episodes: Sequence[Episode], worth: Mapping[str, float]) -> list[Turn]:
+    def _centre(self, episodes: Sequence[Episode], worth: Mapping[str, float], given: Credit) -> list[Turn]:
         played = credit.lines(episodes)
         for n in range(max((len(line) for line in played), default=0)):
             for group in credit.groups([line[n] for line in played if len(line) > n], ("task", "role")):
                 for turn, advantage in zip(group, self.rule([worth[t.id] for t in group]), strict=True):
-                    turn.advantage = advantage
+                    given.give(turn, advantage)
         return [t for line in played for t in line]
 
 

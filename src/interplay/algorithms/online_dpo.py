@@ -21,7 +21,7 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Keep, register
 from interplay.algorithms.compare import CompareReplies, KeepSettings
 from interplay.errors import GuardError
-from interplay.types import Episode, Turn
+from interplay.types import Credit, Episode, Turn
 
 
 class OnlineDPOSettings(KeepSettings):
@@ -42,11 +42,11 @@ class OnlineDPO(CompareReplies):
     def rule(self, returns: Sequence[float]) -> list[float]:
         return credit.wins(returns)
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         if self.settings.kind == "wins":
-            return super().credit(episodes)
+            return super().credit(episodes, given)
         scored = credit.candidates(episodes)
-        turns = [t for t in scored if t.ref_logprobs is not None]
+        turns = [t for t in scored if t.last.id in given.reference]
         if scored and not turns:
             raise GuardError("no candidate has reference log-probs; online DPO needs the score step before credit.")
         pairs = 0
@@ -54,13 +54,15 @@ class OnlineDPO(CompareReplies):
             table = credit.tournament(group, self._compare)
             won = [(i, j) for i, j in itertools.permutations(range(len(group)), 2) if table[i][j] > 0]
             pairs += len(won)
-            pushes = self._pushes([credit.drift(group[i]) - credit.drift(group[j]) for i, j in won])
-            for turn in group:
-                turn.advantage = 0.0
+            drifts = [credit.drift(t, given) for t in group]
+            pushes = self._pushes([drifts[i] - drifts[j] for i, j in won])
+            total = [0.0] * len(group)
             for (i, j), push in zip(won, pushes, strict=True):
-                group[i].advantage += push  # type: ignore[operator]
-                group[j].advantage -= push  # type: ignore[operator]
-        return {"credit/pairs": pairs, **credit.summary(turns)}
+                total[i] += push
+                total[j] -= push
+            for turn, advantage in zip(group, total, strict=True):
+                given.give(turn, advantage)
+        return {"credit/pairs": pairs, **credit.summary(turns, given)}
 
     def _compare(self, one: Turn, other: Turn) -> float:
         return credit.candidate_return(one, self.reward) - credit.candidate_return(other, self.reward)

@@ -12,7 +12,6 @@ group of episodes for every task.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -23,7 +22,7 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Algorithm, CriticSettings, Independent, LossSettings, Need, register
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Episode, Role, Turn
+from interplay.types import Credit, Episode, Role, Turn
 
 
 class PPOSettings(LossSettings):
@@ -53,49 +52,49 @@ class PPO(Algorithm):
     def critic(self) -> CriticSettings:
         return self.settings.critic
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         truncated = {e.id for e in episodes if e.truncated}
         # A frozen policy in some seat has no critic: its lines are not trained, and enter no mean.
-        played = [line for line in credit.lines(episodes) if any(t.value is not None for t in line)]
+        played = [line for line in credit.lines(episodes) if any(given.value(t) is not None for t in line)]
         by_role: dict[Role, list[Turn]] = defaultdict(list)
         for line in played:
-            if any(t.value is None for t in line):
-                missing = next(t.id for t in line if t.value is None)
+            if any(given.value(t) is None for t in line):
+                missing = next(t.id for t in line if given.value(t) is None)
                 raise GuardError(f"turn {missing} has no critic value; PPO needs the score step before credit.")
             over = line[0].keys.episode not in truncated
             if self.settings.level == "turn":
-                self._by_turn(line, over)
+                self._by_turn(line, over, given)
             else:
-                self._by_token([call for turn in line for call in turn.whole], over)
+                self._by_token(line, over, given)
             by_role[line[0].role] += line
         for turns in by_role.values():
-            credit.whiten(turns)
-        return credit.summary(t for line in played for t in line)
+            credit.whiten(turns, given)
+        return credit.summary((t for line in played for t in line), given)
 
-    def _by_turn(self, line: list[Turn], over: bool) -> None:
-        values = [t.value or 0.0 for t in line]
+    def _by_turn(self, line: list[Turn], over: bool, given: Credit) -> None:
+        values = [given.value(t) or 0.0 for t in line]
         rewards = [credit.mix(t.rewards, t.role, self.reward) for t in line]
         advantages, targets = self._estimate(rewards, values, [self.reward.gamma] * len(line), over)
         for turn, advantage, target in zip(line, advantages, targets, strict=True):
-            turn.advantage, turn.target = advantage, target
+            given.give(turn, advantage)
+            given.targets[turn.last.id] = (target,)
 
-    def _by_token(self, line: list[Turn], over: bool) -> None:
+    def _by_token(self, line: list[Turn], over: bool, given: Credit) -> None:
         values: list[float] = []
         rewards: list[float] = []
         gammas: list[float] = []
-        for turn, after in itertools.zip_longest(line, line[1:]):
-            assert turn.token_values is not None
-            inside = after is not None and after.call > 0  # the decision goes on after a tool has answered
-            rest = len(turn.action) - 1
-            values += turn.token_values
-            rewards += [0.0] * rest + [credit.mix(turn.rewards, turn.role, self.reward)]
-            gammas += [1.0] * rest + [1.0 if inside else self.reward.gamma]
+        for turn in line:
+            for sample in turn.samples:
+                last = sample is turn.last  # before it the decision goes on after a tool has answered
+                rest = len(sample.action) - 1
+                values += given.values[sample.id]
+                rewards += [0.0] * rest + [credit.mix(turn.rewards, turn.role, self.reward) if last else 0.0]
+                gammas += [1.0] * rest + [self.reward.gamma if last else 1.0]
         advantages, targets = self._estimate(rewards, values, gammas, over)
         at = 0
-        for turn in line:
-            span = slice(at, at := at + len(turn.action))
-            turn.token_advantages, turn.token_targets = tuple(advantages[span]), tuple(targets[span])
-            turn.advantage = max(turn.token_advantages, key=abs)
+        for sample in (s for turn in line for s in turn.samples):
+            span = slice(at, at := at + len(sample.action))
+            given.advantages[sample.id], given.targets[sample.id] = tuple(advantages[span]), tuple(targets[span])
 
     def _estimate(
         self, rewards: list[float], values: list[float], gammas: list[float], over: bool

@@ -16,7 +16,7 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings, register
 from interplay.config import RewardSection
-from interplay.types import Episode
+from interplay.types import Credit, Episode
 
 
 class RAESettings(LossSettings):
@@ -37,7 +37,7 @@ class RAE(Algorithm):
     def plan(self) -> Independent:
         return Independent(self.settings.replicas)
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         env_of = {e.id: e.task.env for e in episodes}
         played = credit.lines(episodes)
         decay = self.settings.decay
@@ -45,10 +45,10 @@ class RAE(Algorithm):
             key = f"{env_of[line[0].keys.episode]}/{line[0].role}"
             value, baseline = credit.returns(line, self.reward)[0], self.baselines.get(key, 0.0)
             for turn in line:
-                turn.advantage = value - baseline
+                given.give(turn, value - baseline)
             self.baselines[key] = decay * baseline + (1 - decay) * value
         metrics = {f"credit/baseline/{key}": value for key, value in sorted(self.baselines.items())}
-        return {**metrics, **credit.summary(t for line in played for t in line)}
+        return {**metrics, **credit.summary((t for line in played for t in line), given)}
 
     def state_dict(self) -> dict[str, Any]:
         return {"baselines": dict(self.baselines)}

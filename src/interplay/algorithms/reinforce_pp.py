@@ -16,7 +16,7 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
 from interplay.algorithms.compare import CompareEpisodes, EpisodeSettings
-from interplay.types import Episode, Role, Turn
+from interplay.types import Credit, Episode, Role, Turn
 
 
 class ReinforcePPSettings(EpisodeSettings):
@@ -30,18 +30,18 @@ class ReinforcePP(CompareEpisodes):
     def rule(self, returns: Sequence[float]) -> list[float]:
         return credit.centred(returns, False)
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         metrics: Mapping[str, float] = {}
         played = credit.lines(episodes)
         if self.settings.group > 1:
-            metrics = super().credit(episodes)
+            metrics = super().credit(episodes, given)
         else:
             for line in played:
                 for turn, ahead in zip(line, credit.returns(line, self.reward), strict=True):
-                    turn.advantage = ahead
+                    given.give(turn, ahead)
         seats: dict[tuple[str, Role], list[Turn]] = defaultdict(list)
         for line in played:
             seats[line[0].policy, line[0].role] += line
         for turns in seats.values():
-            credit.whiten(turns)
-        return {**metrics, **credit.summary(t for line in played for t in line)}
+            credit.whiten(turns, given)
+        return {**metrics, **credit.summary((t for line in played for t in line), given)}

@@ -44,7 +44,7 @@ class Move:
 
 
 def move_of(turn: Turn) -> Move:
-    return Move(turn.role, history(turn), turn.text, turn.legal)
+    return Move(turn.role, history(turn), turn.text, turn.observation.legal)
 
 
 @dataclass(frozen=True)

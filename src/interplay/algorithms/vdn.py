@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
-from interplay.algorithms.fitted import FittedCredit, Judged, Sample
+from interplay.algorithms.fitted import FittedCredit, Judged, Transitions
 from interplay.algorithms.replay import move_of, steps
-from interplay.types import Episode, Role, Turn
+from interplay.types import Credit, Episode, Role, Turn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,17 +72,17 @@ class VDN(FittedCredit):
             for role, slope in zip(self.roles, row, strict=True)
         }
 
-    def credit(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        metrics = super().credit(episodes)
+    def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
+        metrics = super().credit(episodes, given)
         own: dict[Role, list[tuple[Turn, float]]] = defaultdict(list)
-        for turn in (t for e in episodes for t in e.line() if t.advantage is not None):
+        for turn in (t for e in episodes for t in e.line() if given.advantage(t) is not None):
             own[turn.role].append((turn, credit.mix(credit.own(turn.rewards), turn.role, self.reward)))
         for found in own.values():
             for (turn, _), extra in zip(found, credit.centred([value for _, value in found], False), strict=True):
-                turn.advantage += extra  # type: ignore[operator]
+                given.give(turn, (given.advantage(turn) or 0.0) + extra)
         return metrics
 
-    def error(self, name: str, network: Network, sample: Sample) -> Tensor:
+    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
         from torch import tensor
 
         now = [step for step, _ in sample]

@@ -16,9 +16,9 @@ from interplay.agents.bots import make_bot
 from interplay.cli.recipe import recipe_for, split_overrides
 from interplay.config import REMOTE, RemoteSection, load
 from interplay.errors import ConfigError, did_you_mean
-from interplay.rollout.resolve import Plan, resolve
-from interplay.seats.policy import BOT
-from interplay.types import Role
+from interplay.rollout.resolve import resolve
+from interplay.seats import RunPlan
+from interplay.types import Occupant, Policy, Remote, Role, Scripted
 
 if TYPE_CHECKING:
     from interplay.rollout.team import Team
@@ -49,7 +49,7 @@ def run_arena(
     folder.mkdir(parents=True, exist_ok=True)
     if together is None:
         together = arena.shares_rewards(plan)
-    team = Team.load(recipe, newest(path, plan, None))
+    team = Team(recipe, newest(path, plan, None))
     try:
         seated = {name: _seat(plan, team, name, source) for name, source in named.items()}
         field = Field(plan, team, games, "test", recipe.eval.temperature, played=Played(folder / "played.jsonl"))
@@ -86,18 +86,19 @@ def _named(players: Sequence[str]) -> dict[str, str]:
     return out
 
 
-def _seat(plan: Plan, team: Team, name: str, source: str) -> dict[Role, str]:
+def _seat(plan: RunPlan, team: Team, name: str, source: str) -> dict[Role, Occupant]:
     """Who sits in each role when this player has it."""
-    if source.startswith(BOT):
-        make_bot(source.removeprefix(BOT), plan.recipe.env.name).suits(envs.make(plan.task(0)))
-    if source.startswith(BOT) or source in team.members or source in team.remotes:
-        return dict.fromkeys(plan.roles, source)
+    who = plan.occupant(source)
+    if isinstance(who, Scripted):
+        make_bot(who.bot, plan.recipe.env.name).suits(envs.make(plan.task(0)))
+    if isinstance(who, Scripted) or source in team.members or source in team.remotes:
+        return dict.fromkeys(plan.roles, who)
     if source.startswith(REMOTE):
         model, at, url = source.removeprefix(REMOTE).partition("@")
         if not model:
             raise ConfigError(f"player '{source}' names no model; expected {REMOTE}MODEL@http://HOST/v1.")
         team.add_remote(name, model, RemoteSection(url=url) if at else RemoteSection())
-        return dict.fromkeys(plan.roles, name)
+        return dict.fromkeys(plan.roles, Remote(name))
     from interplay.models.locate import can_be_a_model
 
     folder = Path(source)
@@ -109,10 +110,10 @@ def _seat(plan: Plan, team: Team, name: str, source: str) -> dict[Role, str]:
     if (folder / "checkpoints").is_dir() or (folder / "MANIFEST.json").is_file():
         return _run(plan, team, name, folder)
     team.add(name, source, plan.recipe)
-    return dict.fromkeys(plan.roles, name)
+    return dict.fromkeys(plan.roles, Policy(name))
 
 
-def _run(plan: Plan, team: Team, name: str, folder: Path) -> dict[Role, str]:
+def _run(plan: RunPlan, team: Team, name: str, folder: Path) -> dict[Role, Occupant]:
     """The policies of a run, from its newest checkpoint or the one given, each in the roles it was trained for."""
     from interplay.training import checkpoint
 
@@ -126,16 +127,17 @@ def _run(plan: Plan, team: Team, name: str, folder: Path) -> dict[Role, str]:
         raise ConfigError(
             f"{name} was trained for the roles {', '.join(theirs.roles)}; this game has {', '.join(plan.roles)}."
         )
-    trained = [p for p in theirs.trainable if p in theirs.seats.values()]
-    out = {}
+    trained = [p for p in theirs.trainable if Policy(p) in theirs.seats.values()]
+    out: dict[Role, Occupant] = {}
     for role, who in theirs.seats.items():
-        policy = who if who in trained else trained[0] if len(trained) == 1 else None
+        policy = str(who) if str(who) in trained else trained[0] if len(trained) == 1 else None
         if policy is None:
             raise ConfigError(
                 f"{name} has no policy of its own for {role}, where it seats {who}; name one: "
                 f"{found.folder}/policies/NAME."
             )
-        out[role] = name if len(trained) == 1 else f"{name}/{policy}"
-        if out[role] not in team.members:
-            team.add(out[role], str(found.policy(policy)), theirs.recipe, theirs.recipe.policies[policy].base)
+        seated = name if len(trained) == 1 else f"{name}/{policy}"
+        out[role] = Policy(seated)
+        if seated not in team.members:
+            team.add(seated, str(found.policy(policy)), theirs.recipe, theirs.recipe.policies[policy].base)
     return out

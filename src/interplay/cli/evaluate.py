@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress
 
-from interplay.config import START, load
+from interplay.config import load
 from interplay.errors import ConfigError
-from interplay.rollout.resolve import Plan, resolve
-from interplay.seats.policy import BOT
-from interplay.types import Role
+from interplay.rollout.resolve import resolve
+from interplay.seats import RunPlan
+from interplay.types import Occupant, Policy, Role, Scripted, Snapshot
 
 if TYPE_CHECKING:
     from interplay.evaluation.sheet import Chart, Sheet
     from interplay.rollout.team import Team
 
 
-def newest(path: str, plan: Plan, folder: Path | None) -> dict[str, str]:
+def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
     """Where the trained policies' weights are: `folder`, else the run's newest checkpoint, else nowhere (untrained)."""
     from interplay.training import checkpoint
 
@@ -53,7 +53,7 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     recipe, section = plan.recipe, plan.recipe.eval
     target = out or (Path(path) / "eval" if Path(path).is_dir() else Path("runs") / f"{recipe.name}-eval")
     target.mkdir(parents=True, exist_ok=True)
-    team = Team.load(recipe, newest(path, plan, folder))
+    team = Team(recipe, newest(path, plan, folder))
     try:
         substitutes = _substitutes(plan, team, path) if "without" in section.ablations else {}
         field = Field(
@@ -99,33 +99,34 @@ def publish(
     console.print(f"\n{folder}/{stem}.html, .md and .json hold all of it", highlight=False, soft_wrap=True)
 
 
-def _substitutes(plan: Plan, team: Team, path: str) -> dict[Role, str]:
+def _substitutes(plan: RunPlan, team: Team, path: str) -> dict[Role, Occupant]:
     """Who takes each agent's seat when it is left out: seated here, where it needs weights."""
-    who, out = plan.recipe.eval.substitute, {}
-    for role, policy in plan.seats.items():
-        if policy.startswith(BOT):
+    wanted, out = plan.recipe.eval.substitute, dict[Role, Occupant]()
+    for role, who in plan.seats.items():
+        if isinstance(who, Scripted):
             continue
-        if who == START.removeprefix("@"):
-            out[role] = _start(team, policy, path)
-        elif who == "base":
-            if policy not in team.members:
+        if wanted == "start":
+            out[role] = _start(team, str(who), path)
+        elif wanted == "base":
+            if not isinstance(who, Policy):
                 raise ConfigError(
-                    f"{policy} is remote, and has no base here; set eval.substitute to a policy or bot:NAME."
+                    f"{who} is no policy with weights here, and has no base; set eval.substitute to a policy or "
+                    "bot:NAME."
                 )
-            out[role] = team.bare(policy, plan.recipe)
-        elif who != policy:
-            out[role] = who
+            out[role] = team.bare(who.name, plan.recipe)
+        elif wanted != str(who):
+            out[role] = plan.occupant(wanted)
     return out
 
 
-def _start(team: Team, policy: str, path: str) -> str:
-    name = policy + START
-    source = Path(path) / "snapshots" / name
+def _start(team: Team, policy: str, path: str) -> Snapshot:
+    who = Snapshot(policy)
+    source = Path(path) / "snapshots" / str(who)
     if not source.is_dir():
         raise ConfigError(
             f"eval.substitute is 'start', but '{source}' does not exist: a run keeps it where a matchup or the "
             "algorithm names it; expected base, bot:NAME or a policy."
         )
-    if name not in team.members:
-        team.snapshot(name, source)
-    return name
+    if str(who) not in team.members:
+        team.snapshot(who, source)
+    return who

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from interplay import envs
-from interplay.agents.agent import Stamp, cut
 from interplay.agents.bots import make_bot
+from interplay.agents.calls import cut
+from interplay.agents.player import Stamp
 from interplay.agents.syntax import Malformed, Plain, describe
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
-from interplay.rollout.resolve import Plan, resolve
-from interplay.seats.policy import BOT
+from interplay.rollout.resolve import resolve
+from interplay.seats import RunPlan
 from interplay.types import Observation, Rewards, Role
+from interplay.types.occupant import BOT
 
 QUIT = ("q", "quit", "exit")
 
@@ -33,14 +35,14 @@ def play_game(
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
-    from interplay.rollout.team import Team
+    from interplay.rollout.team import Speech, Team
 
-    team = Team.load(plan.recipe, newest(path, plan, None))
-    sampling = plan.recipe.sampling
+    team = Team(plan.recipe, newest(path, plan, None))
     if against is None and path == plan.recipe.env.name:  # no recipe that says who else plays
         against = _strongest(plan)
-    others = {r: against or who for r, who in plan.seats.items() if r != role}
-    agents = {r: team.agent(r, who, plan.recipe.eval.temperature, sampling.max_tokens) for r, who in others.items()}
+    others = {r: plan.occupant(against) if against else who for r, who in plan.seats.items() if r != role}
+    how = Speech(plan.recipe.eval.temperature, plan.recipe.sampling.max_tokens)
+    agents = {r: team.agent(r, who, how) for r, who in others.items()}
     env = envs.make(plan.task(seed, "test"))
     seating = "; ".join([f"You are {role}", ", ".join(f"{r} is {w}" for r, w in others.items())])
     console.print(f"{seating.removesuffix('; ')}. Type your move, or q to leave.", highlight=False, soft_wrap=True)
@@ -70,12 +72,12 @@ def play_game(
     try:
         if asyncio.run(game()):
             console.print(env.state(), highlight=False, markup=False)
-            _tell(console, env.outcome())
+            _tell(console, envs.outcome_of(env))
     finally:
         team.close()
 
 
-def _strongest(plan: Plan) -> str | None:
+def _strongest(plan: RunPlan) -> str | None:
     """The best scripted player that knows this game, if any does."""
     env = envs.make(plan.task(0, "test"))
     for name in ("solver", "equilibrium", "alpha_beta", "hanabi", "expert", "greedy", "random"):

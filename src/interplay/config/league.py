@@ -8,9 +8,11 @@ from typing import Literal
 from pydantic import Field
 
 from interplay.config.policies import PolicySection
-from interplay.config.seats import LEAGUE, START, Draw
+from interplay.config.seats import Draw
 from interplay.config.section import Section
 from interplay.errors import ConfigError, did_you_mean
+from interplay.types import FromLeague, Scripted, Snapshot
+from interplay.types.occupant import parse_one
 
 
 class ExploiterSection(Section):
@@ -51,7 +53,7 @@ class LeagueSection(Section):
 
     def check(self, policies: Mapping[str, PolicySection], named: Collection[str]) -> None:
         """Against the rest of the recipe: its policies, and whoever is named in a seat."""
-        if not any(name.endswith(LEAGUE) for name in named) and self.alarm is None:
+        if not any(isinstance(parse_one(name), FromLeague) for name in named) and self.alarm is None:
             raise ConfigError(
                 'league is set, but no matchup plays against it; expected [[matchups]] with a player such as "@league".'
             )
@@ -66,7 +68,8 @@ class LeagueSection(Section):
         if self.alarm is not None and not panel:
             raise ConfigError("league.alarm.panel is empty; expected bots, or policies as they began: policy@start.")
         for key, name in [*(("bots", n) for n in self.bots), *(("alarm.panel", n) for n in panel)]:
-            start = key == "alarm.panel" and name.endswith(START) and name.removesuffix(START) in policies
-            if not name.startswith("bot:") and not start:
+            who = parse_one(name)
+            start = key == "alarm.panel" and isinstance(who, Snapshot) and who.at == "start" and who.policy in policies
+            if not isinstance(who, Scripted) and not start:
                 more = " or policy@start" if key == "alarm.panel" else ""
                 raise ConfigError(f"league.{key} has '{name}'; expected bot:NAME{more}.")

@@ -14,11 +14,20 @@ from pydantic import Field, model_validator
 from interplay.config.evaluation import EvalSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
-from interplay.config.rollout import CurriculumSection, RewardSection, RolloutSection, SamplingSection, ToolSection
-from interplay.config.seats import LEAGUE, NOW, START, MatchupSection, keyed, split_seat
+from interplay.config.rollout import (
+    CurriculumSection,
+    RewardSection,
+    RolloutSection,
+    SamplingSection,
+    StreamSection,
+    ToolSection,
+)
+from interplay.config.seats import MatchupSection, keyed, split_seat
 from interplay.config.section import Open, Section, validate
 from interplay.config.training import CheckpointSection, RecordSection, TrainSection, WarmstartSection
 from interplay.errors import ConfigError, did_you_mean
+from interplay.types import FromLeague, Policy, Remote, Scripted, Snapshot
+from interplay.types.occupant import BOT, parse_one
 
 _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # the name of a folder in every checkpoint
 
@@ -39,6 +48,7 @@ class Recipe(Section):
     sampling: SamplingSection = SamplingSection()
     tools: ToolSection = ToolSection()
     rollout: RolloutSection = RolloutSection()
+    stream: StreamSection = StreamSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
     curriculum: CurriculumSection | None = None
@@ -65,15 +75,7 @@ class Recipe(Section):
         for i, matchup in enumerate(self.matchups):
             named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
         for key, name in named.items():
-            policy, mark, which = name.partition("@") if key.startswith("matchups") else (name, "", "")
-            if mark and mark + which not in (START, NOW, LEAGUE):
-                raise ConfigError(f"{key} is '{name}'; {did_you_mean(which, ('start', 'now', 'league'))}")
-            if mark + which == LEAGUE and self.league is None:
-                raise ConfigError(f"{key} is '{name}', but there is no [league]; add one, or name another player.")
-            if not name.startswith("bot:") and name != LEAGUE and policy not in self.policies:
-                raise ConfigError(
-                    f"{key} names policy '{name}', which is not in [policies]; {did_you_mean(policy, self.policies)}"
-                )
+            self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
             raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
         if self.league is not None:
@@ -85,6 +87,19 @@ class Recipe(Section):
                     f"seats hold: {', '.join(sorted(set(named.values())))}."
                 )
         return self
+
+    def _check_occupant(self, key: str, name: str) -> None:
+        """[seats] hold policies and bots; a matchup may also name a policy as it was or is, or the league."""
+        who = parse_one(name) if key.startswith("matchups") or name.startswith(BOT) else Policy(name)
+        if isinstance(who, Snapshot) and who.at not in ("start", "now"):
+            raise ConfigError(f"{key} is '{name}'; {did_you_mean(who.at, ('start', 'now', 'league'))}")
+        if isinstance(who, FromLeague) and self.league is None:
+            raise ConfigError(f"{key} is '{name}', but there is no [league]; add one, or name another player.")
+        policy = who.name if isinstance(who, Policy | Remote) else "" if isinstance(who, Scripted) else who.policy
+        if policy not in self.policies and not isinstance(who, Scripted) and who != FromLeague():
+            raise ConfigError(
+                f"{key} names policy '{name}', which is not in [policies]; {did_you_mean(policy, self.policies)}"
+            )
 
     def _turning_points(self) -> set[int]:
         """Steps at which the sum of the shares can be largest: where one of them turns, and right before."""

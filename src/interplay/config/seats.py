@@ -11,9 +11,6 @@ from pydantic import Field, model_validator
 from interplay.config.section import Section
 from interplay.errors import ConfigError
 
-START = "@start"  # after a policy's name: as it was when reinforcement learning began
-NOW = "@now"  # as it is at this step; it plays and does not learn
-LEAGUE = "@league"  # one of its snapshots, drawn by [league]; without a name before it, of anybody's
 Draw = Literal["pfsp", "variance", "uniform", "latest"]
 
 

@@ -85,4 +85,7 @@ class RecordSection(Section):
 
     playouts: bool = Field(False, description="also record the turns that only estimated a candidate's return")
     episodes_per_step: int = Field(16, ge=0, description="episodes per step written to episodes.jsonl and the logs")
+    keep: Literal["first", "even"] = Field(
+        "first", description="which episodes of a step are written: the first ones, or as many at even distances"
+    )
     tensorboard: Literal["auto", "on", "off"] = Field("auto", description="auto: where it is installed")

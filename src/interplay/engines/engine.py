@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from interplay.types import Completion, Message
+from interplay.types import Completion, MediaSpan, Message, identity
 
 if TYPE_CHECKING:
     from interplay.models.adapter import Adapter
@@ -47,7 +47,8 @@ class Request:
 
     `adapter` names the weights added to the base; None is the bare base. `legal` lists the only replies that can be
     produced, as ids, each with the stop token that ends it. `forced` is a reply to be scored instead of sampled.
-    `messages` stand for `ids` where the engine takes no ids (`capabilities.token_ids`).
+    `messages` stand for `ids` where the engine takes no ids (`capabilities.token_ids`). `media` says where pictures and
+    sounds stand among `ids`.
     """
 
     key: tuple[object, ...]
@@ -58,6 +59,12 @@ class Request:
     legal: tuple[tuple[int, ...], ...] = ()
     forced: tuple[int, ...] = ()
     messages: tuple[Message, ...] = ()
+    media: tuple[MediaSpan, ...] = ()
+
+    @property
+    def identity(self) -> tuple[int, ...]:
+        """What tells this prompt from another one: its ids, and its media by their digests."""
+        return identity(self.ids, self.media)
 
     @property
     def room(self) -> int:

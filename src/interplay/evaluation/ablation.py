@@ -10,15 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from interplay.config import START, TEAM, Recipe
+from interplay.config import TEAM, Recipe
 from interplay.errors import ConfigError
 from interplay.evaluation import intervals
 from interplay.evaluation.benchmark import Lineup
 from interplay.evaluation.intervals import Estimate
 from interplay.evaluation.measures import by_task, paired, verdict
-from interplay.rollout.resolve import Plan
-from interplay.seats.policy import BOT
-from interplay.types import Episode, Role
+from interplay.seats import RunPlan
+from interplay.types import Episode, Occupant, Role, Scripted
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Change:
 
     what: str
     opponent: str
-    seats: Mapping[Role, str]
+    seats: Mapping[Role, Occupant]
     games: int
     won: Estimate
     score: Estimate
@@ -35,7 +34,7 @@ class Change:
     score_drop: Estimate | None
 
 
-def swaps(plan: Plan, lineup: Lineup) -> Iterator[tuple[str, dict[Role, str]]]:
+def swaps(plan: RunPlan, lineup: Lineup) -> Iterator[tuple[str, dict[Role, Occupant]]]:
     """A team's: every two policies exchange their roles. Against an opponent: the others' policies in this role."""
     seats = plan.seats
     if lineup.role == TEAM:
@@ -43,11 +42,11 @@ def swaps(plan: Plan, lineup: Lineup) -> Iterator[tuple[str, dict[Role, str]]]:
             if seats[a] != seats[b]:
                 yield f"{a} ↔ {b}", {**seats, a: seats[b], b: seats[a]}
         return
-    for policy in dict.fromkeys(w for w in seats.values() if w != lineup.policy and not w.startswith(BOT)):
-        yield f"{policy} as {lineup.role}", {**lineup.seats, lineup.role: policy}
+    for who in dict.fromkeys(w for w in seats.values() if str(w) != lineup.policy and not isinstance(w, Scripted)):
+        yield f"{who} as {lineup.role}", {**lineup.seats, lineup.role: who}
 
 
-def without(plan: Plan, substitutes: Mapping[Role, str]) -> Iterator[tuple[str, dict[Role, str]]]:
+def without(plan: RunPlan, substitutes: Mapping[Role, Occupant]) -> Iterator[tuple[str, dict[Role, Occupant]]]:
     """Each agent of the team replaced in turn by its substitute."""
     for role in plan.roles:
         if role in substitutes:
@@ -58,7 +57,7 @@ def change(
     recipe: Recipe,
     what: str,
     lineup: Lineup,
-    seats: Mapping[Role, str],
+    seats: Mapping[Role, Occupant],
     whole: Sequence[Episode],
     changed: Sequence[Episode],
 ) -> Change:
@@ -76,10 +75,10 @@ def change(
     )
 
 
-def check(plan: Plan) -> None:
+def check(plan: RunPlan) -> None:
     """Refuse what cannot be asked of this recipe, before anything is loaded."""
     section = plan.recipe.eval
-    policies = {w for w in plan.seats.values() if not w.startswith(BOT)}
+    policies = {w for w in plan.seats.values() if not isinstance(w, Scripted)}
     if "swap" in section.ablations and len(policies) < 2:
         raise ConfigError(
             "eval.ablations has 'swap', but one policy sits in every seat, and has nobody to exchange roles with; "
@@ -97,16 +96,16 @@ def check(plan: Plan) -> None:
         single(plan)
 
 
-def _check_substitute(plan: Plan) -> None:
+def _check_substitute(plan: RunPlan) -> None:
     who, recipe = plan.recipe.eval.substitute, plan.recipe
-    if who in ("base", START.removeprefix("@")) or who.startswith(BOT) or who in recipe.policies:
+    if who in ("base", "start") or isinstance(plan.occupant(who), Scripted) or who in recipe.policies:
         return
     raise ConfigError(
         f"eval.substitute is '{who}'; expected base, start, bot:NAME or a policy: {', '.join(recipe.policies)}."
     )
 
 
-def single(plan: Plan) -> tuple[Role, str]:
+def single(plan: RunPlan) -> tuple[Role, str]:
     """The role and the policy of the one agent that a team is measured against."""
     from interplay import envs
 
@@ -122,7 +121,7 @@ def single(plan: Plan) -> tuple[Role, str]:
             f"eval.single.options leaves the roles {', '.join(roles)}; expected options of {plan.recipe.env.name} "
             "that leave one."
         )
-    policy = section.policy or plan.seats.get(roles[0], "")
+    policy = section.policy or str(plan.seats.get(roles[0], ""))
     if policy not in plan.recipe.policies:
         known = ", ".join(plan.recipe.policies)
         raise ConfigError(f"eval.single.policy is '{policy}'; expected a policy that samples tokens: {known}.")

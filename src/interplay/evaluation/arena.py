@@ -23,10 +23,10 @@ from interplay.evaluation.field import Field
 from interplay.evaluation.intervals import Estimate, bootstrap
 from interplay.evaluation.ratings import Game, Rating, rate
 from interplay.evaluation.sheet import Bars, Chart, Heat, Sheet, number
-from interplay.rollout.resolve import Plan
-from interplay.types import Episode, Level, Reward, Role, Status
+from interplay.seats import RunPlan
+from interplay.types import Episode, Level, Occupant, Reward, Role, Status
 
-Player = Mapping[Role, str]
+Entrant = Mapping[Role, Occupant]  # who sits in each role when this player has it
 Meeting = tuple[str, str, Role]  # one player, another, and the role that the one has; the other has all the rest
 Scores = dict[str, list[float]]  # by task
 _PROBES = 32
@@ -79,19 +79,19 @@ class Standing:
         }
 
 
-def shares_rewards(plan: Plan) -> bool:
+def shares_rewards(plan: RunPlan) -> bool:
     """Whether anything is ever paid to the team as a whole, in games of random legal replies."""
     rng = random.Random(0)
     for i in range(_PROBES):
         env, given = envs.make(plan.task(i)), list[Reward]()
         while seen := env.observe():
             given += env.step({role: rng.choice(o.legal or ("",)) for role, o in seen.items()})
-        if any(r.level is Level.TEAM for r in (*given, *env.outcome())):
+        if any(r.level is Level.TEAM for r in (*given, *envs.outcome_of(env))):
             return True
     return False
 
 
-async def meet(field: Field, players: Mapping[str, Player], together: bool | None = None) -> Standing:
+async def meet(field: Field, players: Mapping[str, Entrant], together: bool | None = None) -> Standing:
     """Everybody against, or with, everybody; `together` None finds out which."""
     plan = field.plan
     if len(players) < 2:
@@ -111,19 +111,19 @@ async def meet(field: Field, players: Mapping[str, Player], together: bool | Non
     return _versus(plan, players, played, habits, await _hunt(field, players), failed)
 
 
-def meetings(plan: Plan, players: Mapping[str, Player], together: bool) -> list[Meeting]:
+def meetings(plan: RunPlan, players: Mapping[str, Entrant], together: bool) -> list[Meeting]:
     """With two roles the first is enough: every pair meets both ways round."""
     roles = plan.roles[:1] if together or len(plan.roles) == 2 else plan.roles
     return [(a, b, role) for a in players for b in players if together or a != b for role in roles]
 
 
-def seats_of(plan: Plan, players: Mapping[str, Player], meeting: Meeting) -> dict[Role, str]:
+def seats_of(plan: RunPlan, players: Mapping[str, Entrant], meeting: Meeting) -> dict[Role, Occupant]:
     one, other, role = meeting
     return {r: players[one if r == role else other][r] for r in plan.roles}
 
 
 def _versus(
-    plan: Plan, players: Mapping[str, Player], played: Mapping[Meeting, Sequence[Episode]],
+    plan: RunPlan, players: Mapping[str, Entrant], played: Mapping[Meeting, Sequence[Episode]],
     habits: dict[str, Habits], hunted: dict[str, Hunted], failed: int,
 ) -> Standing:  # fmt: skip
     games: list[Game] = []
@@ -148,7 +148,7 @@ def _versus(
 
 
 def _cross_play(
-    plan: Plan, players: Mapping[str, Player], played: Mapping[Meeting, Sequence[Episode]],
+    plan: RunPlan, players: Mapping[str, Entrant], played: Mapping[Meeting, Sequence[Episode]],
     habits: dict[str, Habits], failed: int,
 ) -> Standing:  # fmt: skip
     def scores(episodes: Sequence[Episode]) -> Scores:
@@ -172,7 +172,7 @@ def _estimate(scores: Scores) -> Estimate:
     return bootstrap([fmean(found) for found in scores.values()])
 
 
-def _habits(plan: Plan, played: Mapping[Meeting, Sequence[Episode]], name: str) -> Habits:
+def _habits(plan: RunPlan, played: Mapping[Meeting, Sequence[Episode]], name: str) -> Habits:
     sat: list[tuple[Role, Episode]] = []
     for (one, other, his), games in played.items():
         for role in plan.roles:
@@ -191,7 +191,7 @@ def _habits(plan: Plan, played: Mapping[Meeting, Sequence[Episode]], name: str) 
     )
 
 
-async def _hunt(field: Field, players: Mapping[str, Player]) -> dict[str, Hunted]:
+async def _hunt(field: Field, players: Mapping[str, Entrant]) -> dict[str, Hunted]:
     """Exploitability of everybody for whom it can be computed, in games that are small enough."""
     try:
         asked = decisions(field.plan.task(0))

@@ -15,9 +15,8 @@ from interplay.config import TEAM, Recipe
 from interplay.evaluation import intervals
 from interplay.evaluation.field import Field
 from interplay.evaluation.measures import by_task, tokens, verdict
-from interplay.rollout.resolve import Plan
-from interplay.seats.policy import BOT
-from interplay.types import Episode, Role, Status
+from interplay.seats import RunPlan
+from interplay.types import Episode, Occupant, Role, Scripted, Status
 
 
 @dataclass(frozen=True)
@@ -71,21 +70,24 @@ class Lineup:
     policy: str
     opponent: str
     role: Role
-    seats: Mapping[Role, str]
+    seats: Mapping[Role, Occupant]
 
 
-def lineups(plan: Plan, opponents: Sequence[str], seats: Mapping[Role, str] | None = None) -> Iterator[Lineup]:
+def lineups(plan: RunPlan, opponents: Sequence[str], seats: Mapping[Role, Occupant] | None = None) -> Iterator[Lineup]:
     """The team once; against every other opponent, each seat of `seats` (default: the recipe's) that holds a policy."""
-    mine = {r: w for r, w in plan.seats.items() if not w.startswith(BOT)} if seats is None else seats
+    mine = {r: w for r, w in plan.seats.items() if not isinstance(w, Scripted)} if seats is None else seats
     for opponent in opponents:
         if opponent == TEAM:
             yield Lineup(TEAM, TEAM, TEAM, dict(plan.seats))
             continue
-        for role, policy in mine.items():
-            yield Lineup(policy, opponent, role, {r: policy if r == role else opponent for r in plan.roles})
+        other = plan.occupant(opponent)
+        for role, who in mine.items():
+            yield Lineup(str(who), opponent, role, {r: who if r == role else other for r in plan.roles})
 
 
-async def evaluate(field: Field, opponents: Sequence[str], seats: Mapping[Role, str] | None = None) -> list[SeatResult]:
+async def evaluate(
+    field: Field, opponents: Sequence[str], seats: Mapping[Role, Occupant] | None = None
+) -> list[SeatResult]:
     """A result per line-up."""
     return [
         tally_lineup(field.plan.recipe, await field.play(x.seats), x) for x in lineups(field.plan, opponents, seats)
@@ -109,5 +111,5 @@ def tally(recipe: Recipe, episodes: Sequence[Episode], policy: str, opponent: st
     return SeatResult(
         policy, opponent, role, len(good), len(episodes) - len(good), wins, draws, len(good) - wins - draws,
         win.low, win.high, *score, len(played), sum(t.status is Status.ILLEGAL for t in played),
-        sum(tokens(e, role) for e in good), sum(len(t.calls) for t in played),
+        sum(tokens(e, role) for e in good), sum(len(t.samples[:-1]) for t in played),
     )  # fmt: skip

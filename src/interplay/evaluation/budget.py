@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from interplay.agents.agent import ModelAgent, Player, Stamp, View
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Stamp, View
 from interplay.agents.remote import RemoteAgent
 from interplay.algorithms import Independent
 from interplay.config import TEAM, Recipe
@@ -27,10 +28,10 @@ from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.evaluation import intervals
 from interplay.evaluation.ablation import single
-from interplay.evaluation.field import Field, Part
+from interplay.evaluation.field import Chunk, Field
 from interplay.evaluation.intervals import Estimate, bootstrap
 from interplay.evaluation.measures import Verdict, tokens, verdict
-from interplay.rollout.runner import Runner
+from interplay.rollout.runner import Runner, Seated
 from interplay.types import Episode, Observation, Role, Status, Task, Turn, seed_of
 
 
@@ -64,7 +65,7 @@ class Thrifty:
             limit = min(limit, max(1, room - len(view.prompt.ids)))
         short = replace(self.agent, sampling=replace(self.agent.sampling, max_tokens=limit), budget=self.purse.left)
         turn = await short.sample(env, view, stamp)
-        if turn.sampled > self.purse.left or max(len(t.action) or t.used for t in turn.whole) > limit:
+        if turn.sampled > self.purse.left or max(s.size for s in turn.samples) > limit:
             raise InterplayError(
                 f"{self.policy} was given {limit} tokens and used {turn.sampled}: no budget can be matched."
             )
@@ -138,7 +139,7 @@ async def matched(field: Field, team: Sequence[Episode]) -> Matched:
             tasks = [(t, b) for t, _, b in funded]
             games = await field.keep(
                 part,
-                {role: policy},
+                {role: field.plan.occupant(policy)},
                 how,
                 lambda p=part, t=tasks, n=name: _spend(field, p, t, role, policy, n == "longer"),  # type: ignore[misc]
             )
@@ -185,7 +186,7 @@ def _used(games: Sequence[Episode]) -> int:
 
 
 async def _spend(
-    field: Field, part: Part, tasks: Sequence[tuple[Task, int]], role: Role, policy: str, free: bool
+    field: Field, part: Chunk, tasks: Sequence[tuple[Task, int]], role: Role, policy: str, free: bool
 ) -> list[Episode]:
     """Each task's budget, spent; tasks go on side by side."""
     recipe = field.plan.recipe
@@ -193,9 +194,10 @@ async def _spend(
     async def one(task: Task, budget: int) -> list[Episode]:
         purse, games = Purse(budget), list[Episode]()
         while purse.left and not (free and games):
-            agent = field.team.agent(role, policy, field.temperature, recipe.sampling.max_tokens, recipe.eval.legal)
+            who = field.plan.occupant(policy)
+            agent = field.team.agent(role, who, field.speech)
             assert isinstance(agent, ModelAgent | RemoteAgent)
-            seated: dict[Role, Player] = {role: Thrifty(agent, purse, free, policy)}
+            seated = Seated({role: who}, {role: Thrifty(agent, purse, free, policy)})
             limits = recipe.rollout.model_copy(update={"max_episode_tokens": purse.left})
             seed = seed_of("budget", part.seed + 1, len(games))
             before = purse.left

@@ -13,15 +13,14 @@ from interplay import __version__, envs
 from interplay.algorithms import Independent
 from interplay.errors import InterplayError
 from interplay.evaluation.played import Played, fingerprint, key_of
-from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
-from interplay.seats.policy import BOT, takers
-from interplay.types import Episode, Role, Task
+from interplay.rollout.team import Speech, Team
+from interplay.seats import RunPlan
+from interplay.types import ByTurn, Episode, Occupant, Role, Scripted, Task
 
 
 @dataclass(frozen=True)
-class Part:
+class Chunk:
     """The tasks of one chunk, and the seed of their dice."""
 
     seed: int
@@ -30,7 +29,7 @@ class Part:
 
 @dataclass
 class Field:
-    plan: Plan
+    plan: RunPlan
     team: Team
     games: int
     split: str = "test"
@@ -40,24 +39,29 @@ class Field:
     played: Played | None = None
     done: Callable[[Episode], None] = lambda _: None
 
-    def parts(self, options: Mapping[str, Any] | None = None) -> Iterator[Part]:
+    def parts(self, options: Mapping[str, Any] | None = None) -> Iterator[Chunk]:
         """The chunks of all seeds; `options` go over those of [env]."""
         chunk = self.plan.recipe.eval.chunk
         for seed in self.seeds or (self.plan.recipe.seed,):
             plan = replace(self.plan, recipe=self.plan.recipe.model_copy(update={"seed": seed}))
             for start in range(0, self.games, chunk):
                 indices = range(start, min(self.games, start + chunk))
-                yield Part(seed, tuple(plan.task(i, self.split, options) for i in indices))
+                yield Chunk(seed, tuple(plan.task(i, self.split, options) for i in indices))
+
+    @property
+    def speech(self) -> Speech:
+        """How models speak when they are measured."""
+        return Speech(self.temperature, self.plan.recipe.sampling.max_tokens, self.plan.recipe.eval.legal)
 
     @property
     def size(self) -> int:
         """Episodes of one line-up."""
         return self.games * self.samples * max(1, len(self.seeds))
 
-    async def play(self, seats: Mapping[Role, str], samples: int | None = None) -> list[Episode]:
+    async def play(self, seats: Mapping[Role, Occupant], samples: int | None = None) -> list[Episode]:
         """`samples` games of every task with these seats; all of them failing is an error."""
         recipe, count = self.plan.recipe, samples or self.samples
-        seating = self.team.seating(lambda _: seats, self.temperature, recipe.sampling.max_tokens, recipe.eval.legal)
+        seating = self.team.seating(lambda _: seats, self.speech)
         out: list[Episode] = []
         for part in self.parts():
             runner = Runner(part.seed + 1, recipe.rollout, Independent(count), recipe.reward)
@@ -70,8 +74,8 @@ class Field:
 
     async def keep(
         self,
-        part: Part,
-        seats: Mapping[Role, str],
+        part: Chunk,
+        seats: Mapping[Role, Occupant],
         how: tuple[object, ...],
         play: Callable[[], Awaitable[list[Episode]]],
     ) -> list[Episode]:
@@ -90,7 +94,7 @@ class Field:
             self.played.put(key, found)
         return found
 
-    def _key(self, part: Part, seats: Mapping[Role, str], how: tuple[object, ...]) -> str:
+    def _key(self, part: Chunk, seats: Mapping[Role, Occupant], how: tuple[object, ...]) -> str:
         recipe = self.plan.recipe
         who = sorted((role, *self._weights(occupant)) for role, occupant in seats.items())
         tasks = [(t.id, t.env, t.seed, sorted(t.data.items())) for t in part.tasks]
@@ -105,8 +109,10 @@ class Field:
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)
         return key_of(how, part.seed, who, tasks, limits, where)
 
-    def _weights(self, occupant: str) -> tuple[list[list[str]], bool]:
+    def _weights(self, occupant: Occupant) -> tuple[list[list[str]], bool]:
         """Of everybody who takes a turn in a seat, what tells its weights from all others."""
-        names, always = takers(occupant)
+        takers, always = (occupant.takers, occupant.always) if isinstance(occupant, ByTurn) else ((occupant,), True)
         sources = self.team.sources
-        return [[n] if n.startswith(BOT) else [fingerprint(s) for s in sources[n]] for n in names], always
+        return [
+            [str(who)] if isinstance(who, Scripted) else [fingerprint(s) for s in sources[str(who)]] for who in takers
+        ], always

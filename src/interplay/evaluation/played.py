@@ -14,7 +14,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from interplay.errors import InterplayError
 from interplay.rollout import records
+from interplay.rollout.media import MediaFolder
 from interplay.types import Episode
 
 
@@ -22,6 +24,7 @@ class Played:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self.media = MediaFolder(path.parent / records.MEDIA)
         self._at: dict[str, int] = {}
         end = 0
         if path.exists():
@@ -40,11 +43,12 @@ class Played:
         with self.path.open("rb") as file:
             file.seek(self._at[key])
             try:
-                return [records.from_json(e) for e in json.loads(file.readline())["episodes"]]
-            except (ValueError, KeyError, TypeError):  # damaged, or another version's
+                return [records.from_json(e, self.media)[0] for e in json.loads(file.readline())["episodes"]]
+            except (ValueError, KeyError, TypeError, InterplayError):  # damaged, or another version's
                 return None
 
     def put(self, key: str, episodes: Sequence[Episode]) -> None:
+        self.media.put(m for e in episodes for m in records.media(e))
         line = json.dumps({"chunk": key, "episodes": [records.to_json(e) for e in episodes]}, separators=(",", ":"))
         with self.path.open("ab") as file:
             self._at[key] = file.tell()

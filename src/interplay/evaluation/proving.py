@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from interplay import algorithms, envs
-from interplay.agents.agent import Agent, Stamp, View, blank
+from interplay.agents.player import Stamp, View, turn_of
 from interplay.algorithms import Algorithm, Independent, credit
 from interplay.algorithms.losses import Outputs, Targets
 from interplay.algorithms.maddpg import MADDPG
@@ -33,8 +33,21 @@ from interplay.algorithms.vdn import VDN
 from interplay.config import Open, RewardSection, RolloutSection
 from interplay.envs import Env
 from interplay.evaluation.games import Game
-from interplay.rollout.runner import Runner
-from interplay.types import Episode, Message, Observation, Rewards, Role, Task, Turn, seed_of
+from interplay.rollout.runner import Runner, Seated
+from interplay.types import (
+    Advantage,
+    Credit,
+    Episode,
+    Message,
+    Observation,
+    Policy,
+    Rewards,
+    Role,
+    Sample,
+    Task,
+    Turn,
+    seed_of,
+)
 
 ROWS, COLUMNS = 64, 4
 
@@ -96,15 +109,14 @@ class TableAgent:
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         known = "\n".join(f"{m.role}: {m.content}" for m in view.messages)
         row = self.table.row(known, view.observation.legal)
-        key = (stamp.seed, stamp.task.id, stamp.replica, stamp.path, stamp.decision, self.role, stamp.candidate)
         chances = [math.exp(p) for p in self.table.current[row][: len(view.observation.legal)]]
-        index = random.Random(seed_of(*key)).choices(range(len(chances)), chances)[0]
+        index = random.Random(seed_of(*stamp.key(self.role))).choices(range(len(chances)), chances)[0]
         digest = hashlib.blake2b(known.encode(), digest_size=8).hexdigest()
         text = view.observation.legal[index]
-        turn = blank(self.role, self.policy, view.observation, stamp, digest, text, self.parent)
-        turn.prompt, turn.action, turn.logprobs = (row,), (index,), (self.table.current[row][index],)
-        turn.masked = tuple((k,) for k in range(len(chances)))
-        return turn
+        mask = tuple((k,) for k in range(len(chances)))
+        logprob = self.table.current[row][index]
+        sample = Sample(stamp.turn_id(self.role), (row,), (index,), (logprob,), (0,), text, mask=mask)
+        return turn_of(stamp, self.role, self, view.observation, (sample,), digest)
 
     def commit(self, view: View, turn: Turn) -> None:
         self.known = (*view.messages, Message("assistant", turn.text))
@@ -166,8 +178,9 @@ class Ground:
     def _task(self, index: int) -> Task:
         return envs.sample_task(self.game.env, self.game.options, "train", index, self.seed)
 
-    def _seats(self, task: Task) -> dict[Role, Agent]:
-        return {role: TableAgent(role, table, role, role not in self.frozen) for role, table in self.tables.items()}
+    def _seats(self, task: Task) -> Seated:
+        players = {role: TableAgent(role, table, role, role not in self.frozen) for role, table in self.tables.items()}
+        return Seated({role: Policy(role) for role in players}, players)
 
     def train(self, steps: int | None = None) -> None:
         with asyncio.Runner() as loop:
@@ -181,45 +194,49 @@ class Ground:
 
     def _learn(self, episodes: list[Episode]) -> None:
         turns = [t for e in episodes for t in e.turns if t.playout is None]
-        self._score(turns)
-        self.algorithm.shape(episodes)
-        self.algorithm.credit(episodes)
+        given = self._score(turns)
+        self.algorithm.shape(episodes, given)
+        self.algorithm.credit(episodes, given)
         self.algorithm.update(episodes)
         for role in self.roles:
-            mine = [t for t in turns if t.role == role and t.advantage is not None]
+            mine = [t.last for t in turns if t.role == role and given.advantage(t) is not None]
             if mine and role not in self.frozen:
-                self.tables[role].step(self._loss(role, [x for t in mine for x in t.weighed()]))
+                weighed = [x for sample in mine for x in self.algorithm.weighed(sample, given)]
+                self.tables[role].step(self._loss(role, weighed, given))
         for turn in turns:
-            target = turn.target if turn.token_targets is None else turn.token_targets[0]
-            if target is not None:
+            if (target := given.target(turn)) is not None:
                 self.critic.learn(self._seen(turn), target)
         self.critic.learn_states(episodes)
 
-    def _score(self, turns: Sequence[Turn]) -> None:
+    def _score(self, turns: Sequence[Turn]) -> Credit:
+        given = Credit()
         for turn in turns:
-            turn.ref_logprobs = (self.first[turn.role][turn.prompt[0]][turn.action[0]],)
+            sample = turn.last
+            row, column = sample.prompt[0], sample.action[0]
+            given.reference[sample.id] = (self.first[turn.role][row][column],)
             if "legal" in self.algorithm.needs:
-                now = self.tables[turn.role].current[turn.prompt[0]]
-                turn.legal_logprobs = tuple((now[k],) for (k,) in turn.masked)
+                now = self.tables[turn.role].current[row]
+                given.legal[sample.id] = tuple((now[k],) for (k,) in sample.mask)
             if "values" in self.algorithm.needs:
-                turn.value = self.critic.values.get(self._seen(turn), 0.0)
-                turn.token_values = (turn.value,) if "tokens" in self.algorithm.needs else None
+                given.values[sample.id] = (self.critic.values.get(self._seen(turn), 0.0),)
+        return given
 
     def _seen(self, turn: Turn) -> str:
         return f"{turn.role} {turn.state if 'central' in self.algorithm.needs else turn.keys.prompt}"
 
-    def _loss(self, role: Role, turns: Sequence[Turn]) -> Tensor:
+    def _loss(self, role: Role, weighed: Sequence[tuple[Sample, Advantage | None]], given: Credit) -> Tensor:
+        samples = [sample for sample, _ in weighed]
+        advantages = [max(a, key=abs) if isinstance(a, tuple) else a for _, a in weighed]  # a reply is one token
         table = self.tables[role].logprobs()
-        logprobs = table[torch.tensor([t.prompt[0] for t in turns])]
-        mine = logprobs.gather(1, torch.tensor([[t.action[0]] for t in turns])).squeeze(1)
-        sampled = torch.tensor([t.logprobs[0] for t in turns])
+        logprobs = table[torch.tensor([s.prompt[0] for s in samples])]
+        mine = logprobs.gather(1, torch.tensor([[s.action[0]] for s in samples])).squeeze(1)
         targets = Targets(
-            torch.tensor([t.advantage for t in turns], dtype=torch.float32),
+            torch.tensor(advantages, dtype=torch.float32),
             mine.detach(),
-            torch.full((len(turns),), 1 / len(turns)),
-            torch.tensor([t.ref_logprobs[0] if t.ref_logprobs else 0.0 for t in turns]),
-            sampled,
-            torch.arange(len(turns)),
+            torch.full((len(samples),), 1 / len(samples)),
+            torch.tensor([given.reference.get(s.id, (0.0,))[0] for s in samples]),
+            torch.tensor([s.logprobs[0] for s in samples]),
+            torch.arange(len(samples)),
         )
         return self.algorithm.loss(targets, Outputs(mine, -(logprobs.exp() * logprobs).sum(1)))[0]
 
@@ -260,7 +277,7 @@ class Ground:
 
 def believed(algorithm: Algorithm, episode: Episode) -> tuple[str, ...]:
     line = episode.line()
-    joints = list(itertools.product(*(turn.legal for turn in line)))
+    joints = list(itertools.product(*(turn.observation.legal for turn in line)))
     if isinstance(algorithm, MADDPG):
         asked = [(line[0], dict(zip([t.role for t in line], joint, strict=True)), [joint[0]]) for joint in joints]
         values = [found[0] for found in algorithm.action_values(line[0].role, asked)]

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from interplay.agents.bots import make_bot
 from interplay.errors import ConfigError
 from interplay.evaluation.exploitability import Asked, Exploitability, Prompt, decisions, exploitability
-from interplay.rollout.resolve import Plan
-from interplay.rollout.team import Member, Team
-from interplay.seats.policy import BOT
-from interplay.types import Role
+from interplay.rollout.members import Member
+from interplay.rollout.team import Team
+from interplay.seats import RunPlan
+from interplay.types import Occupant, Role, Scripted
 
 Odds = tuple[Mapping[str, float], float]  # of the legal actions, and of everything else
 
@@ -35,7 +35,7 @@ class Measured:
 
 
 async def measure(
-    plan: Plan, team: Team, seats: Mapping[Role, str] | None = None, asked: Sequence[Asked] | None = None
+    plan: RunPlan, team: Team, seats: Mapping[Role, Occupant] | None = None, asked: Sequence[Asked] | None = None
 ) -> Measured:
     """What best responses would win against `seats` (default the recipe's), each in its role. `asked` saves finding all
     `decisions` of the game again."""
@@ -44,15 +44,15 @@ async def measure(
     found: dict[tuple[Role, Prompt], Odds] = {}
     for role, who in (seats or plan.seats).items():
         mine = [a for a in asked if a.role == role]
-        odds = _bot(team, who, mine) if who.startswith(BOT) else await _model(team, who, mine)
+        odds = _bot(team, who, mine) if isinstance(who, Scripted) else await _model(team, who, mine)
         found |= {(a.role, a.prompt): o for a, o in zip(mine, odds, strict=True)}
     table = {key: odds for key, (odds, _) in found.items()}
     stray = sum(stray for _, stray in found.values()) / len(found)
     return Measured(exploitability(task, lambda role, prompt, legal: table[role, prompt]), table, stray)
 
 
-def _bot(team: Team, who: str, asked: Sequence[Asked]) -> list[Odds]:
-    bot = make_bot(who.removeprefix(BOT), team.env_name)
+def _bot(team: Team, who: Scripted, asked: Sequence[Asked]) -> list[Odds]:
+    bot = make_bot(who.bot, team.env_name)
     out = []
     for a in asked:
         odds = bot.odds(a.env, a.role)
@@ -62,8 +62,8 @@ def _bot(team: Team, who: str, asked: Sequence[Asked]) -> list[Odds]:
     return out
 
 
-async def _model(team: Team, who: str, asked: Sequence[Asked]) -> list[Odds]:
-    member = team.members.get(who)
+async def _model(team: Team, who: Occupant, asked: Sequence[Asked]) -> list[Odds]:
+    member = team.members.get(str(who))
     if member is None:
         raise ConfigError(f"{who} is a remote model, which gives no log-probs.")
     return list(await asyncio.gather(*(_scored(member, a) for a in asked)))

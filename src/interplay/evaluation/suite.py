@@ -6,7 +6,7 @@ All of it is counted from episodes; where `Field.played` keeps those, a suite th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from interplay.config import TEAM
@@ -15,7 +15,7 @@ from interplay.evaluation.benchmark import Lineup, SeatResult, lineups, tally_li
 from interplay.evaluation.budget import Matched, matched
 from interplay.evaluation.field import Field
 from interplay.evaluation.measures import Passed, TaskResult, passed, per_task
-from interplay.types import Episode, Role
+from interplay.types import Episode, Occupant, Role
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Entry:
 class Report:
     name: str
     env: str
-    seats: dict[Role, str]
+    seats: dict[Role, Occupant]
     split: str
     seeds: list[int]
     games: int  # tasks a seed
@@ -56,16 +56,22 @@ class Report:
         ]
         rest = ("name", "env", "seats", "split", "seeds", "games", "samples", "temperature", "legal")
         return {
-            **{name: getattr(self, name) for name in rest},
+            **_plain({name: getattr(self, name) for name in rest}),
             "results": entries,
-            "swap": [_plain(asdict(c)) for c in self.swaps],
-            "without": [_plain(asdict(c)) for c in self.without],
+            "swap": [_plain(_change(c)) for c in self.swaps],
+            "without": [_plain(_change(c)) for c in self.without],
             "budget": None if self.budget is None else _plain(asdict(self.budget)),
         }
 
 
+def _change(change: Change) -> dict[str, Any]:
+    return {f.name: getattr(change, f.name) for f in fields(change)}
+
+
 def _plain(data: Any) -> Any:
-    """Estimates as objects with names."""
+    """Estimates as objects with names, occupants as their texts."""
+    if isinstance(data, Occupant):
+        return str(data)
     if hasattr(data, "_asdict"):
         return data._asdict()
     if isinstance(data, Mapping):
@@ -73,7 +79,7 @@ def _plain(data: Any) -> Any:
     return [_plain(v) for v in data] if isinstance(data, list) else data
 
 
-async def measure(field: Field, substitutes: Mapping[Role, str]) -> Report:
+async def measure(field: Field, substitutes: Mapping[Role, Occupant]) -> Report:
     """`substitutes` are who takes each agent's seat when it is left out, seated in the field's team."""
     plan, recipe = field.plan, field.plan.recipe
     section = recipe.eval
@@ -96,7 +102,7 @@ async def measure(field: Field, substitutes: Mapping[Role, str]) -> Report:
     )  # fmt: skip
 
 
-def expected(field: Field, substitutes: Mapping[Role, str]) -> int:
+def expected(field: Field, substitutes: Mapping[Role, Occupant]) -> int:
     """How many games `measure` will play, a task's budget counted as one game: for a progress bar."""
     plan, ablations = field.plan, field.plan.recipe.eval.ablations
     total = 0

@@ -16,8 +16,8 @@ from typing import Any
 
 from interplay.config import CurriculumSection
 from interplay.errors import CheckpointError
-from interplay.seats.policy import sitting
-from interplay.types import Episode, Task, seed_of
+from interplay.types import Credit, Episode, Task, seed_of
+from interplay.types.occupant import learns
 
 Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options over the recipe's
 DECAY = 0.7  # of what a level's earlier visits count
@@ -50,18 +50,18 @@ class Curriculum(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
-    def record(self, step: int, episodes: Sequence[Episode], learners: Container[str]) -> dict[str, float]:
+    def record(
+        self, step: int, episodes: Sequence[Episode], learners: Container[str], credit: Credit
+    ) -> dict[str, float]:
         """`learn` from the episodes themselves."""
-        return {
-            f"curriculum/{name}": value
-            for name, value in self.learn(step, results_of(episodes, self.section.success, learners)).items()
-        }
+        results = results_of(episodes, self.section.success, learners, credit)
+        return {f"curriculum/{name}": value for name, value in self.learn(step, results).items()}
 
     def _rng(self, step: int) -> random.Random:
         return random.Random(seed_of("curriculum", self.seed, step))
 
 
-def results_of(episodes: Sequence[Episode], name: str, learners: Container[str]) -> dict[str, Result]:
+def results_of(episodes: Sequence[Episode], name: str, learners: Container[str], credit: Credit) -> dict[str, Result]:
     """By task: an episode succeeds, in a learner's seat, if the reward `name` that reaches it adds up to more than 0.
 
     The positive value loss is that of prioritised level replay: the mean over turns of max(0, advantage), the
@@ -74,11 +74,12 @@ def results_of(episodes: Sequence[Episode], name: str, learners: Container[str])
     for task, group in by_task.items():
         wins, losses = [], []
         for episode in group:
-            for role in (r for r, who in episode.seats.items() if any(n in learners for n in sitting(who))):
+            for role in (r for r, who in episode.seats.items() if learns(who, learners)):
                 wins.append(sum(r.value or 0.0 for r in episode.rewards.of(role) if r.name == name) > 0)
-            losses += [
-                max(0.0, t.target - t.value) for t in episode.line() if t.target is not None and t.value is not None
-            ]
+            for turn in episode.line():
+                target, value = credit.target(turn), credit.value(turn)
+                if target is not None and value is not None:
+                    losses.append(max(0.0, target - value))
         if wins:
             regret = sum(losses) / len(losses) if losses else 0.0
             found[task] = Result(sum(wins) / len(wins), len(group), regret)
@@ -92,11 +93,10 @@ class Staged(Curriculum):
         super().__init__(section, seed)
         self.stage = 0
         self.recent: list[float] = []
-        self.chosen: dict[str, int] = {}  # of this step; not part of the state
+        self.chosen: dict[str, int] = {}  # tasks that are played now; not part of the state
 
     def choose(self, step: int, count: int, make: Make) -> list[Task]:
         rng, tasks = self._rng(step), []
-        self.chosen = {}
         for i in range(count):  # the present stage, but for a share of review
             back = rng.random() < self.section.review and self.stage > 0
             stage = rng.randrange(self.stage) if back else self.stage
@@ -106,7 +106,7 @@ class Staged(Curriculum):
 
     def learn(self, step: int, results: Mapping[str, Result]) -> dict[str, float]:
         for task, result in results.items():
-            if self.chosen[task] == self.stage:
+            if self.chosen.pop(task, self.stage) == self.stage:
                 self.recent += [result.success] * result.episodes
         self.recent = self.recent[-self.section.window :]
         share = sum(self.recent) / max(1, len(self.recent))

@@ -25,11 +25,24 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from interplay.algorithms import credit
-from interplay.config import LEAGUE, START, Draw, MatchupSection, RewardSection
+from interplay.config import Draw, RewardSection
 from interplay.errors import CheckpointError, ConfigError, GuardError
-from interplay.rollout.resolve import Plan
-from interplay.seats.policy import BOT
+from interplay.seats import (
+    FromLeague,
+    Matchup,
+    Occupant,
+    One,
+    Policy,
+    RunPlan,
+    Scripted,
+    Snapshot,
+    everyone,
+    parse_one,
+    parse_snapshot,
+)
 from interplay.types import Episode, Role, Status, Task, seed_of
+
+_STEPS = 64  # whose line-ups are remembered: as many as can be played at once
 
 
 @dataclass
@@ -86,15 +99,10 @@ def chances(scores: Sequence[float], draw: Draw, power: float) -> list[float]:
     return [w / total for w in weights] if total > 0 else [1.0 / len(scores)] * len(scores)
 
 
-def step_of(snapshot: str) -> int:
-    which = snapshot.partition("@")[2]
-    return 0 if "@" + which == START else int(which)
-
-
 @dataclass
 class League:
-    plan: Plan
-    snapshots: dict[str, list[str]] = field(default_factory=dict)  # by policy, oldest first
+    plan: RunPlan
+    snapshots: dict[str, list[Snapshot]] = field(default_factory=dict)  # by policy, oldest first
     tallies: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(dict))  # learner, opponent
     lives: dict[str, Life] = field(default_factory=dict)
     health: dict[str, Health] = field(default_factory=dict)
@@ -104,76 +112,78 @@ class League:
         if section is None:
             raise ConfigError("a league needs a [league] in the recipe.")
         self.section = section
-        self.snapshots = {name: [name + START] for name in self.plan.trainable}
+        self.snapshots = {name: [Snapshot(name)] for name in self.plan.trainable}
+        self.bots = [parse_one(name) for name in section.bots]
         self.lives = {name: Life() for name in section.exploiters}
         self.mains = [name for name in self.plan.trainable if name not in section.exploiters]
         self.health = {name: Health() for name in self.mains}
-        self._lineups: tuple[int, dict[tuple[int, str], list[str]]] = (-1, {})
+        self._lineups: dict[int, dict[tuple[int, FromLeague], list[One]]] = {}  # of the last few steps
 
     # -- who plays whom -------------------------------------------------------------------------------------------
 
-    def seats_for(self, task: Task, step: int) -> dict[Role, str]:
+    def seats_for(self, task: Task, step: int) -> dict[Role, Occupant]:
         """As the plan seats a task, with a snapshot by name wherever it says `@league`."""
         matchup, seats = self.plan.matched(task, step)
         if matchup is None:
             return seats
-        index, lineups = self.plan.recipe.matchups.index(matchup), self.lineups(step)
+        index, lineups = self.plan.matchups.index(matchup), self.lineups(step)
         out = {}
-        for role, name in seats.items():
-            if name.endswith(LEAGUE):
-                drawn = lineups[index, name]
-                name = drawn[seed_of("league", self.plan.recipe.seed, step, task.id, role) % len(drawn)]
-            out[role] = name
+        for role, who in seats.items():
+            if isinstance(who, FromLeague):
+                drawn = lineups[index, who]
+                who = drawn[seed_of("league", self.plan.recipe.seed, step, task.id, role) % len(drawn)]
+            out[role] = who
         return out
 
-    def lineups(self, step: int) -> dict[tuple[int, str], list[str]]:
+    def lineups(self, step: int) -> dict[tuple[int, FromLeague], list[One]]:
         """By matchup and name: the opponents drawn for a step, of which each task takes any. So a step needs at most
         `lineup` of them in memory, and in the long run each plays as often as its chance says."""
-        if self._lineups[0] != step:
+        if step not in self._lineups:
             found = {}
-            for index, name in self._asked():
-                odds = self.odds(self.plan.recipe.matchups[index], name)
-                rng = random.Random(seed_of("lineup", self.plan.recipe.seed, step, index, name))
-                found[index, name] = rng.choices(list(odds), list(odds.values()), k=self.section.lineup)
-            self._lineups = (step, found)
-        return self._lineups[1]
+            for index, who in self._asked():
+                odds = self.odds(self.plan.matchups[index], who)
+                rng = random.Random(seed_of("lineup", self.plan.recipe.seed, step, index, str(who)))
+                found[index, who] = rng.choices(list(odds), list(odds.values()), k=self.section.lineup)
+            self._lineups[step] = found
+            for old in sorted(self._lineups)[:-_STEPS]:
+                del self._lineups[old]
+        return self._lineups[step]
 
-    def _asked(self) -> list[tuple[int, str]]:
-        matchups = enumerate(self.plan.recipe.matchups)
-        return [(i, n) for i, m in matchups for n in dict.fromkeys(m.named.values()) if n.endswith(LEAGUE)]
+    def _asked(self) -> list[tuple[int, FromLeague]]:
+        named = ((i, who) for i, m in enumerate(self.plan.matchups) for who in dict.fromkeys(m.named))
+        return [(i, who) for i, who in named if isinstance(who, FromLeague)]
 
-    def odds(self, matchup: MatchupSection, name: str) -> dict[str, float]:
-        """The chance of everyone whom `name` (`policy@league` or `@league`) may stand for in a matchup."""
-        policy = name.removesuffix(LEAGUE)
-        pool = [n for names in self.snapshots.values() for n in names] if not policy else list(self.snapshots[policy])
-        pool.sort(key=step_of)
-        if not policy:
-            pool = [*self.section.bots, *pool]
+    def odds(self, matchup: Matchup, who: FromLeague) -> dict[One, float]:
+        """The chance of everyone whom `who` may stand for in a matchup."""
+        mine = self.snapshots.values() if not who.policy else [self.snapshots[who.policy]]
+        past = sorted((n for names in mine for n in names), key=lambda n: n.step)
+        pool: list[One] = [*past] if who.policy else [*self.bots, *past]
         met = self.tallies[self.learner(matchup)]
-        scores = [met[n].score if n in met else Tally().score for n in pool]
-        return dict(zip(pool, chances(scores, matchup.draw or self.section.draw, self.section.power), strict=True))
+        scores = [met[str(n)].score if str(n) in met else Tally().score for n in pool]
+        found = chances(scores, matchup.section.draw or self.section.draw, self.section.power)
+        return dict(zip(pool, found, strict=True))
 
-    def learner(self, matchup: MatchupSection) -> str:
+    def learner(self, matchup: Matchup) -> str:
         """Whose scores a matchup's draw goes by: the first learner in it."""
-        seated = [*matchup.named.values(), *self.plan.seats.values()]
-        return next((name for name in seated if name in self.snapshots), "")
+        seated = [*matchup.named, *(who for occupant in self.plan.seats.values() for who in everyone(occupant))]
+        return next((who.name for who in seated if isinstance(who, Policy) and who.name in self.snapshots), "")
 
     # -- what became of it ----------------------------------------------------------------------------------------
 
     def record(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Take note of a step's episodes; chances as they were drawn by, and scores as they are now."""
         metrics = {}
-        for index, name in self._asked():
-            matchup = self.plan.recipe.matchups[index]
-            for opponent, chance in self.odds(matchup, name).items():
+        for index, who in self._asked():
+            matchup = self.plan.matchups[index]
+            for opponent, chance in self.odds(matchup, who).items():
                 metrics[f"league/chance/{self.learner(matchup)}/{opponent}"] = chance
         for met in self.tallies.values():
             for tally in met.values():
                 tally.fade(self.section.memory)
         for episode in episodes:
-            for role, name in episode.seats.items():
-                if name in self.snapshots:
-                    self._note(episode, role, name)
+            for role, seated in episode.seats.items():
+                if isinstance(seated, Policy) and seated.name in self.snapshots:
+                    self._note(episode, role, seated)
         for name, met in self.tallies.items():
             metrics |= {f"league/score/{name}/{opponent}": tally.score for opponent, tally in met.items()}
         for name, life in self.lives.items():
@@ -181,26 +191,27 @@ class League:
         metrics["league/size"] = float(sum(map(len, self.snapshots.values())))
         return metrics
 
-    def _note(self, episode: Episode, role: Role, name: str) -> None:
-        opponents = {n for r, n in episode.seats.items() if n != name and ("@" in n or n.startswith(BOT))}
-        for opponent in sorted(opponents):
-            self.tallies[name].setdefault(opponent, Tally()).add(score(episode, role, self.plan.recipe.reward))
-        if name in self.lives and opponents:
-            self.lives[name].games += 1
+    def _note(self, episode: Episode, role: Role, who: Policy) -> None:
+        opponents = {other for other in episode.seats.values() if isinstance(other, Snapshot | Scripted)}
+        for opponent in sorted(map(str, opponents)):
+            self.tallies[who.name].setdefault(opponent, Tally()).add(score(episode, role, self.plan.recipe.reward))
+        if who.name in self.lives and opponents:
+            self.lives[who.name].games += 1
 
-    def add(self, policy: str, step: int) -> str:
+    def add(self, policy: str, step: int) -> Snapshot:
         """A new snapshot's name; past the capacity another one goes."""
-        name, mine = f"{policy}@{step}", self.snapshots[policy]
-        mine.append(name)
+        added, mine = Snapshot(policy, str(step)), self.snapshots[policy]
+        mine.append(added)
         if policy in self.health:
             self.health[policy].rollbacks = 0
         if len(mine) > self.section.capacity:
             met = self.tallies[policy]
-            weakest = max(mine[1:-1], key=lambda n: (met[n].score if n in met else Tally().score, -step_of(n)))
+            beaten = {n: met[str(n)].score if str(n) in met else Tally().score for n in mine}
+            weakest = max(mine[1:-1], key=lambda n: (beaten[n], -n.step))
             mine.remove(weakest)
             for others in self.tallies.values():
-                others.pop(weakest, None)
-        return name
+                others.pop(str(weakest), None)
+        return added
 
     # -- exploiters -----------------------------------------------------------------------------------------------
 
@@ -246,7 +257,7 @@ class League:
         health.best = rating if health.best is None else max(health.best, rating)
         return None
 
-    def roll_back(self, name: str, why: str) -> str:
+    def roll_back(self, name: str, why: str) -> Snapshot:
         """The snapshot to go back to."""
         alarm, health = self.section.alarm, self.health[name]
         assert alarm is not None
@@ -263,7 +274,7 @@ class League:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "snapshots": {name: list(mine) for name, mine in self.snapshots.items()},
+            "snapshots": {name: [str(n) for n in mine] for name, mine in self.snapshots.items()},
             "tallies": {n: {o: [t.won, t.games] for o, t in met.items()} for n, met in self.tallies.items() if met},
             "lives": {name: asdict(life) for name, life in self.lives.items()},
             "health": {name: asdict(health) for name, health in self.health.items()},
@@ -275,10 +286,10 @@ class League:
                 raise CheckpointError(
                     f"the checkpoint's league has {key} of {sorted(state[key])}, this recipe's of {sorted(mine)}."
                 )
-        self.snapshots = {name: list(mine) for name, mine in state["snapshots"].items()}
+        self.snapshots = {name: [parse_snapshot(n) for n in mine] for name, mine in state["snapshots"].items()}
         self.tallies.clear()
         for name, met in state["tallies"].items():
             self.tallies[name] = {opponent: Tally(won, games) for opponent, (won, games) in met.items()}
         self.lives = {name: Life(**life) for name, life in state["lives"].items()}
         self.health = {name: Health(**health) for name, health in state["health"].items()}
-        self._lineups = (-1, {})
+        self._lineups = {}

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from interplay.types import Episode, Rewards, Turn
+from interplay.types import Episode, Message, Rewards, Turn
 
 
 class GameLogs:
@@ -71,19 +71,26 @@ def _result_line(step: int, episode: Episode) -> str:
 
 def _conversation(step: int, episode: Episode) -> str:
     head = f"===== step {step} {episode.id} ({episode.seconds:.2f}s) ====="
-    body = [_turn(call) for t in episode.line() for call in t.whole]
+    body = [part for t in episode.line() for part in _turn(t)]
     final = f"--- end ---\n{episode.final_state}\nrewards: {_rewards(episode.rewards)}"
     if episode.error:
         final += f"\nERROR: {episode.error}"
     return "\n".join([head, *body, final]) + "\n"
 
 
-def _turn(turn: Turn) -> str:
-    prompt = "\n".join(f"[{m.role}] {m.content}{' [picture]' * len(m.images)}" for m in turn.messages)
-    size = f"{len(turn.prompt)}+{len(turn.action) or turn.used} tokens"
-    how = f"{turn.policy} v{turn.version}, {size}, {turn.seconds * 1000:.0f} ms, {turn.status}"
-    which = f"{turn.decision}.{turn.call}" if turn.call else f"{turn.decision}"
-    return f"--- decision {which}, {turn.role} ({how}) ---\n{prompt}\n>>> {turn.text}"
+def _turn(turn: Turn) -> Iterator[str]:
+    """Every model call of a turn; a bot's move alone."""
+    if not turn.samples:
+        yield _said(turn, f"{turn.decision}", "0+0 tokens, 0 ms", turn.observation.messages, turn.text)
+    for n, sample in enumerate(turn.samples):
+        which = f"{turn.decision}.{n}" if n else f"{turn.decision}"
+        how = f"v{sample.version}, {len(sample.prompt)}+{sample.size} tokens, {sample.seconds * 1000:.0f} ms"
+        yield _said(turn, which, how, sample.messages, sample.text)
+
+
+def _said(turn: Turn, which: str, how: str, messages: Sequence[Message], text: str) -> str:
+    prompt = "\n".join(f"[{m.role}] {m.content}{''.join(f' [{x.kind}]' for x in m.media)}" for m in messages)
+    return f"--- decision {which}, {turn.role} ({turn.policy} {how}, {turn.status}) ---\n{prompt}\n>>> {text}"
 
 
 def _rewards(rewards: Rewards) -> str:

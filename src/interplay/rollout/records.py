@@ -1,95 +1,348 @@
-"""Episodes on disk: one JSON object per line, read back as the same records.
+"""Episodes on disk, schema 1: one JSON object per line, read back as the same records.
 
-`episodes.jsonl` is what the viewer, the evaluation and the tests read. Floats are written with all their digits.
+    {"schema": 1, "step": 12, "episode": {..., "turns": [{..., "samples": [{..., "credit": {...}}]}]}}
+
+`episodes.jsonl` is what the viewer, imitation and the tests read. Floats are written with all their digits. Pictures
+and sounds are files in `media/`, named by their digests, and records hold the digests. `episodes.index` has a line for
+each episode, with the place and length of its record in bytes, so that one episode can be read without the others.
+Records without a version number are schema 0 (`schema_0.py`) and stay readable.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from interplay.errors import InterplayError
-from interplay.types import Episode, Keys, Level, Message, Reward, Rewards, Status, Task, Turn
+from interplay.rollout import schema_0
+from interplay.rollout.media import MediaFolder
+from interplay.types import (
+    Advantage,
+    Credit,
+    Episode,
+    Keys,
+    Level,
+    Media,
+    MediaSpan,
+    Message,
+    Observation,
+    Occupant,
+    Outlook,
+    Parameter,
+    Remote,
+    Reward,
+    Rewards,
+    Sample,
+    Status,
+    Task,
+    Tool,
+    ToolCall,
+    Turn,
+)
+from interplay.types.occupant import parse
+
+SCHEMA = 1
+INDEX, MEDIA = "episodes.index", "media"
 
 
-def to_json(episode: Episode) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Record:
+    """One line of a file of episodes. `schema` is 0 for records of early versions, which do not hold tools."""
+
+    episode: Episode
+    credit: Credit
+    step: int = 0
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an episode stands in its file."""
+
+    start: int
+    size: int
+    step: int
+    id: str
+    task: str
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, episodes: Iterable[Episode], step: int, credit: Credit | None = None) -> None:
+    """Append episodes to a file, their places to its index, and their media to the folder beside it."""
+    store = MediaFolder(path.parent / MEDIA)
+    with path.open("ab") as file, path.with_name(INDEX).open("a", encoding="utf-8") as index:
+        for episode in episodes:
+            row = {"schema": SCHEMA, "step": step, "episode": to_json(episode, credit)}
+            line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+            index.write(json.dumps([file.tell(), len(line), step, episode.id, episode.task.id]) + "\n")
+            store.put(media(episode))
+            file.write(line)
+
+
+def read(path: Path) -> Iterator[Record]:
+    store = MediaFolder(path.parent / MEDIA)
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            yield _parsed(line, store, f"{path} line {number}")
+
+
+def read_one(path: Path, entry: Entry) -> Record:
+    """One episode, without reading the others."""
+    with path.open("rb") as file:
+        file.seek(entry.start)
+        line = file.read(entry.size).decode()
+    return _parsed(line, MediaFolder(path.parent / MEDIA), f"{path} at byte {entry.start}")
+
+
+def index(path: Path) -> list[Entry]:
+    """Where every episode stands. What the index file does not hold (an early version's, or torn) is looked up."""
+    found: list[Entry] = []
+    listed = path.with_name(INDEX)
+    if listed.is_file():
+        for text in listed.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = Entry(*json.loads(text))
+            except (ValueError, TypeError):  # cut off by a kill
+                break
+            if entry.start != (found[-1].start + found[-1].size if found else 0):
+                break
+            found.append(entry)
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        while found and found[-1].start + found[-1].size > size:
+            found.pop()
+        at = found[-1].start + found[-1].size if found else 0
+        file.seek(at)
+        for line in file:
+            if line.endswith(b"\n"):
+                found.append(_looked_up(line, at, path))
+            at += len(line)
+    return found
+
+
+def _looked_up(line: bytes, at: int, path: Path) -> Entry:
+    try:
+        row = json.loads(line)
+        episode = row["episode"]
+        return Entry(at, len(line), row.get("step", 0), episode["id"], episode["task"]["id"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InterplayError(f"{path} at byte {at} is no episode record ({error}).") from None
+
+
+def _parsed(line: str, store: MediaFolder, where: str) -> Record:
+    try:
+        row = json.loads(line)
+        schema = row.get("schema", 0)
+        if schema > SCHEMA:
+            raise InterplayError(
+                f"{where} has schema {schema}, and this version of Interplay reads up to {SCHEMA}; use a newer version."
+            )
+        if schema == 0:
+            episode, credit = schema_0.from_json(row["episode"])
+        else:
+            episode, credit = from_json(row["episode"], store)
+        return Record(episode, credit, row.get("step", 0), schema)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InterplayError(f"{where} is no episode record ({error}).") from None
+
+
+def media(episode: Episode) -> Iterator[Media]:
+    """Every picture and sound that was shown in an episode."""
+    for turn in episode.turns:
+        shown = (turn.observation.messages, *(sample.messages for sample in turn.samples))
+        for message in chain.from_iterable(shown):
+            yield from message.media
+
+
+# -- out --------------------------------------------------------------------------------------------------------------
+
+
+def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
+    """An episode as plain JSON values; media are named by their digests alone."""
+    given = credit or Credit()
     out = {f.name: getattr(episode, f.name) for f in fields(Episode)}
     task = episode.task
     out["task"] = {"id": task.id, "env": task.env, "seed": task.seed, "data": dict(task.data)}
-    out["seats"] = dict(episode.seats)
+    out["seats"] = {role: _seat_out(who) for role, who in episode.seats.items()}
     out["rewards"] = _rewards_out(episode.rewards)
-    out["turns"] = [_turn_out(t) for t in episode.turns]
+    out["turns"] = [_turn_out(t, given) for t in episode.turns]
     return out
 
 
-def from_json(data: Mapping[str, Any]) -> Episode:
-    turns = [_turn_in(t) for t in data["turns"]]
-    rest = {k: v for k, v in data.items() if k not in ("task", "turns", "rewards")}
-    return Episode(task=Task(**data["task"]), turns=turns, rewards=_rewards_in(data["rewards"]), **rest)
+def _seat_out(who: Occupant) -> Any:
+    """By its text; one of a remote model says so, for its text alone does not."""
+    return {"remote": who.name} if isinstance(who, Remote) else str(who)
 
 
-def write(path: Path, episodes: Iterable[Episode], extra: Mapping[str, Any]) -> None:
-    """Append; `extra` (the step) stands beside each episode and is ignored when it is read back."""
-    with path.open("a", encoding="utf-8") as file:
-        for episode in episodes:
-            file.write(json.dumps({**extra, "episode": to_json(episode)}, separators=(",", ":")) + "\n")
+def _turn_out(turn: Turn, credit: Credit) -> dict[str, Any]:
+    seen, outlook = turn.observation, turn.outlook
+    return {
+        "id": turn.id,
+        "parent": turn.parent,
+        "keys": {f.name: getattr(turn.keys, f.name) for f in fields(Keys)},
+        "policy": turn.policy,
+        "text": turn.text,
+        "status": turn.status,
+        "rewards": _rewards_out(turn.rewards),
+        "seen": {
+            "messages": [_message_out(m) for m in seen.messages],
+            "fresh": seen.fresh,
+            "legal": seen.legal,
+            "phase": seen.phase,
+            "tools": [_tool_out(t) for t in seen.tools],
+        },
+        "state": turn.state,
+        "candidate": turn.candidate,
+        "kept": turn.kept,
+        "playout": turn.playout,
+        "outlook": None
+        if outlook is None
+        else {
+            "rewards": _rewards_out(outlook.rewards),
+            "coalitions": {who: _rewards_out(r) for who, r in outlook.coalitions.items()},
+        },
+        "samples": [_sample_out(s, seen.messages, credit) for s in turn.samples],
+    }
 
 
-def read(path: Path) -> Iterator[Episode]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield from_json(json.loads(line)["episode"])
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise InterplayError(f"{path} line {number} is no episode record ({error}).") from None
+def _sample_out(sample: Sample, seen: tuple[Message, ...], credit: Credit) -> dict[str, Any]:
+    return {
+        "id": sample.id,
+        "prompt": sample.prompt,
+        "action": sample.action,
+        "logprobs": sample.logprobs,
+        "versions": [[version, len(list(run))] for version, run in groupby(sample.versions)],
+        "text": sample.text,
+        "temperature": sample.temperature,
+        "mask": sample.mask,
+        "media": [[m.start, m.length, m.digest] for m in sample.media],
+        "extends": sample.extends,
+        "messages": None if sample.messages == seen else [_message_out(m) for m in sample.messages],
+        "tool": sample.tool,
+        "used": sample.used,
+        "seconds": sample.seconds,
+        "credit": {name: table[sample.id] for name, table in _tables(credit).items() if sample.id in table},
+    }
+
+
+def _tables(credit: Credit) -> dict[str, dict[str, Any]]:
+    return {
+        "advantage": credit.advantages,
+        "value": credit.values,
+        "target": credit.targets,
+        "reference": credit.reference,
+    }
 
 
 def _rewards_out(rewards: Rewards) -> list[list[Any]]:
-    return [[r.name, r.level.value, r.role, r.value] for r in rewards]
+    rows = ([r.name, r.level.value, r.role, r.value] for r in rewards)
+    return [row if r.turn is None else [*row, r.turn] for row, r in zip(rows, rewards, strict=True)]
+
+
+def _message_out(message: Message) -> Any:
+    """Role and content, and what else there is by name."""
+    rest: dict[str, Any] = {}
+    if message.name is not None:
+        rest["name"] = message.name
+    if message.tool_calls:
+        rest["tool_calls"] = [[c.id, c.name, c.arguments] for c in message.tool_calls]
+    if message.tool_call_id is not None:
+        rest["tool_call_id"] = message.tool_call_id
+    if message.media:
+        rest["media"] = [[m.kind, m.digest] for m in message.media]
+    return [message.role, message.content, rest] if rest else [message.role, message.content]
+
+
+def _tool_out(tool: Tool) -> dict[str, Any]:
+    parameters = [[p.name, p.description, p.type, p.required] for p in tool.parameters]
+    return {"name": tool.name, "description": tool.description, "parameters": parameters, "seconds": tool.seconds}
+
+
+# -- in ---------------------------------------------------------------------------------------------------------------
+
+
+def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Credit]:
+    """What `to_json` wrote: the episode, and the credit that its samples were given."""
+    credit = Credit()
+    turns = [_turn_in(t, store, credit) for t in data["turns"]]
+    seats = {role: _seat_in(who) for role, who in data["seats"].items()}
+    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards")}
+    rewards = _rewards_in(data["rewards"])
+    return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, **rest), credit
+
+
+def _seat_in(data: Any) -> Occupant:
+    return parse(data) if isinstance(data, str) else Remote(data["remote"])
+
+
+def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Turn:
+    seen, outlook = data["seen"], data["outlook"]
+    messages = tuple(_message_in(store, *m) for m in seen["messages"])
+    tools = tuple(_tool_in(t) for t in seen["tools"])
+    plain = ("id", "parent", "policy", "text", "state", "candidate", "kept", "playout")
+    return Turn(
+        **{name: data[name] for name in plain},
+        keys=Keys(**data["keys"]),
+        status=Status(data["status"]),
+        rewards=_rewards_in(data["rewards"]),
+        observation=Observation(messages, seen["fresh"], tuple(seen["legal"]), seen["phase"], tools),
+        outlook=None
+        if outlook is None
+        else Outlook(
+            _rewards_in(outlook["rewards"]), {who: _rewards_in(rows) for who, rows in outlook["coalitions"].items()}
+        ),
+        samples=tuple(_sample_in(s, messages, store, credit) for s in data["samples"]),
+    )
+
+
+def _sample_in(data: Mapping[str, Any], seen: tuple[Message, ...], store: MediaFolder, credit: Credit) -> Sample:
+    for name, table in _tables(credit).items():
+        if name in data["credit"]:
+            table[data["id"]] = _tupled(data["credit"][name])
+    plain = ("id", "text", "temperature", "extends", "tool", "used", "seconds")
+    new = data["messages"]
+    return Sample(
+        **{name: data[name] for name in plain},
+        prompt=tuple(data["prompt"]),
+        action=tuple(data["action"]),
+        logprobs=tuple(data["logprobs"]),
+        versions=tuple(version for version, count in data["versions"] for _ in range(count)),
+        mask=tuple(map(tuple, data["mask"])),
+        media=tuple(MediaSpan(*span) for span in data["media"]),
+        messages=seen if new is None else tuple(_message_in(store, *m) for m in new),
+    )
+
+
+def _tupled(value: Any) -> Advantage:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _rewards_in(rows: Iterable[Iterable[Any]]) -> Rewards:
-    return Rewards(tuple(Reward(name, Level(level), role, value) for name, level, role, value in rows))
+    return Rewards(tuple(Reward(name, Level(level), *rest) for name, level, *rest in rows))
 
 
-def _message_out(message: Message) -> list[Any]:
-    images = [base64.b64encode(image).decode() for image in message.images]
-    return [message.role, message.content, images] if images else [message.role, message.content]
+def _message_in(store: MediaFolder, role: str, content: str, rest: Mapping[str, Any] | None = None) -> Message:
+    found = rest or {}
+    return Message(
+        role,
+        content,
+        found.get("name"),
+        tuple(ToolCall(*call) for call in found.get("tool_calls", ())),
+        found.get("tool_call_id"),
+        tuple(store.get(kind, digest) for kind, digest in found.get("media", ())),
+    )
 
 
-def _message_in(role: str, content: str, images: Iterable[str] = ()) -> Message:
-    return Message(role, content, tuple(base64.b64decode(image) for image in images))
+def _tool_in(data: Mapping[str, Any]) -> Tool:
+    parameters = tuple(Parameter(*p) for p in data["parameters"])
+    return Tool(data["name"], data["description"], parameters, _recorded, data["seconds"])
 
 
-def _turn_out(turn: Turn) -> dict[str, Any]:
-    out = {f.name: getattr(turn, f.name) for f in fields(Turn)}
-    out["keys"] = {f.name: getattr(turn.keys, f.name) for f in fields(Keys)}
-    out["messages"] = [_message_out(m) for m in turn.messages]
-    out["calls"] = [_turn_out(call) for call in turn.calls]
-    out["rewards"] = _rewards_out(turn.rewards)
-    out["outlook"] = None if turn.outlook is None else _rewards_out(turn.outlook)
-    out["coalitions"] = {who: _rewards_out(r) for who, r in turn.coalitions.items()}
-    return out
-
-
-def _turn_in(data: Mapping[str, Any]) -> Turn:
-    out = dict(data)
-    for name in ("prompt", "action", "logprobs", "legal"):
-        out[name] = tuple(data[name])
-    out["masked"] = tuple(map(tuple, data["masked"]))
-    for name in ("ref_logprobs", "token_values", "token_targets", "token_advantages", "legal_advantages"):
-        out[name] = None if data[name] is None else tuple(data[name])
-    if data["legal_logprobs"] is not None:
-        out["legal_logprobs"] = tuple(map(tuple, data["legal_logprobs"]))
-    out["keys"] = Keys(**data["keys"])
-    out["calls"] = tuple(_turn_in(call) for call in data["calls"])
-    out["messages"] = tuple(_message_in(*m) for m in data["messages"])
-    out["rewards"] = _rewards_in(data["rewards"])
-    out["outlook"] = None if data["outlook"] is None else _rewards_in(data["outlook"])
-    out["coalitions"] = {who: _rewards_in(rows) for who, rows in data["coalitions"].items()}
-    out["status"] = Status(data["status"])
-    return Turn(**out)
+def _recorded(**_: Any) -> str:
+    raise InterplayError("a tool that was read from a record cannot be run; make the environment from its task again.")

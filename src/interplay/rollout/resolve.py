@@ -8,113 +8,41 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from interplay import algorithms, envs
 from interplay.agents.bots import make_bot
-from interplay.algorithms import Algorithm, Tree
+from interplay.algorithms import Tree
 from interplay.algorithms.credit import SHAPED
-from interplay.config import START, TEAM, CurriculumSection, MatchupSection, Recipe, TrainSection, WarmstartSection
+from interplay.config import TEAM, CurriculumSection, Recipe, WarmstartSection
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
-from interplay.seats.policy import BOT, occupants_of, per_role, seat_map, sitting, takers
-from interplay.types import Role, Task, seed_of
+from interplay.seats import (
+    ByTurn,
+    Occupant,
+    Policy,
+    Remote,
+    RunPlan,
+    Scripted,
+    everyone,
+    parse_one,
+    per_role,
+)
+from interplay.types import Role, seed_of
 
 _TRIED, _LONG = 8, 1000  # games to count turns in, and where to leave one
-_OWN = (
-    "lr", "optimizer", "schedule", "warmup_steps", "final_lr", "weight_decay", "beta1", "beta2", "grad_clip",
-)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a recipe comes to."""
-
-    recipe: Recipe
-    roles: tuple[Role, ...]
-    seats: dict[Role, str]
-    algorithm: Algorithm
-
-    def seats_for(self, task: Task, step: int = 0) -> dict[Role, str]:
-        """Who sits where in the training episodes of a task: [seats], or one of the [[matchups]] by its share."""
-        return self.matched(task, step)[1]
-
-    def matched(self, task: Task, step: int) -> tuple[MatchupSection | None, dict[Role, str]]:
-        """The matchup of a task, None where it is played with [seats], and the seats as they are written there."""
-        draw = seed_of("matchup", self.recipe.seed, task.id) / 2**63
-        for matchup in self.recipe.matchups:
-            share = matchup.share_at(step)
-            if draw < share:
-                return matchup, self._seated(matchup, task)
-            draw -= share
-        return None, self.seats
-
-    def _seated(self, matchup: MatchupSection, task: Task) -> dict[Role, str]:
-        if matchup.one is None or matchup.others is None:
-            return self.seats | occupants_of(matchup.seats, self.roles, "matchups")
-        mine = self.roles[seed_of("one", self.recipe.seed, task.id) % len(self.roles)]
-        return {role: matchup.one if role == mine else matchup.others for role in self.roles}
-
-    @property
-    def snapshots(self) -> list[str]:
-        """The policies that must be kept as they were when reinforcement learning began, as `name@start`."""
-        named = {name for matchup in self.recipe.matchups for name in matchup.named.values()}
-        league = self.recipe.league
-        if self.algorithm.reference or league is not None:
-            named |= {name + START for name in self.trainable}
-        if league is not None and league.alarm is not None:
-            named |= set(league.alarm.panel)
-        return sorted(name for name in named if name.endswith(START))
-
-    @property
-    def trainable(self) -> list[str]:
-        return [name for name, policy in self.recipe.policies.items() if policy.trainable]
-
-    @property
-    def learning(self) -> dict[Role, str]:
-        """The seats in which somebody learns, and who sits there."""
-        return {r: who for r, who in self.seats.items() if any(n in self.trainable for n in sitting(who))}
-
-    def updated(self, step: int) -> list[str]:
-        """The policies that learn in training step `step`."""
-        train = self.recipe.train
-        awake = [name for name in self.trainable if self.recipe.policies[name].learns(step)]
-        if train.update == "together" or not awake:
-            return awake
-        return [awake[step // train.update_period % len(awake)]]
-
-    def on(self, bases: Mapping[str, str]) -> Plan:
-        """The same with other bases for some policies."""
-        policies = {
-            n: p.model_copy(update={"base": bases[n]}) if n in bases else p for n, p in self.recipe.policies.items()
-        }
-        return replace(self, recipe=self.recipe.model_copy(update={"policies": policies}))
-
-    def settings(self, name: str) -> TrainSection:
-        """[train] as it holds for a policy; its `steps` are those in which the policy learns."""
-        policy, train = self.recipe.policies[name], self.recipe.train
-        own = {k: v for k in _OWN if (v := getattr(policy, k)) is not None}
-        return train.model_copy(update={**own, "steps": sum(name in self.updated(s) for s in range(train.steps))})
-
-    def task(self, index: int, split: str = "train", options: Mapping[str, Any] | None = None) -> Task:
-        """Task number `index`; `options` go over those of [env]."""
-        env = self.recipe.env
-        return envs.sample_task(env.name, {**env.options, **(options or {})}, split, index, self.recipe.seed)
-
-
-def resolve(recipe: Recipe, training: bool = True) -> Plan:
+def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     """The plan, or a sentence about what is wrong; without `training`, nobody needs to learn anything."""
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
-    seats = seat_map(recipe.seats, sample.roles)
-    _check_players(recipe, seats, sample)
-    _check_eval(recipe, seats, sample)
+    plan = RunPlan.make(recipe, sample.roles, algorithms.make(recipe.algorithm, recipe.reward))
+    _check_players(plan, sample)
+    _check_eval(plan, sample)
     _check_warmstart(recipe, sample)
     _check_best(recipe)
-    algorithm = algorithms.make(recipe.algorithm, recipe.reward)
-    plan = Plan(recipe, sample.roles, seats, algorithm)
     if training and not plan.learning:
         raise ConfigError(
             "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
@@ -126,6 +54,7 @@ def resolve(recipe: Recipe, training: bool = True) -> Plan:
             "learned; expected policies.NAME.frozen to leave some out, or interplay eval."
         )
     _check_algorithm(plan, sample)
+    _check_stream(plan)
     _check_weights(recipe, sample)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
@@ -138,27 +67,27 @@ def records_of(section: WarmstartSection) -> Path:
     return path / "episodes.jsonl" if path.is_dir() else path
 
 
-def _check_players(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> None:
+def _check_players(plan: RunPlan, sample: envs.Env) -> None:
     """Whoever is seated, by [seats], a matchup or the league, can play this environment."""
-    tables = {f"matchups.{i}.seats": occupants_of(m.seats, sample.roles, f"matchups.{i}.seats")
-              for i, m in enumerate(recipe.matchups)}  # fmt: skip
-    for key, table in {"seats": seats, **tables}.items():
-        _check_turns(recipe, key, table)
+    tables = {"seats": plan.seats, **{f"matchups.{i}.seats": m.seats for i, m in enumerate(plan.matchups)}}
+    for key, table in tables.items():
+        _check_turns(plan.recipe, key, table)
         for role, occupant in table.items():
-            for name in sitting(occupant):
-                if name.startswith(BOT):
-                    _check_bot(f"{key}.{role}", name, sample)
-    players = {f"matchups.{i}.{k}": n for i, m in enumerate(recipe.matchups) if m.one for k, n in m.named.items()}
-    if recipe.league is not None:
-        alarm = recipe.league.alarm
-        players |= {f"league.bots.{i}": name for i, name in enumerate(recipe.league.bots)}
-        players |= {f"league.alarm.panel.{i}": name for i, name in enumerate(alarm.panel if alarm else ())}
-    for key, name in players.items():
-        if name.startswith(BOT):
-            _check_bot(key, name, sample)
+            for who in everyone(occupant):
+                _check_bot(f"{key}.{role}", who, sample)
+    players: dict[str, Occupant | None] = {}
+    for i, matchup in enumerate(plan.matchups):
+        players |= {f"matchups.{i}.one": matchup.one, f"matchups.{i}.others": matchup.others}
+    if (league := plan.recipe.league) is not None:
+        players |= {f"league.bots.{i}": plan.occupant(name) for i, name in enumerate(league.bots)}
+        players |= {f"league.alarm.panel.{i}": who for i, who in enumerate(plan.panel)}
+    for key, player in players.items():
+        if player is not None:
+            _check_bot(key, player, sample)
 
 
-def _check_eval(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> None:
+def _check_eval(plan: RunPlan, sample: envs.Env) -> None:
+    recipe = plan.recipe
     for name in recipe.eval.opponents:
         if name == TEAM:
             if recipe.eval.success not in sample.reward_names:
@@ -167,14 +96,14 @@ def _check_eval(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> 
                     f"eval.opponents has 'team', and eval.success is '{recipe.eval.success}'; expected a reward of "
                     f"{recipe.env.name}{named}."
                 )
-        elif name.startswith(BOT):
-            _check_bot("eval.opponents", name, sample)
+        elif isinstance(who := plan.occupant(name), Scripted):
+            _check_bot("eval.opponents", who, sample)
         elif name not in recipe.policies:
             raise ConfigError(
                 f"eval.opponents names '{name}'; expected bot:NAME or a policy, {did_you_mean(name, recipe.policies)}"
             )
     if recipe.eval.exploitability:
-        _check_exploitable(recipe, seats, sample)
+        _check_exploitable(plan, sample)
 
 
 def _check_warmstart(recipe: Recipe, sample: envs.Env) -> None:
@@ -182,7 +111,7 @@ def _check_warmstart(recipe: Recipe, sample: envs.Env) -> None:
     if section is None:
         return
     if section.bot is not None:
-        _check_bot("warmstart.bot", section.bot, sample)
+        _check_bot("warmstart.bot", parse_one(section.bot), sample)
     elif not records_of(section).is_file():
         raise ConfigError(
             f"warmstart.records is '{section.records}', where no episodes are; expected an episodes.jsonl or a run "
@@ -202,7 +131,7 @@ def _check_best(recipe: Recipe) -> None:
         )
 
 
-def _check_algorithm(plan: Plan, sample: envs.Env) -> None:
+def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
     """The environment and the recipe give what the algorithm needs. `sample` is played a few moves for it."""
     recipe, algorithm = plan.recipe, plan.algorithm
     sampling = algorithm.plan
@@ -225,10 +154,24 @@ def _check_algorithm(plan: Plan, sample: envs.Env) -> None:
         )
 
 
-def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, str]) -> None:
+def _check_stream(plan: RunPlan) -> None:
+    stream, settings = plan.recipe.stream, plan.algorithm.settings
+    if stream.max_staleness and settings.correction == "none":
+        raise ConfigError(
+            f"stream.max_staleness is {stream.max_staleness}, so replies are sampled by older weights than those that "
+            "are trained, but algorithm.correction is 'none'; expected 'tis' or 'icepop'."
+        )
+    if stream.max_staleness and stream.deterministic:
+        raise ConfigError(
+            f"stream.deterministic is true, but with stream.max_staleness = {stream.max_staleness} what is sampled "
+            "depends on when the weights change; expected max_staleness = 0, or deterministic to be left out."
+        )
+
+
+def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, Occupant]) -> None:
     """Without a plain seat a role needs one for every turn it can have. That is tried on a few games of random play;
     a turn that nobody takes stops a run whenever it comes."""
-    few = {role: len(who) for role, occupant in table.items() for who, always in [takers(occupant)] if not always}
+    few = {r: len(who.takers) for r, who in table.items() if isinstance(who, ByTurn) and not who.always}
     for index in range(_TRIED if few else 0):
         env = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, "train", index, recipe.seed))
         rng = random.Random(seed_of("turns", recipe.seed, index))
@@ -244,7 +187,7 @@ def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, str]) -> None:
                 )
 
 
-def _check_curriculum(plan: Plan, section: CurriculumSection, sample: envs.Env) -> None:
+def _check_curriculum(plan: RunPlan, section: CurriculumSection, sample: envs.Env) -> None:
     if section.success not in sample.reward_names:
         raise ConfigError(
             f"curriculum.success is '{section.success}', which {sample.task.env} does not give; "
@@ -280,22 +223,26 @@ def _check_weights(recipe: Recipe, env: envs.Env) -> None:
             )
 
 
-def _check_exploitable(recipe: Recipe, seats: Mapping[Role, str], sample: envs.Env) -> None:
+def _check_exploitable(plan: RunPlan, sample: envs.Env) -> None:
+    recipe = plan.recipe
     if len(sample.roles) != 2 or not all(o.legal for o in sample.observe().values()):
         raise ConfigError(
             f"eval.exploitability is true, but {recipe.env.name} is no game for two that lists its legal actions; "
             "expected false."
         )
-    for role, name in seats.items():
-        if name not in recipe.policies:
-            raise ConfigError(f"eval.exploitability is true, but seats.{role} is '{name}'; expected a policy.")
+    for role, who in plan.seats.items():
+        if not isinstance(who, Policy | Remote):
+            raise ConfigError(f"eval.exploitability is true, but seats.{role} is '{who}'; expected a policy.")
 
 
-def _check_bot(key: str, name: str, env: envs.Env) -> None:
+def _check_bot(key: str, who: Occupant, env: envs.Env) -> None:
+    """A bot knows this environment; anybody else is checked elsewhere."""
+    if not isinstance(who, Scripted):
+        return
     try:
-        make_bot(name.removeprefix(BOT), env.task.env).suits(env)
+        make_bot(who.bot, env.task.env).suits(env)
     except (ConfigError, EnvError) as error:
-        raise ConfigError(f"{key} is '{name}': {error}") from None
+        raise ConfigError(f"{key} is '{who}': {error}") from None
 
 
 def _rewards_steps(env: envs.Env) -> bool:

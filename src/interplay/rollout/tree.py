@@ -10,78 +10,61 @@ decisions of an episode are in flight at once.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
-from interplay.agents.agent import Agent, Stamp, View
+from interplay.agents.player import Stamp
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import candidate_return
-from interplay.config import RewardSection
-from interplay.envs import Env
+from interplay.engines.census import census
 from interplay.errors import InterplayError
+from interplay.rollout.decision import Choice, Decision
 from interplay.rollout.joint import score_joints, value_joint
-from interplay.rollout.line import Foresight, Ledger, all_of, step
-from interplay.types import Rewards, Role, Turn, seed_of
+from interplay.rollout.line import all_of, seen_in, step
+from interplay.types import Outlook, Role, Turn, seed_of
 
 
-@dataclass
-class Choice:
-    env: Env
-    kept: dict[Role, Turn]
-    drawn: list[Turn]  # some of them never scored, if that failed
-    rewards: Rewards
-
-
-async def decide(
-    foresight: Foresight,
-    env: Env,
-    agents: Mapping[Role, Agent],
-    views: Mapping[Role, View],
-    stamp: Stamp,
-    plan: Tree,
-    ledger: Ledger,
-) -> Choice:
+async def decide(d: Decision) -> Choice:
     """Sample, score, keep. A candidate whose sampling failed is left out, and of those that are chosen by their worth
     one whose scoring failed; the group goes on without."""
-    drawn = await _draw(env, agents, views, stamp, plan)
+    drawn = await _draw(d)
     every = list(itertools.chain.from_iterable(drawn.values()))
-    ledger.spend(every)
-    now = {role: agent.fork() for role, agent in agents.items()}  # the play may be further when they are asked
-    scoring = ledger.later(_score(foresight, env, now, views, drawn, stamp, plan, ledger))
+    d.ledger.spend(every)
+    now = {role: agent.fork() for role, agent in d.agents.items()}  # the play may be further when they are asked
+    scoring = d.ledger.later(_score(replace(d, agents=now), drawn))
     choices = drawn
-    if plan.by_worth:
-        await scoring
+    if d.plan.by_worth:
+        await census().join(scoring)
         choices = {role: [t for t in turns if t.outlook is not None] or turns[:1] for role, turns in drawn.items()}
-    kept = _keep(choices, foresight.reward, plan, stamp)
+    kept = _keep(d, choices)
     for turn in every:
         turn.kept = turn is kept[turn.role]
-    following = env.fork(seed_of("kept", stamp.seed, stamp.episode, stamp.decision))
+    following = d.env.fork(seed_of("kept", d.stamp.seed, d.stamp.episode, d.stamp.decision))
     rewards = await step(following, {role: turn.text for role, turn in kept.items()})
-    if foresight.critic is not None and following.observe():
+    critic = d.foresight.critic
+    if critic is not None and await seen_in(following):
         for role, turn in kept.items():
-            if agents[role].trainable:
-                foresight.critic.arrived(role, following, turn, rewards)
+            if d.agents[role].trainable:
+                critic.arrived(role, following, turn, rewards)
     return Choice(following, kept, every, rewards)
 
 
 def _words(turn: Turn) -> tuple[str, ...]:
     """All that a role said at a decision, its tool calls included: what it will remember of it."""
-    return turn.role, *(call.text for call in turn.whole)
+    return turn.role, *([s.text for s in turn.samples] or [turn.text])
 
 
-async def _draw(
-    env: Env, agents: Mapping[Role, Agent], views: Mapping[Role, View], stamp: Stamp, plan: Tree
-) -> dict[Role, list[Turn]]:
+async def _draw(d: Decision) -> dict[Role, list[Turn]]:
     """K replies in trainable seats, one elsewhere."""
-    wanted = [(r, k) for r in views for k in range(plan.candidates if agents[r].trainable else 1)]
-    jobs = [agents[r].sample(env, views[r], replace(stamp, candidate=k)) for r, k in wanted]
-    results = await asyncio.gather(*jobs, return_exceptions=True)
+    agents, views = d.agents, d.views
+    wanted = [(r, k) for r in views for k in range(d.plan.candidates if agents[r].trainable else 1)]
+    jobs = [agents[r].sample(d.env, views[r], replace(d.stamp, candidate=k)) for r, k in wanted]
+    results = await census().gather(jobs)
     drawn: dict[Role, list[Turn]] = {role: [] for role in views}
     failed: BaseException | None = None
     for (role, _), result in zip(wanted, results, strict=True):
@@ -96,27 +79,19 @@ async def _draw(
     return drawn
 
 
-async def _score(
-    foresight: Foresight,
-    env: Env,
-    agents: Mapping[Role, Agent],
-    views: Mapping[Role, View],
-    drawn: Mapping[Role, list[Turn]],
-    stamp: Stamp,
-    plan: Tree,
-    ledger: Ledger,
-) -> list[Turn]:
-    """Fill the outlooks of what trainable roles said; the playout turns, where they are recorded."""
+async def _score(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
+    """Fill the outlooks of what trainable roles said; returns the playout turns, where they are recorded."""
+    plan, ledger = d.plan, d.ledger
     if ledger.spent:
         return []
     if plan.joint != "first":
-        return await score_joints(foresight, env, agents, views, drawn, stamp, plan, ledger)
+        return await score_joints(d, drawn)
     said = Counter(_words(t) for ts in drawn.values() for t in ts)
-    asked = {role: ts for role, ts in drawn.items() if agents[role].trainable}
-    if plan.compares and not ledger.foresees(stamp.decision, plan):
+    asked = {role: ts for role, ts in drawn.items() if d.agents[role].trainable}
+    if plan.compares and not ledger.foresees(d.stamp.decision, plan):
         for role in [role for role, ts in asked.items() if said[_words(ts[0])] == len(ts)]:
             for turn in asked.pop(role):
-                turn.outlook = Rewards()  # all said the same: there is nothing to compare
+                turn.outlook = Outlook()  # all said the same: there is nothing to compare
     # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
     distinct = {_words(t): t for ts in asked.values() for t in reversed(ts)}
     first = {role: ts[0] for role, ts in drawn.items()}
@@ -124,12 +99,10 @@ async def _score(
     async def one(turn: Turn, times: int) -> list[Turn]:
         joint = {**first, turn.role: turn}
         whose = (list(joint).index(turn.role),) if len(joint) > 1 else ()  # each of those that act at once has its own
-        path, whole = (*whose, turn.candidate), replace(plan, playouts=plan.playouts * times)
-        found, playouts = await value_joint(
-            foresight, env, agents, views, joint, [turn.role], path, stamp, whole, ledger
-        )  # fmt: skip
-        ledger.foresee(stamp.decision, found, plan, times)
-        turn.outlook = found.get(turn.role)
+        whole = replace(d, plan=replace(plan, playouts=plan.playouts * times))
+        found, playouts = await value_joint(whole, joint, [turn.role], (*whose, turn.candidate))
+        ledger.foresee(d.stamp.decision, found, plan, times)
+        turn.outlook = Outlook(found[turn.role]) if turn.role in found else None
         return playouts
 
     playouts = await all_of(one(turn, said[words]) for words, turn in distinct.items())
@@ -138,8 +111,9 @@ async def _score(
     return list(itertools.chain.from_iterable(playouts))
 
 
-def _keep(drawn: Mapping[Role, list[Turn]], reward: RewardSection, plan: Tree, stamp: Stamp) -> dict[Role, Turn]:
+def _keep(d: Decision, drawn: Mapping[Role, list[Turn]]) -> dict[Role, Turn]:
     """One reply of each role; where joints are aligned, those of one joint."""
+    plan, reward = d.plan, d.foresight.reward
     values = {
         role: [candidate_return(t, reward) if plan.by_worth else 0.0 for t in turns]
         for role, turns in drawn.items()
@@ -148,9 +122,9 @@ def _keep(drawn: Mapping[Role, list[Turn]], reward: RewardSection, plan: Tree, s
     chosen = dict.fromkeys(drawn, 0)
     if plan.joint == "aligned":
         joints = [fmean(each) for each in zip(*values.values(), strict=False)]
-        chosen |= dict.fromkeys(values, _pick(joints, plan, stamp, "") if joints else 0)
+        chosen |= dict.fromkeys(values, _pick(joints, plan, d.stamp, "") if joints else 0)
     else:
-        chosen |= {role: _pick(found, plan, stamp, role) for role, found in values.items()}
+        chosen |= {role: _pick(found, plan, d.stamp, role) for role, found in values.items()}
     return {role: turns[chosen[role]] for role, turns in drawn.items()}
 
 

@@ -11,9 +11,9 @@ episodes are answered in one forward pass.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,17 +24,20 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import value_loss
 from interplay.config import Recipe, RewardSection, TrainSection
-from interplay.engines.rounds import Desk
+from interplay.engines.desk import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
 from interplay.models.adapter import Adapter
+from interplay.models.latch import Latch
 from interplay.models.load import load
-from interplay.rollout.team import Team, fresh_adapter
+from interplay.rollout.members import fresh_adapter
+from interplay.rollout.team import Team
 from interplay.training.batch import MicroBatch
-from interplay.training.forward import Mixer, hidden_states, pieces
-from interplay.training.learner import minibatches
+from interplay.training.forward import AdapterMixer, hidden_states, pieces
+from interplay.training.minibatches import minibatches
 from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
-from interplay.types import Message, Rewards, Role, Turn, seed_of
+from interplay.training.tries import Example
+from interplay.types import Message, Rewards, Role, Sample, Turn, seed_of
 
 
 class Critic:
@@ -65,50 +68,40 @@ class Critic:
             tensors = nn.ParameterList([t for pair in own.values() for t in pair])
             self.module = nn.ModuleDict({"adapter": tensors, "head": self.head})
         self.optimizer = make_optimizer(self.module.parameters(), config, settings.lr)
+        self.latch = Latch(self.device.type == "cuda")
         self.steps = 0
 
-    def _pieces(self, turns: Sequence[Turn], tokens: bool = False) -> Iterator[MicroBatch]:
-        return pieces(self.model, turns, self.config.micro_batch_tokens, actions=tokens)
+    def _pieces(self, examples: Sequence[Example], tokens: bool) -> Iterator[MicroBatch]:
+        return pieces(self.model, examples, self.config.micro_batch_tokens, actions=tokens)
 
-    def _predict(self, batch: MicroBatch, mixer: Mixer) -> Tensor:
+    def _predict(self, batch: MicroBatch, mixer: AdapterMixer) -> Tensor:
         hidden = hidden_states(self.model, batch, mixer.mix(batch), self.config.recompute)
         return self.head(hidden.float()).squeeze(-1).index_select(0, batch.prediction_N)
 
     @torch.no_grad()
-    def values(self, turns: Sequence[Turn]) -> list[float]:
-        out = [0.0] * len(turns)
-        mixer = Mixer(self.model, self.adapters)
-        for batch in self._pieces(turns):
-            for i, value in zip(batch.turns, self._predict(batch, mixer).tolist(), strict=True):
-                out[i] = value
-        return out
-
-    @torch.no_grad()
-    def token_values(self, turns: Sequence[Turn]) -> list[tuple[float, ...]]:
-        """A value before each sampled token."""
-        out: list[tuple[float, ...]] = [()] * len(turns)
-        mixer = Mixer(self.model, self.adapters)
-        for batch in self._pieces(turns, tokens=True):
+    def values(self, examples: Sequence[Example], tokens: bool = False) -> list[tuple[float, ...]]:
+        """A value at the end of each prompt or, with `tokens`, before each sampled token."""
+        out: list[tuple[float, ...]] = [()] * len(examples)
+        mixer = AdapterMixer(self.model, self.adapters)
+        for batch in self._pieces(examples, tokens):
             flat = iter(self._predict(batch, mixer).tolist())
-            for i in batch.turns:
-                out[i] = tuple(itertools.islice(flat, len(turns[i].action)))
+            for i in batch.examples:
+                out[i] = tuple(itertools.islice(flat, len(examples[i].sample.action) if tokens else 1))
         return out
 
-    def step(self, turns: Sequence[Turn]) -> dict[str, float]:
-        """Move towards `turn.target`, or `token_targets`: epochs × minibatches optimiser steps, as the policy takes."""
-        turns = [t for t in turns if t.target is not None or t.token_targets is not None]
-        tokens = bool(turns) and turns[0].token_targets is not None
-        parts = minibatches(turns, self.config, seed_of("critic", self.steps))
+    def step(self, examples: Sequence[Example], tokens: bool = False) -> dict[str, float]:
+        """Move towards the examples' targets: epochs × minibatches optimiser steps, as the policy takes."""
+        examples = [e for e in examples if e.targets is not None]
+        parts = minibatches(examples, self.config, seed_of("critic", self.steps))
         total = 0.0
         for part in parts:
             lost = 0.0
-            count = sum(len(t.action) for t in part) if tokens else len(part)
-            mixer = Mixer(self.model, self.adapters)
+            count = sum(len(e.sample.action) for e in part) if tokens else len(part)
+            mixer = AdapterMixer(self.model, self.adapters)
             for batch in self._pieces(part, tokens):
-                members = [part[i] for i in batch.turns]
-                column = lambda f: torch.tensor([x for t in members for x in f(t)], device=self.device)  # noqa: B023, E731
-                wanted = column(lambda t: t.token_targets or [t.target])
-                old = column(lambda t: t.token_values or [t.value or 0.0])
+                members = [part[i] for i in batch.examples]
+                wanted = self._column(e.targets or () for e in members)
+                old = self._column(e.values or (0.0,) for e in members)
                 weights = torch.full_like(wanted, 1.0 / count)
                 loss = value_loss(self._predict(batch, mixer), wanted, old, weights, self.clip)
                 loss.backward()
@@ -116,9 +109,13 @@ class Critic:
                 total += loss.item() / len(parts)
             mixer.collect()
             who, limit = f"the critic of '{self.name}'", self.config.grad_clip
-            clipped_step(self.optimizer, self.module.parameters(), limit, lost, who, "lower algorithm.critic.lr")
+            with self.latch.writing():
+                clipped_step(self.optimizer, self.module.parameters(), limit, lost, who, "lower algorithm.critic.lr")
         self.steps += 1
         return {"value_loss": total}
+
+    def _column(self, parts: Iterable[Sequence[float]]) -> Tensor:
+        return torch.tensor([x for part in parts for x in part], device=self.device)
 
     def state_dict(self) -> dict[str, Any]:
         return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
@@ -129,6 +126,13 @@ class Critic:
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
         self.steps = state["steps"]
+
+
+class Question(NamedTuple):
+    """Whose value is asked for, and the state as that policy's tokens."""
+
+    policy: str
+    seen: tuple[int, ...]
 
 
 def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Sequence[str]) -> dict[str, Critic]:
@@ -154,8 +158,8 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
     return out
 
 
-class StateCritic(Desk[Turn, float]):
-    """A question is a turn with what the critic reads as its prompt."""
+class StateCritic(Desk[Question, float]):
+    """What trees ask: the value of the state that a candidate led to."""
 
     def __init__(
         self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer], weights: RewardSection
@@ -166,19 +170,21 @@ class StateCritic(Desk[Turn, float]):
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         seen = view_of(self.renderers[turn.policy], role, env.state())
-        return await self.ask(replace(turn, prompt=seen))
+        return await self.ask(Question(turn.policy, seen))
 
     def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
         seen = view_of(self.renderers[turn.policy], role, env.state())
         self._arrived[turn.id] = seen, credit.mix(rewards, role, self.weights)
 
-    def rank(self, question: Turn) -> int:
+    def rank(self, question: Question) -> int:
         return list(self.critics).index(question.policy)
 
-    def answers(self, questions: Sequence[Turn]) -> list[float]:
+    def answers(self, questions: Sequence[Question]) -> list[float]:
         values: list[float] = []
         for name, critic in self.critics.items():
-            values += critic.values([turn for turn in questions if turn.policy == name])
+            asked = [_read(q.policy, q.seen) for q in questions if q.policy == name]
+            with critic.latch.reading():
+                values += [value for (value,) in critic.values(asked)]
         return values
 
     def broken(self, error: Exception) -> EngineError:
@@ -186,14 +192,18 @@ class StateCritic(Desk[Turn, float]):
 
     def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
-        examples: dict[str, list[Turn]] = {name: [] for name in self.critics}
+        examples: dict[str, list[Example]] = {name: [] for name in self.critics}
         for line in lines:
             for turn, ahead in zip(line, credit.returns(line, self.weights), strict=True):
                 if turn.id in self._arrived:
-                    seen, paid = self._arrived[turn.id]
-                    examples[turn.policy].append(replace(turn, prompt=seen, target=ahead - paid))
-        self._arrived.clear()
+                    seen, paid = self._arrived.pop(turn.id)
+                    examples[turn.policy].append(replace(_read(turn.policy, seen), targets=(ahead - paid,)))
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}
+
+
+def _read(policy: str, seen: tuple[int, ...]) -> Example:
+    """A state as a critic reads it: a prompt that nobody answers."""
+    return Example(policy, Sample("", seen, (), (), (), ""))
 
 
 def view_of(renderer: Renderer, role: Role, state: str) -> tuple[int, ...]:

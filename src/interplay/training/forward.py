@@ -1,4 +1,4 @@
-"""Turns to log-probs: the learner's forward pass, on a CPU and on a GPU.
+"""Samples to log-probs: the learner's forward pass, on a CPU and on a GPU.
 
 On a GPU sequences are packed without padding, and models of a known shape run through fused kernels (`packed.py`);
 elsewhere tries are padded rows and the model runs as transformers wrote it. Log-probs are fp32, after temperature, and
@@ -22,25 +22,25 @@ from interplay.errors import GuardError
 from interplay.models.adapter import Adapter
 from interplay.models.attention import Causal, Layout, Masked, using
 from interplay.models.stacked import Mix, Stacked, mixing
-from interplay.training.batch import MicroBatch, Trie, lay, micro_batches
+from interplay.training.batch import MicroBatch, micro_batches
 from interplay.training.logits import CPU_LOGITS
 from interplay.training.spans import Varlen
-from interplay.types import Turn
+from interplay.training.tries import Example, Trie, lay
 
 GAIN = 0.6  # tokens with sharing, of those without: from here on the GPU gains more than the calls cost
 
 
 def pieces(
-    model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, actions: bool = True
+    model: PreTrainedModel, examples: Sequence[Example], max_tokens: int, actions: bool = True
 ) -> Iterator[MicroBatch]:
-    """The turns as micro-batches for this model's device, made one by one: a GPU computes while the next is made."""
+    """The examples as micro-batches for this model's device, made one by one: a GPU computes while the next is made."""
     packed = model.device.type == "cuda"
-    trie = lay(turns, row_limit=max_tokens, actions=actions)
+    trie = lay(examples, row_limit=max_tokens, actions=actions)
     if packed and any(row.branches for row in trie.rows):
-        apart = lay(turns, row_limit=max_tokens, actions=actions, branch=False)
+        apart = lay(examples, row_limit=max_tokens, actions=actions, branch=False)
         if not _pays(model, trie, apart):
             trie = apart
-    return micro_batches(trie, turns, max_tokens, model.device, actions, packed)
+    return micro_batches(trie, examples, max_tokens, model.device, actions, packed)
 
 
 def _pays(model: PreTrainedModel, shared: Trie, apart: Trie) -> bool:
@@ -95,7 +95,7 @@ def _computed_again(decoder: nn.Module, layout: Layout, mix: Mix | None) -> Iter
             block.gradient_checkpointing, block.training = False, False
 
 
-class Mixer:
+class AdapterMixer:
     """The adapters of policies that share a model, joined once for many micro-batches."""
 
     def __init__(self, model: PreTrainedModel, adapters: Mapping[str, Adapter]) -> None:
@@ -172,24 +172,24 @@ def _forbidden(allowed: Sequence[tuple[int, ...] | None], logits_MV: Tensor) -> 
 
 @torch.no_grad()
 def logprobs(
-    model: PreTrainedModel, turns: Sequence[Turn], max_tokens: int, adapters: Mapping[str, Adapter] | None = None
+    model: PreTrainedModel, examples: Sequence[Example], max_tokens: int, adapters: Mapping[str, Adapter] | None = None
 ) -> list[list[float]]:
-    """log π(action | prompt) of each turn under `model`, at the temperature the turns were sampled with; with the
-    adapter of each turn's policy, where `adapters` are given."""
-    out: list[list[float]] = [[] for _ in turns]
-    mixer = Mixer(model, adapters or {})
-    for batch in pieces(model, turns, max_tokens):
-        logp_M, _ = predict(model, batch, temperature_of(turns), mixer.mix(batch))
+    """log π(action | prompt) of each sample under `model`, at the temperature they were sampled with; with the adapter
+    of each one's policy, where `adapters` are given."""
+    out: list[list[float]] = [[] for _ in examples]
+    mixer = AdapterMixer(model, adapters or {})
+    for batch in pieces(model, examples, max_tokens):
+        logp_M, _ = predict(model, batch, temperature_of(examples), mixer.mix(batch))
         flat = logp_M.index_select(0, batch.prediction_N).tolist()
         at = 0
-        for i in batch.turns:
-            end = at + len(turns[i].action)
+        for i in batch.examples:
+            end = at + len(examples[i].sample.action)
             out[i], at = flat[at:end], end
     return out
 
 
-def temperature_of(turns: Sequence[Turn]) -> float:
-    temperatures = {t.temperature for t in turns}
+def temperature_of(examples: Sequence[Example]) -> float:
+    temperatures = {e.sample.temperature for e in examples}
     if len(temperatures) != 1:
-        raise GuardError(f"one policy's turns were sampled at temperatures {sorted(temperatures)}; expected one.")
+        raise GuardError(f"one policy's replies were sampled at temperatures {sorted(temperatures)}; expected one.")
     return temperatures.pop()

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from interplay.errors import CheckpointError
-from interplay.rollout.resolve import Plan
-from interplay.rollout.team import device_of, dtype_of
+from interplay.models.device import device_of, dtype_of
+from interplay.seats import RunPlan
 from interplay.training.checkpoint import Checkpoint
 
 
-def made_of(plan: Plan, bases: Mapping[str, str]) -> dict[str, Any]:
+def made_of(plan: RunPlan, bases: Mapping[str, str]) -> dict[str, Any]:
     """By key of the recipe; `bases` are the policies whose base the run itself made."""
     recipe, critic = plan.recipe, plan.algorithm.critic
     out: dict[str, Any] = {
@@ -37,7 +37,7 @@ def made_of(plan: Plan, bases: Mapping[str, str]) -> dict[str, Any]:
     return out
 
 
-def refuse_another(plan: Plan, found: Checkpoint) -> None:
+def refuse_another(plan: RunPlan, found: Checkpoint) -> None:
     """Where the recipe is not of the run that wrote this checkpoint."""
     if set(found.trainer["versions"]) != set(plan.trainable):
         raise CheckpointError(

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from interplay.config import LEAGUE, START, AdapterSection, Optimizer, Recipe
+from interplay.config import AdapterSection, Optimizer, Recipe
 from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
 from interplay.models.attention import NAME as ATTENTION
 from interplay.models.attention import using
+from interplay.models.device import device_of, dtype_of
 from interplay.models.load import read_config
 from interplay.models.shape import cache_shape
 from interplay.models.stacked import layers
-from interplay.rollout.resolve import Plan
-from interplay.rollout.team import device_of, dtype_of
+from interplay.seats import FromLeague, RunPlan, Snapshot
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
 
 GiB = 1 << 30
@@ -94,7 +94,7 @@ class _Shape:
         return tuple(size for k, n in taken for size in (section.rank * k, n * section.rank))
 
 
-def estimate(plan: Plan) -> Estimate:
+def estimate(plan: RunPlan) -> Estimate:
     recipe, train = plan.recipe, plan.recipe.train
     ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
     device = device_of(recipe)
@@ -155,13 +155,13 @@ def estimate(plan: Plan) -> Estimate:
     return Estimate(parts, cache, device, available)
 
 
-def _bases(plan: Plan) -> set[str]:
+def _bases(plan: RunPlan) -> set[str]:
     critic = plan.algorithm.critic
     own = {critic.base} if critic is not None and critic.base is not None else set()
     return {p.base for p in plan.recipe.policies.values() if not p.is_remote} | own
 
 
-def _frozen_copies(plan: Plan, shapes: dict[str, _Shape]) -> list[str]:
+def _frozen_copies(plan: RunPlan, shapes: dict[str, _Shape]) -> list[str]:
     """Whose snapshots are in memory at once: references, starts that sit somewhere, and what a league draws."""
     recipe, league = plan.recipe, plan.recipe.league
 
@@ -169,19 +169,18 @@ def _frozen_copies(plan: Plan, shapes: dict[str, _Shape]) -> list[str]:
         return recipe.policies[name].adapter is None, shapes[recipe.policies[name].base].count
 
     if league is None:
-        return [name.partition("@")[0] for name in plan.snapshots]
-    named = {name for m in recipe.matchups for name in m.named.values()}
-    named |= set(league.alarm.panel if league.alarm else ())
-    starts = {name.removesuffix(START) for name in named if name.endswith(START)}
+        return [who.policy for who in plan.snapshots]
+    starts = {who.policy for who in plan.starts}
+    starts |= {who.policy for who in plan.panel if isinstance(who, Snapshot)}
     out = sorted(starts | set(plan.trainable if plan.algorithm.reference else ()))
-    for matchup in recipe.matchups:
-        for name in {n for n in matchup.named.values() if n.endswith(LEAGUE)}:
-            pool = [name.removesuffix(LEAGUE)] if name != LEAGUE else plan.trainable
+    for matchup in plan.matchups:
+        for who in {n for n in matchup.named if isinstance(n, FromLeague)}:
+            pool = [who.policy] if who.policy else plan.trainable
             out += [max(pool, key=size)] * min(league.lineup, league.capacity * len(pool))
     return out
 
 
-def _add_critics(plan: Plan, shapes: dict[str, _Shape], parts: dict[str, int], gradients: dict[str, int]) -> None:
+def _add_critics(plan: RunPlan, shapes: dict[str, _Shape], parts: dict[str, int], gradients: dict[str, int]) -> None:
     critic = plan.algorithm.critic
     if critic is None:
         return
@@ -275,7 +274,7 @@ def count_saved(model: torch.nn.Module) -> Iterator[dict[Any, int]]:
 
 
 @contextmanager
-def explained(plan: Plan) -> Iterator[None]:
+def explained(plan: RunPlan) -> Iterator[None]:
     """Running out of memory, inside, is one sentence that says what to lower."""
     try:
         yield
@@ -292,7 +291,7 @@ def is_shortage(message: str) -> bool:
     return any(sign in message for sign in ("OutOfMemoryError", "out of memory", "not enough memory", "MemoryError"))
 
 
-def short_of_memory(plan: Plan, error: object) -> ResourceError:
+def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
     first = (str(error).strip().splitlines() or ["no further details"])[0]
     recipe = plan.recipe
     return ResourceError(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from interplay.algorithms import Algorithm
 from interplay.rollout.team import Team
-from interplay.training.critic import Critic, view_of
+from interplay.training.critic import view_of
 from interplay.training.forward import logprobs
 from interplay.training.learner import Learner
-from interplay.types import Turn
+from interplay.training.tries import Example
+from interplay.types import Credit, Sample, Snapshot, Turn
 
 
 @dataclass(frozen=True)
@@ -18,47 +19,43 @@ class Scorer:
     algorithm: Algorithm
     team: Team
     learners: Mapping[str, Learner]
-    critics: Mapping[str, Critic]
-    references: Mapping[str, str]  # of each policy: the snapshot it is held to now
+    references: Mapping[str, Snapshot]  # of each policy: the snapshot it is held to now
 
-    def score(self, batches: Mapping[str, Sequence[Turn]]) -> None:
-        """Fill in what is needed, on the turns of each policy."""
-        for name, turns in batches.items():
+    def score(self, turns: Mapping[str, Sequence[Turn]], credit: Credit) -> None:
+        """Fill in what is needed, for the turns of each policy."""
+        for name, mine in turns.items():
             if self.algorithm.reference:
-                self._reference(name, turns)
+                self._reference(name, mine, credit)
             if "legal" in self.algorithm.needs:
-                self._legal(name, turns)
+                self._legal(name, mine, credit)
             if "values" in self.algorithm.needs:
-                self._values(name, turns)
+                self._values(name, mine, credit)
 
-    def _reference(self, name: str, turns: Sequence[Turn]) -> None:
-        then = self.team.members[self.references[name]]
+    def _reference(self, name: str, turns: Sequence[Turn], credit: Credit) -> None:
+        then = self.team.members[str(self.references[name])]
         limit = self.learners[name].config.micro_batch_tokens
         adapters = {} if then.adapter is None else {name: then.adapter}
-        for turn, found in zip(turns, logprobs(then.loaded.model, turns, limit, adapters), strict=True):
-            turn.ref_logprobs = tuple(found)
+        samples = [s for t in turns for s in t.samples]
+        found = logprobs(then.loaded.model, [Example(name, s) for s in samples], limit, adapters)
+        credit.reference |= {s.id: tuple(lp) for s, lp in zip(samples, found, strict=True)}
 
-    def _legal(self, name: str, turns: Sequence[Turn]) -> None:
-        masked = [t for t in turns if t.masked]
-        replies = [replace(t, id=f"{t.id}~{k}", action=a) for t in masked for k, a in enumerate(t.masked)]
-        every = iter(self.learners[name].logprobs(replies))
-        for turn in masked:
-            turn.legal_logprobs = tuple(tuple(next(every)) for _ in turn.masked)
+    def _legal(self, name: str, turns: Sequence[Turn], credit: Credit) -> None:
+        masked = [s for t in turns for s in t.samples if s.mask]
+        replies = [replace(s, id=f"{s.id}~{k}", action=a) for s in masked for k, a in enumerate(s.mask)]
+        every = iter(self.learners[name].logprobs([Example(name, s) for s in replies]))
+        credit.legal |= {s.id: tuple(tuple(next(every)) for _ in s.mask) for s in masked}
 
-    def _values(self, name: str, turns: Sequence[Turn]) -> None:
-        seen = self.seen_by_critic(name, turns)
-        if "tokens" in self.algorithm.needs:
-            for turn, values in zip(turns, self.critics[name].token_values(seen), strict=True):
-                turn.token_values, turn.value = values, values[0]
-            return
-        for turn, value in zip(turns, self.critics[name].values(seen), strict=True):
-            turn.value = value
+    def _values(self, name: str, turns: Sequence[Turn], credit: Credit) -> None:
+        seen = [Example(name, s) for t in turns for s in self.seen_by_critic(name, t)]
+        found = self.learners[name].values(seen, "tokens" in self.algorithm.needs)
+        credit.values |= {e.sample.id: values for e, values in zip(seen, found, strict=True)}
 
-    def seen_by_critic(self, name: str, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """The turns with what their critic reads as the prompt: what the policy was asked, or the whole state."""
-        if "central" not in self.algorithm.needs:
-            if "tokens" in self.algorithm.needs:
-                return turns
-            return [replace(t, prompt=t.asked, merged=False) if t.calls else t for t in turns]
-        renderer = self.team.members[name].renderer
-        return [replace(t, prompt=view_of(renderer, t.role, t.state), merged=False) for t in turns]
+    def seen_by_critic(self, name: str, turn: Turn) -> list[Sample]:
+        """A turn's samples with what a critic reads as the prompt: what the policy was asked, or the whole state."""
+        if "central" in self.algorithm.needs:
+            view = view_of(self.team.members[name].renderer, turn.role, turn.state)
+            return [replace(s, prompt=view, media=(), extends=None) for s in turn.samples]
+        if "tokens" in self.algorithm.needs or len(turn.samples) == 1:
+            return list(turn.samples)
+        first = turn.samples[0]
+        return [*turn.samples[:-1], replace(turn.last, prompt=first.prompt, media=first.media, extends=None)]

@@ -13,26 +13,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interplay.algorithms import Independent
-from interplay.config import START
 from interplay.rollout.league import League, score
-from interplay.rollout.resolve import Plan
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
-from interplay.training.learner import Learner
+from interplay.rollout.team import Team, speech_of
+from interplay.seats import RunPlan
+from interplay.training.local import LocalLearner
 from interplay.training.snapshots import Snapshots
-from interplay.types import Episode, Role
+from interplay.types import Episode, Occupant, One, Policy, Role, Snapshot
 
 log = logging.getLogger("interplay")
 
 
 class Season:
-    def __init__(self, plan: Plan, team: Team, learners: Mapping[str, Learner], snapshots: Snapshots) -> None:
+    def __init__(self, plan: RunPlan, team: Team, learners: Mapping[str, LocalLearner], snapshots: Snapshots) -> None:
         self.plan, self.team, self.learners, self.snapshots = plan, team, learners, snapshots
         self.league = League(plan)
 
-    def opponents(self, step: int) -> set[str]:
+    def opponents(self, step: int) -> set[Snapshot]:
         """The snapshots that a step plays against."""
-        return {name for drawn in self.league.lineups(step).values() for name in drawn if "@" in name}
+        drawn = (who for lineup in self.league.lineups(step).values() for who in lineup)
+        return {who for who in drawn if isinstance(who, Snapshot)}
 
     async def end_step(
         self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]
@@ -57,7 +57,7 @@ class Season:
             if self.league.over(name, step):
                 self.snapshots.keep(self.league.add(name, step))
                 if self.league.rebirth(name, step):
-                    self._go_back(name, name + START)
+                    self._go_back(name, Snapshot(name))
                     changed.add(name)
         return found, changed
 
@@ -73,38 +73,37 @@ class Season:
         self._go_back(name, good)
         return True
 
-    def _go_back(self, name: str, snapshot: str) -> None:
-        self.team.restore(name, self.snapshots.source(snapshot))
+    def _go_back(self, name: str, snapshot: Snapshot) -> None:
+        self.team.pool.restore(name, self.snapshots.source(snapshot))
         self.learners[name].begin_again()
 
     async def _rate(self, name: str) -> tuple[dict[str, float], str | None]:
         if self.league.health[name].best is None:  # the first time: what it began as is the first to compare with
-            self.snapshots.seat({*self.snapshots.seated, name + START})
-            self.league.rate(name, self.league.rating(await self._panel(name + START)))
-        scores = await self._panel(name)
+            self.snapshots.seat({*self.snapshots.seated, Snapshot(name)})
+            self.league.rate(name, self.league.rating(await self._panel(Snapshot(name))))
+        scores = await self._panel(Policy(name))
         rating = self.league.rating(scores)
         metrics = {f"league/panel/{name}/{opponent}": value for opponent, value in scores.items()}
         return metrics | {f"league/rating/{name}": rating}, self.league.rate(name, rating)
 
-    async def _panel(self, name: str) -> dict[str, float]:
+    async def _panel(self, who: One) -> dict[str, float]:
         """A player's score against each of the panel, over all seats, on the same held-out tasks every time; sampled as
         in training, whose collapse this is about."""
-        recipe, sampling, alarm = self.plan.recipe, self.plan.recipe.sampling, self.league.section.alarm
+        recipe, alarm, panel = self.plan.recipe, self.league.section.alarm, self.plan.panel
         assert alarm is not None
-        self.snapshots.seat({*self.snapshots.seated, *(n for n in alarm.panel if n.endswith(START))})
+        self.snapshots.seat({*self.snapshots.seated, *(other for other in panel if isinstance(other, Snapshot))})
         runner = Runner(recipe.seed + 3, recipe.rollout, Independent(), recipe.reward)
         tasks = [self.plan.task(i, "validation") for i in range(alarm.games)]
 
-        async def one(opponent: str, role: Role) -> list[float]:
-            seats = {r: name if r == role else opponent for r in self.plan.roles}
-            seating = self.team.seating(lambda _: seats, sampling.temperature, sampling.max_tokens, sampling.legal)
-            episodes = await runner.run(tasks, seating)
+        async def one(opponent: One, role: Role) -> list[float]:
+            seats: dict[Role, Occupant] = {r: who if r == role else opponent for r in self.plan.roles}
+            episodes = await runner.run(tasks, self.team.seating(lambda _: seats, speech_of(recipe)))
             return [score(e, role, recipe.reward) for e in episodes if e.error is None]
 
-        pairs = [(opponent, role) for opponent in alarm.panel for role in self.plan.roles]
-        scores: dict[str, list[float]] = {opponent: [] for opponent in alarm.panel}
+        pairs = [(opponent, role) for opponent in panel for role in self.plan.roles]
+        scores: dict[str, list[float]] = {str(opponent): [] for opponent in panel}
         for (opponent, _), found in zip(pairs, await asyncio.gather(*(one(*p) for p in pairs)), strict=True):
-            scores[opponent] += found
+            scores[str(opponent)] += found
         return {opponent: sum(s) / max(1, len(s)) for opponent, s in scores.items()}
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,31 +5,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interplay.config import START
 from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
-from interplay.rollout.resolve import Plan
 from interplay.rollout.team import Team
+from interplay.seats import RunPlan, parse_snapshot
 from interplay.training import checkpoint
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import make_critics
 from interplay.training.guards import Guards
 from interplay.training.identity import made_of, refuse_another
-from interplay.training.learner import Learner
-from interplay.training.records import RunRecords
+from interplay.training.local import LocalLearner
+from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
+from interplay.training.versions import Versions
+from interplay.types import Snapshot
 
 
 @dataclass
 class RunState:
     """Made fresh, or from the newest checkpoint in the run folder."""
 
-    plan: Plan
+    plan: RunPlan
     folder: Path
     step_index: int = field(default=0, init=False)
     best: tuple[int, float] | None = field(
@@ -46,24 +49,29 @@ class RunState:
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
-        self.team = Team.load(recipe, sources)
+        self.team = Team(recipe, sources)
         self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
         self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
         self.snapshots = Snapshots(self.folder / "snapshots", self.team)
-        self.references = {name: name + START for name in self.plan.trainable if self.algorithm.reference}
+        self.references = {name: Snapshot(name) for name in self.plan.trainable if self.algorithm.reference}
         self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
         critic = self.algorithm.critic
         self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
+        for name, made in self.critics.items():
+            self.learners[name].critic = made
         self.guards = Guards(recipe.train)
-        self.records = RunRecords(self.folder, recipe)
+        self.versions = Versions()
+        self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of them not trained on
+        self.records = RunFolder(self.folder, recipe)
+        self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
         if found:
             self._restore(found)
 
-    def _make_learner(self, name: str) -> Learner:
+    def _make_learner(self, name: str) -> LocalLearner:
         member, settings = self.team.members[name], self.plan.settings(name)
-        return Learner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
+        return LocalLearner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
 
     def save(self) -> None:
         """Write a checkpoint of the present step."""
@@ -79,9 +87,10 @@ class RunState:
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
             "league": None if self.season is None else self.season.state_dict(),
-            "references": self.references,
-            "snapshots": {name: self.snapshots.digest(name) for name in sorted(self._snapshots())},
+            "references": {name: str(who) for name, who in self.references.items()},
+            "snapshots": {str(who): self.snapshots.digest(who) for who in sorted(self._snapshots(), key=str)},
             "guards": self.guards.state_dict(),
+            "stream": self.stream,
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
@@ -91,12 +100,12 @@ class RunState:
         self.snapshots.prune(checkpoint.snapshots(root))
         self.saved_step = self.step_index
 
-    def _snapshots(self) -> set[str]:
+    def _snapshots(self) -> set[Snapshot]:
         """What a run that goes on from here may need."""
         if self.fresh and self.step_index == 0:
             return set()  # they are what this checkpoint holds, and are made from it
         league = [] if self.season is None else self.season.league.snapshots.values()
-        return {*self.plan.snapshots, *self.references.values(), *(name for mine in league for name in mine)}
+        return {*self.plan.snapshots, *self.references.values(), *(who for mine in league for who in mine)}
 
     def _restore(self, found: Checkpoint) -> None:
         """Go on from a checkpoint; the policies' weights were read from it already."""
@@ -112,19 +121,56 @@ class RunState:
             critic.load_state_dict(state["critics"][name])
         self.algorithm.load_state_dict(papers["algorithm"])
         self.guards.load_state_dict(papers["guards"])
+        self.stream = papers["stream"]
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else it begins now
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.season is not None:
             if papers.get("league") is None:
                 raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
             self.season.load_state_dict(papers["league"])
-        self.references |= {n: s for n, s in papers.get("references", {}).items() if n in self.references}
+        saved = papers.get("references", {})
+        self.references |= {n: parse_snapshot(saved[n]) for n in self.references if n in saved}
         self.snapshots.digests = dict(papers.get("snapshots", {}))
         for name, version in papers["versions"].items():
             self.team.members[name].publish(version)
         self.records.rewind(papers["records"])
         self.best = None if papers["best"] is None else tuple(papers["best"])
         self.step_index = found.step
+
+    # -- versions -------------------------------------------------------------------------------------------------
+
+    def follow_learners(self) -> None:
+        """From now on every optimiser step makes a version of its policy's weights."""
+        for name, learner in self.learners.items():
+            learner.written = partial(self._written, name)
+        self.mark_versions()
+
+    def _written(self, name: str) -> None:
+        """The optimiser has written. The engine samples from full weights as they are; an adapter is copied to it when
+        the whole training step is done."""
+        member = self.team.members[name]
+        if member.adapter is None:
+            member.publish(member.version + 1)
+        else:
+            member.version += 1
+        self.versions.made(name, member.version, self.step_index)
+
+    def publish_adapters(self, names: Iterable[str]) -> None:
+        for name in names:
+            member = self.team.members[name]
+            if member.adapter is not None:
+                member.publish(member.version)
+
+    def publish(self, name: str) -> None:
+        """A policy's weights were replaced outside of a training step."""
+        member = self.team.members[name]
+        member.publish(member.version + 1)
+        self.versions.made(name, member.version, self.step_index)
+
+    def mark_versions(self) -> None:
+        """The newest versions are those of the training steps that are completed now."""
+        for name in self.learners:
+            self.versions.made(name, self.team.members[name].version, self.step_index)
 
     def parameters(self) -> dict[str, int]:
         """How many each trained policy has."""

@@ -6,12 +6,12 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from interplay.agents.agent import MALFORMED
+from interplay.agents.calls import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.rollout.team import Team
-from interplay.seats.policy import sitting
 from interplay.types import Episode
+from interplay.types.occupant import learns
 
 
 def tally(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
@@ -34,10 +34,10 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     metrics: dict[str, float] = {}
     metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
     metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
-    metrics["turns_merged"] = sum(t.merged for t in trainable) / max(1, len(trainable))
-    if calls := [c for t in trainable for c in t.calls]:
+    metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
+    if calls := [c for t in trainable for c in t.samples[:-1]]:
         metrics["tool_calls"] = len(calls) / len(trainable)
-        metrics["tool_calls_malformed"] = sum(MALFORMED in c.keys.tool for c in calls) / len(calls)
+        metrics["tool_calls_malformed"] = sum(MALFORMED in c.tool for c in calls) / len(calls)
     metrics["episodes_truncated"] = sum(e.truncated for e in episodes)
     metrics["turns_per_episode"] = len(played) / len(episodes)
     return metrics
@@ -45,7 +45,7 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
 
 def _worth(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
     """What the seats of those who learn earned, with the recipe's weights: the whole, and each level's part of it."""
-    ours = {who for e in episodes for who in e.seats.values() if any(n in learners for n in sitting(who))}
+    ours = {who for e in episodes for who in e.seats.values() if learns(who, learners)}
     mine = [(e, role) for e in episodes for role, who in e.seats.items() if who in ours]
     kept = [credit.mix(e.rewards, role, weights) for e, role in mine]
     drawn = [e.sampled.get(role, value) for (e, role), value in zip(mine, kept, strict=True)]
@@ -90,6 +90,10 @@ class Clock:
     def __init__(self) -> None:
         self.times: dict[str, float] = {}
         self._last = time.monotonic()
+
+    @property
+    def total(self) -> float:
+        return sum(self.times.values())
 
     def lap(self, name: str) -> None:
         now = time.monotonic()

@@ -27,7 +27,7 @@ _AHEAD = 16  # steps whose random numbers are drawn together
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
 
 
-class Runner(Protocol):
+class ModelRunner(Protocol):
     def prefill(self, pieces: Seq[Piece]) -> None:
         """Compute pieces of prompts; a prompt that is whole keeps the hidden state of its last token."""
         ...

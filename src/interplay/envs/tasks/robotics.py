@@ -36,7 +36,7 @@ from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of
 from interplay.envs.tasks.arm import COLOURS, HALF, HIGH, LOW, SHARPEST, TINTS, Command, arm
 from interplay.envs.tasks.data import DataEnv, DataOptions, Row
 from interplay.errors import ConfigError
-from interplay.types import Message, Observation, Rewards, Role, Task
+from interplay.types import Media, Message, Observation, Rewards, Role, Task
 
 ZONES = "ABCDE"
 REACH = 30  # centimetres from the middle of the table, to each side
@@ -122,11 +122,11 @@ class Robotics(DataEnv):
             f"You move a hand over a table. Reply with up to {count} commands, separated by commas, and nothing else: "
             "move X Y (centimetres), up, down, grip, release. Grip when the hand is down over a block."
         )  # fmt: skip
-        images = (self.picture(size),) if (size := self.task.data["picture"]) else ()
-        if images:
+        media = (Media("image", self.picture(size)),) if (size := self.task.data["picture"]) else ()
+        if media:
             colours = ", ".join(f"{z} is {tint}" for z, tint in zip(self.row["zones"], TINTS, strict=False))
             now.append(f"In the picture zones are discs: {colours}.")
-        messages = (Message("system", duty), Message("user", "\n".join(now), images))
+        messages = (Message("system", duty), Message("user", "\n".join(now), media=media))
         return {role: Observation(messages, fresh=True, phase=role)}
 
     def step(self, actions: dict[Role, str]) -> Rewards:

@@ -1,4 +1,5 @@
-"""What a run leaves behind: run.json, metrics.jsonl, episodes.jsonl, TensorBoard, and logs that people read.
+"""What a run leaves behind: run.json, metrics.jsonl, episodes.jsonl with its index and media, the tokenizers,
+TensorBoard, and logs that people read.
 
 Record files are append-only; a checkpoint notes how long each was, and a resumed run rewinds them to that, so that
 nothing is counted twice.
@@ -12,13 +13,18 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interplay.config import Recipe
-from interplay.rollout import records as episodes_file
+from interplay.rollout import records
 from interplay.rollout.logs import GameLogs
-from interplay.types import Episode
+from interplay.rollout.token_texts import TOKENIZERS
+from interplay.types import Credit, Episode
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+STREAM = "stream.jsonl"
 _PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
 
 
@@ -32,7 +38,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-class RunRecords:
+class RunFolder:
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.section = folder, recipe.records
@@ -49,22 +55,47 @@ class RunRecords:
             json.dumps({"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": versions()}, indent=1)
         )
 
-    def step(self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]) -> None:
+    def step(self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float], credit: Credit) -> None:
         row = {"step": step, "time": time.time(), **metrics}
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
-        chosen = list(episodes[: self.section.episodes_per_step])
-        episodes_file.write(self.episodes, chosen, {"step": step})
+        chosen = self._chosen(episodes)
+        records.write(self.episodes, chosen, step, credit)
         self.logs.write(step, chosen)
         if self._board is not None:
             for name, value in metrics.items():
                 self._board.add_scalar(name, value, step)
 
+    def _chosen(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Those of a step that are written down: the first ones, or as many at even distances."""
+        count = min(self.section.episodes_per_step, len(episodes))
+        if self.section.keep == "first":
+            return list(episodes[:count])
+        return [episodes[i * len(episodes) // count] for i in range(count)]
+
+    def tokenizers(self, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -> None:
+        """Keep each policy's tokenizer beside the records, so that token ids can be read without its weights."""
+        folder = self.folder / TOKENIZERS
+        folder.mkdir(exist_ok=True)
+        for name, tokenizer in tokenizers.items():
+            backend = getattr(tokenizer, "backend_tokenizer", None)
+            if backend is not None and not (folder / f"{name}.json").exists():
+                backend.save(str(folder / f"{name}.json"))
+
+    def consumed(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Which groups a step was trained on, in order, and the versions of the weights that sampled them."""
+        with (self.folder / STREAM).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return self.metrics, self.episodes, self.folder / records.INDEX, self.folder / STREAM
+
     def offsets(self) -> dict[str, int]:
-        return {p.name: p.stat().st_size if p.exists() else 0 for p in (self.metrics, self.episodes)}
+        return {p.name: p.stat().st_size if p.exists() else 0 for p in self._files}
 
     def rewind(self, offsets: Mapping[str, int]) -> None:
-        for path in (self.metrics, self.episodes):
+        for path in self._files:
             if path.exists():
                 with path.open("r+b") as file:
                     file.truncate(offsets[path.name])

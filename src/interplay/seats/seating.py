@@ -1,11 +1,10 @@
-"""Who sits in which seat. The seat map is the whole of L1, L2 and L3; the environment never knows. No torch.
+"""The seat map: who sits in each role. It is the whole of L1, L2 and L3; the environment never knows. No torch.
 
 `seats = "player"`                              one policy in every seat (shared weights, self-play)
 `seats = { X = "strong", O = "bot:random" }`    a policy or a bot per role
 `seats = { "a@1" = "opener", a = "player" }`    another one for a role's first turn; the plain key has the rest
 
-With `per = "role"` a policy of the recipe stands for one in each role that names it (`per_role`). What sits in a role
-is one string from here on, an occupant: `player`, or `opener, then player`, who take its turns in that order.
+With `per = "role"` a policy of the recipe stands for one in each role that names it (`per_role`).
 """
 
 from __future__ import annotations
@@ -14,35 +13,53 @@ from collections.abc import Collection, Mapping, Sequence
 
 from interplay.config import MatchupSection, PolicySection, Recipe, split_seat
 from interplay.errors import ConfigError, did_you_mean
-from interplay.types import Role
-
-BOT = "bot:"
-_NEXT, _REST, _NO_ONE = ", ", "then ", "then no one"
+from interplay.types import ByTurn, FromLeague, Occupant, One, Policy, Remote, Role, Snapshot
+from interplay.types.occupant import parse, parse_one
 
 
-def seat_map(seats: str | Mapping[str, str], roles: Sequence[Role], key: str = "seats") -> dict[Role, str]:
-    """Every role's occupant; a role left out or not of this environment is refused."""
-    if isinstance(seats, str):
-        return dict.fromkeys(roles, seats)
-    found = occupants_of(seats, roles, key)
-    for role in roles:
-        if role not in found:
-            raise ConfigError(f"{key}.{role} is missing; expected a policy or bot:name for each of {', '.join(roles)}.")
-    return {role: found[role] for role in roles}
+class Seats:
+    """Parses the occupants of a recipe: it knows which of its policies are remote."""
+
+    def __init__(self, policies: Mapping[str, PolicySection]) -> None:
+        self.remotes = {name for name, policy in policies.items() if policy.is_remote}
+
+    def one(self, text: str) -> One:
+        return self._marked(parse_one(text))
+
+    def occupant(self, text: str) -> Occupant:
+        found = parse(text)
+        if isinstance(found, ByTurn):
+            return ByTurn(tuple(map(self._marked, found.takers)), found.always)
+        return self._marked(found)
+
+    def _marked(self, who: One) -> One:
+        return Remote(who.name) if isinstance(who, Policy) and who.name in self.remotes else who
+
+    def map(self, seats: str | Mapping[str, str], roles: Sequence[Role], key: str = "seats") -> dict[Role, Occupant]:
+        """Every role's occupant; a role left out or not of this environment is refused."""
+        if isinstance(seats, str):
+            return dict.fromkeys(roles, self.one(seats))
+        found = self.some(seats, roles, key)
+        for role in roles:
+            if role not in found:
+                raise ConfigError(
+                    f"{key}.{role} is missing; expected a policy or bot:name for each of {', '.join(roles)}."
+                )
+        return {role: found[role] for role in roles}
+
+    def some(self, seats: Mapping[str, str], roles: Sequence[Role], key: str) -> dict[Role, Occupant]:
+        """The occupants of the roles that `seats` speaks of."""
+        turns: dict[Role, dict[int | None, One]] = {}
+        for seat, name in seats.items():
+            role, turn = split_seat(seat)
+            if role not in roles:
+                raise ConfigError(f"{key}.{seat} is no role of this environment; {did_you_mean(role, roles)}")
+            turns.setdefault(role, {})[turn] = self.one(name)
+        return {role: _by_turn(role, named, key) for role, named in turns.items()}
 
 
-def occupants_of(seats: Mapping[str, str], roles: Sequence[Role], key: str) -> dict[Role, str]:
-    """The occupants of the roles that `seats` speaks of."""
-    turns: dict[Role, dict[int | None, str]] = {}
-    for seat, name in seats.items():
-        role, turn = split_seat(seat)
-        if role not in roles:
-            raise ConfigError(f"{key}.{seat} is no role of this environment; {did_you_mean(role, roles)}")
-        turns.setdefault(role, {})[turn] = name
-    return {role: _occupant(role, named, key) for role, named in turns.items()}
-
-
-def _occupant(role: Role, named: Mapping[int | None, str], key: str) -> str:
+def _by_turn(role: Role, named: Mapping[int | None, One], key: str) -> Occupant:
+    """The occupant of a role from who takes its turn 1, 2, …, and who takes the rest (None)."""
     rest = named.get(None)
     last = max((turn for turn in named if turn is not None), default=0)
     if not last:
@@ -54,21 +71,18 @@ def _occupant(role: Role, named: Mapping[int | None, str], key: str) -> str:
             f"{key}.{role}@{last} is given, but not {', '.join(missing)}; expected every turn of the role, or "
             f"{key}.{role} for the turns that are not named."
         )
-    listed = [named.get(turn) or rest or "" for turn in range(1, last + 1)]
-    return _NEXT.join([*listed, _REST + rest if rest else _NO_ONE])
+    listed = [who for turn in range(1, last + 1) if (who := named.get(turn) or rest) is not None]
+    return ByTurn(tuple([*listed, rest] if rest else listed), always=rest is not None)
 
 
-def takers(occupant: str) -> tuple[list[str], bool]:
-    """Who takes a role's turns, in order, and whether the last one takes all that follow too."""
-    parts = occupant.split(_NEXT)
-    if parts[-1] == _NO_ONE:
-        return parts[:-1], False
-    return [part.removeprefix(_REST) for part in parts], True
+def policy_of(who: One) -> str:
+    """The policy whose weights an occupant plays with, now or as they were; empty for bots and for anybody's."""
+    if isinstance(who, Policy | Remote):
+        return who.name
+    return who.policy if isinstance(who, Snapshot | FromLeague) else ""
 
 
-def sitting(occupant: str) -> list[str]:
-    """The policies and bots of a seat, each once."""
-    return list(dict.fromkeys(takers(occupant)[0]))
+# -- one policy per role ----------------------------------------------------------------------------------------------
 
 
 def per_role(recipe: Recipe, roles: Sequence[Role]) -> Recipe:
@@ -84,19 +98,21 @@ def per_role(recipe: Recipe, roles: Sequence[Role]) -> Recipe:
         """`player` becomes `player-X`, and `player@start` `player-X@start`."""
         out = {}
         for seat, name in seats.items():
-            policy, mark, which = name.partition("@")
+            who = parse_one(name)
+            policy = policy_of(who)
             mine = f"{policy}-{split_seat(seat)[0]}"
-            if policy in shared and not mark:
+            if policy in shared and isinstance(who, Policy):
                 made[mine] = shared[policy].model_copy(update={"per": "team"})
-            out[seat] = mine + mark + which if policy in shared else name
+            out[seat] = mine + name.removeprefix(policy) if policy in shared else name
         return out
 
     seats = own(table)
     spread = [m for matchup in recipe.matchups for m in _by_role(matchup, roles, shared)]
     matchups = [m.model_copy(update={"seats": own(m.seats)}) for m in spread]
     for name in (n for m in matchups for n in m.seats.values()):
-        policy, mark, _ = name.partition("@")
-        if mark and policy and policy not in made and policy not in recipe.policies:
+        who = parse_one(name)
+        policy = policy_of(who)
+        if policy and not isinstance(who, Policy) and policy not in made and policy not in recipe.policies:
             raise ConfigError(
                 f"a matchup seats '{name}', but '{policy}', one policy per role, learns in no seat of that role; "
                 "expected it in [seats], or another player there."
@@ -110,7 +126,7 @@ def _by_role(matchup: MatchupSection, roles: Sequence[Role], shared: Collection[
     an even part of its share."""
     if matchup.one is None or matchup.others is None:
         return [matchup]
-    if not any(name.partition("@")[0] in shared for name in (matchup.one, matchup.others)):
+    if not any(policy_of(parse_one(name)) in shared for name in (matchup.one, matchup.others)):
         return [matchup]
     part = 1 / len(roles)
     share = (
@@ -133,5 +149,5 @@ def _refuse_for_all(recipe: Recipe, shared: Collection[str]) -> None:
         named += [("league.exploiters", name) for name in league.exploiters]
         named += [("league.alarm.panel", name) for name in (league.alarm.panel if league.alarm else ())]
     for key, name in named:
-        if name.partition("@")[0] in shared:
+        if policy_of(parse_one(name)) in shared:
             raise ConfigError(f"{key} names '{name}', which is one policy per role; expected bot:NAME or one policy.")

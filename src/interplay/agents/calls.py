@@ -1,0 +1,114 @@
+"""Model calls until one of them is the action.
+
+Where the observation has tools, a reply that calls one is not yet the action: the tool's output goes into the next
+prompt and the model is asked again, until it answers or has no calls left. Every call is a sample of the same turn. A
+call that cannot be read is answered with what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from interplay.agents.player import Player, Stamp, View, turn_of
+from interplay.agents.syntax import Malformed, Wanted
+from interplay.agents.toolbox import toolbox
+from interplay.config import ToolSection
+from interplay.engines.engine import Sampling
+from interplay.types import Message, Role, Sample, Status, Stop, Turn
+
+MALFORMED = "?"  # among the tools of a sample: a call that could not be read
+LAST = "\n(no calls left: answer now)"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One model call: how long it may answer, which of its decision's calls it is, and what its prompt adds to that of
+    the call before."""
+
+    sampling: Sampling
+    call: int = 0
+    new: tuple[Message, ...] = ()
+
+
+class Caller(Player, Protocol):
+    """A player that may call tools before it acts."""
+
+    role: Role
+    sampling: Sampling
+    tools: ToolSection
+    budget: int | None  # tokens for all model calls of one decision together
+
+    async def generate(self, view: View, stamp: Stamp, asked: Asked) -> tuple[Sample, Stop]:
+        """One model call."""
+        ...
+
+    def wanted(self, view: View, sample: Sample) -> Wanted:
+        """The calls that a reply makes."""
+        ...
+
+    def harmless(self, output: str) -> str:
+        """A tool's output as it may stand in the prompt."""
+        ...
+
+    def follow(self, view: View, sample: Sample, outputs: tuple[Message, ...]) -> View:
+        """What the model sees after its call `sample` was answered."""
+        ...
+
+
+async def answered(agent: Caller, view: View, stamp: Stamp) -> Turn:
+    """The turn that an agent takes: its action, after any calls of tools."""
+    first, observation = view, view.observation
+    sample, stop = await agent.generate(view, stamp, Asked(agent.sampling, 0, observation.messages))
+    samples: tuple[Sample, ...] = ()
+    left, spent = agent.tools.calls, sample.size
+    while left and spent != agent.budget and (wanted := agent.wanted(view, sample)):
+        wanted = wanted[:left]
+        left -= len(wanted)
+        outputs = await _use(agent, wanted, stamp, len(samples), last=not left)
+        used = sorted({MALFORMED if isinstance(w, Malformed) else w.tool.name for w in wanted})
+        sample = replace(sample, tool="+".join(used))
+        samples += (sample,)
+        view = agent.follow(view, sample, outputs)
+        sampling = agent.sampling
+        if agent.budget is not None:
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, agent.budget - spent))
+        sample, stop = await agent.generate(view, stamp, Asked(sampling, len(samples), outputs))
+        spent += sample.size
+    digest = first.prompt.digest if first.prompt else ""
+    turn = turn_of(stamp, agent.role, agent, observation, (*samples, sample), digest)
+    turn.status = Status.LENGTH if stop is Stop.LENGTH else Status.OK
+    return turn
+
+
+def followed(agent: Caller, view: View, turn: Turn) -> View:
+    """What the model saw when it gave its action: the view after all calls of tools before it."""
+    for call, after in itertools.pairwise(turn.samples):
+        view = agent.follow(view, call, after.messages)
+    return view
+
+
+async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: bool) -> tuple[Message, ...]:
+    """What the tools answer, one message for each call."""
+    outputs = []
+    for n, one in enumerate(wanted):
+        if isinstance(one, Malformed):
+            outputs.append(f"error: {one.why}")
+        else:
+            box = toolbox(agent.tools.workers)
+            outputs.append(await box.use((*stamp.key(agent.role), call, n), one))
+    return replies(agent, [cut(text, agent.tools.characters) for text in outputs], last)
+
+
+def replies(agent: Caller, outputs: Sequence[str], last: bool) -> tuple[Message, ...]:
+    """The tools' outputs as the caller is shown them."""
+    shown = [agent.harmless(text) for text in outputs]
+    if last:
+        shown[-1] += LAST
+    return tuple(Message("tool", text) for text in shown)
+
+
+def cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text) - limit:,} more characters)"

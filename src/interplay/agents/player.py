@@ -1,0 +1,121 @@
+"""Who sits in a role for the length of one episode.
+
+`look` turns an observation into what the player is about to answer, `sample` draws a reply without remembering it (so
+that K candidates can be drawn), and `commit` makes one reply part of the history. A turn's keys are stamped when it is
+sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from interplay.agents.render import Prompt
+from interplay.envs import Env
+from interplay.errors import ConfigError
+from interplay.types import Keys, Message, Observation, Role, Sample, Status, Task, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Where in the run a turn is sampled: all its randomness and its keys derive from this."""
+
+    seed: int
+    task: Task
+    replica: int
+    episode: str
+    decision: int
+    path: tuple[int, ...] = ()  # (decision, role where several act, candidate, playout) of the fork this line plays out
+    candidate: int = 0
+    state: str = ""  # Env.state() at this decision, where it is recorded
+
+    @property
+    def playout(self) -> int | None:
+        return self.path[-1] if self.path else None
+
+    def key(self, role: Role, call: int = 0) -> tuple[object, ...]:
+        """What the random numbers of one model call derive from."""
+        key = (self.seed, self.task.id, self.replica, self.path, self.decision, role, self.candidate)
+        return (*key, call) if call else key
+
+    def turn_id(self, role: Role) -> str:
+        path = "".join([f".{p}" for p in self.path])
+        return f"{self.episode}{path}/{self.decision}{role}{self.candidate}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a player is about to answer."""
+
+    observation: Observation
+    prompt: Prompt | None = None
+    messages: tuple[Message, ...] = ()
+
+
+class Player(Protocol):
+    """Who sits in a role for one line of play."""
+
+    policy: str
+    parent: str | None  # its role's turn before
+
+    @property
+    def trainable(self) -> bool: ...
+
+    def look(self, observation: Observation) -> View: ...
+    async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn: ...
+    def commit(self, view: View, turn: Turn) -> None: ...
+
+
+@runtime_checkable
+class Agent(Player, Protocol):
+    """A player that can be copied as it stands: trees play on from the copies."""
+
+    def fork(self) -> Agent: ...
+
+
+def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
+    out = {role: player for role, player in players.items() if isinstance(player, Agent)}
+    if missing := next((role for role in players if role not in out), None):
+        raise ConfigError(
+            f"{players[missing].policy} in role {missing} plays one line and cannot be copied, but a tree of "
+            "candidates plays on from copies; expected a plan of independent episodes."
+        )
+    return out
+
+
+def turn_of(
+    stamp: Stamp,
+    role: Role,
+    player: Player,
+    observation: Observation,
+    said: str | tuple[Sample, ...],
+    digest: str = "",
+) -> Turn:
+    """The turn in which a player said something: a text, or samples whose last one is the action. `digest` tells
+    what was asked from other prompts."""
+    samples = () if isinstance(said, str) else said
+    tools = sorted({tool for s in samples if s.tool for tool in s.tool.split("+")})
+    keys = Keys(
+        stamp.task.id,
+        stamp.replica,
+        stamp.episode,
+        stamp.decision,
+        role,
+        observation.phase,
+        "+".join(tools),
+        digest,
+    )
+    return Turn(
+        samples[-1].id if samples else stamp.turn_id(role),
+        player.parent,
+        keys,
+        player.policy,
+        said if isinstance(said, str) else samples[-1].text,
+        observation,
+        samples,
+        Status.OK,
+        state=stamp.state,
+        candidate=stamp.candidate,
+        playout=stamp.playout,
+    )

@@ -1,0 +1,21 @@
+"""Where a recipe's models run, and in which precision."""
+
+from __future__ import annotations
+
+import torch
+
+from interplay.config import Recipe
+from interplay.errors import ConfigError
+
+
+def device_of(recipe: Recipe) -> str:
+    device = recipe.device if recipe.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is 'cuda', but this machine has no CUDA device; expected 'cpu' or 'auto'.")
+    return device
+
+
+def dtype_of(recipe: Recipe, device: str) -> torch.dtype:
+    if recipe.dtype == "auto":
+        return torch.bfloat16 if device == "cuda" else torch.float32
+    return torch.bfloat16 if recipe.dtype == "bfloat16" else torch.float32

@@ -1,0 +1,194 @@
+"""Policies with weights in this process: loaded, copied, replaced and saved.
+
+Members that are adapters of one base share its model and engine. A full model of a snapshot that sits nowhere any more
+is kept in memory for the next snapshot of its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from interplay.agents.render import Renderer
+from interplay.config import AdapterSection, Recipe
+from interplay.engines.engine import Engine
+from interplay.engines.local import LocalEngine
+from interplay.errors import ConfigError
+from interplay.models.adapter import Adapter
+from interplay.models.device import device_of, dtype_of
+from interplay.models.latch import latch_of
+from interplay.models.load import Loaded, load
+from interplay.models.locate import locate
+from interplay.models.lora import CONFIG as PEFT_CONFIG
+from interplay.models.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
+from interplay.models.save import save as save_model
+from interplay.types import Snapshot, seed_of
+
+
+@dataclass
+class Member:
+    """One policy in memory. The engine samples from `loaded.model` itself, with `adapter` where there is one."""
+
+    name: str
+    loaded: Loaded
+    engine: Engine
+    renderer: Renderer
+    trainable: bool
+    adapter: Adapter | None = None
+    version: int = 0
+
+    def publish(self, version: int) -> None:
+        """The weights changed: the engine samples from them from now on."""
+        self.version = version
+        if self.adapter is None:
+            self.engine.update(version)
+        else:
+            self.engine.load(self.name, self.adapter, version)
+
+    def save(self, folder: Path) -> None:
+        """A plain Hugging Face folder, or PEFT's."""
+        if self.adapter is None:
+            save_model(self.loaded, folder)
+        else:
+            save_adapter(self.adapter, folder, self.loaded.model.config.name_or_path)
+
+
+class Playable(NamedTuple):
+    """A model with what makes it play."""
+
+    loaded: Loaded
+    engine: Engine
+    renderer: Renderer
+
+
+class Members:
+    """By name: the recipe's policies, snapshots of them, and whoever was added."""
+
+    def __init__(self, recipe: Recipe, sources: Mapping[str, str] | None = None) -> None:
+        """Load every policy that is not remote; `sources` replaces the weights of some (a checkpoint's folder)."""
+        self.recipe = recipe
+        self.by_name: dict[str, Member] = {}
+        self._idle: dict[str, Member] = {}  # full models of snapshots that sit nowhere now
+        shared: dict[str, Playable] = {}
+        ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
+        bases = {p.base for p in ours.values() if p.adapter is not None}
+        for name, policy in ours.items():
+            source = (sources or {}).get(name)
+            # An adapter needs its base once, however many there are; so does whoever plays that base as it is.
+            if policy.adapter is not None or (policy.base in bases and not policy.trainable):
+                if policy.base not in shared:
+                    shared[policy.base] = self._seated(policy.base)
+                seated = shared[policy.base]
+            else:
+                seated = self._seated(source or policy.base)
+            able = seated.engine.capabilities
+            if policy.trainable and not (able.token_ids and able.logprobs):
+                raise ConfigError(f"policies.{name} is trainable, but its engine gives no token ids and log-probs.")
+            member = self.by_name[name] = Member(name, *seated, policy.trainable)
+            if policy.adapter is not None:
+                seed = seed_of("adapter", recipe.seed, name)
+                member.adapter = _adapter(seated.loaded, policy.adapter, source, seed)
+                member.publish(0)
+
+    def _seated(self, source: str) -> Playable:
+        device = device_of(self.recipe)
+        loaded = load(source, device, dtype_of(self.recipe, device), self.recipe.seed)
+        return Playable(loaded, _engine(loaded, self.recipe), Renderer(loaded.tokenizer, loaded.stop_ids))
+
+    def freeze(self, who: Snapshot, source: Path) -> None:
+        """A frozen copy of a policy, read from `source`."""
+        name, origin = str(who), self.by_name[who.policy]
+        model = origin.loaded.model
+        if origin.adapter is not None:
+            member = Member(name, origin.loaded, origin.engine, origin.renderer, trainable=False)
+            member.adapter = on_device(load_adapter(source), model.device)
+        elif name in self._idle:
+            member = self._idle.pop(name)
+        else:
+            loaded = load(str(source), str(model.device), model.dtype, 0)
+            idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
+            if idle is None:
+                member = Member(name, loaded, _engine(loaded, self.recipe), origin.renderer, trainable=False)
+            else:
+                member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
+                with latch_of(member.loaded.model).writing():
+                    _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
+        member.publish(0)
+        self.by_name[name] = member
+
+    def release(self, who: Snapshot) -> None:
+        """A snapshot leaves its seats. A full model's memory is kept, for the next snapshot of its shape."""
+        name = str(who)
+        member = self.by_name.pop(name)
+        if member.adapter is not None:
+            member.engine.unload(name)
+        else:
+            self._idle[name] = member
+
+    def restore(self, name: str, source: Path) -> None:
+        """Give a policy the weights in `source`, in place."""
+        member = self.by_name[name]
+        model = member.loaded.model
+        if member.adapter is not None:
+            found = load_adapter(source).weights
+            for layer, pair in member.adapter.weights.items():
+                _overwrite(dict(enumerate(pair)), dict(enumerate(found[layer])))
+        else:
+            loaded = load(str(source), str(model.device), model.dtype, 0)
+            with latch_of(model).writing():
+                _overwrite(model.state_dict(), loaded.model.state_dict())
+
+    def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> str:
+        """Another model, frozen: anything a policy's base can be, or PEFT's folder. An adapter's base is `base`, or
+        what its folder says; where somebody here plays on that base already, it is shared. Returns that base."""
+        peft = Path(source) if (Path(source) / PEFT_CONFIG).is_file() else None
+        whole = locate((base or base_of(peft)) if peft else source, recipe.seed)
+        adapters = [m for m in self.by_name.values() if m.adapter is not None]  # their bases are never trained
+        like = next((m for m in adapters if m.loaded.model.config.name_or_path == whole), None)
+        if like is not None and peft is not None:
+            member = Member(name, like.loaded, like.engine, like.renderer, trainable=False)
+        else:
+            device = device_of(recipe)
+            loaded = load(whole, device, dtype_of(recipe, device), recipe.seed)
+            renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+            member = Member(name, loaded, _engine(loaded, recipe), renderer, trainable=False)
+        self.by_name[name] = member
+        if peft is not None:
+            member.adapter = on_device(load_adapter(peft), member.loaded.model.device)
+            member.publish(0)
+        return whole
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Each once, however many members share it."""
+        return list({id(m.engine): m.engine for m in (*self.by_name.values(), *self._idle.values())}.values())
+
+
+def _engine(loaded: Loaded, recipe: Recipe) -> Engine:
+    return LocalEngine(loaded.model, tokenizer=loaded.tokenizer, keep_cache=recipe.stream.cache == "keep")
+
+
+def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: int) -> Adapter:
+    if source is not None:
+        return on_device(load_adapter(Path(source)), loaded.model.device)
+    return fresh_adapter(loaded, section, seed)
+
+
+def fresh_adapter(loaded: Loaded, section: AdapterSection, seed: int) -> Adapter:
+    """An adapter as a recipe describes it, which changes nothing yet."""
+    alpha = 2.0 * section.rank if section.alpha is None else section.alpha
+    return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)
+
+
+def _shape(loaded: Loaded) -> list[tuple[str, torch.Size]]:
+    return [(name, tensor.shape) for name, tensor in loaded.model.state_dict().items()]
+
+
+@torch.no_grad()
+def _overwrite(mine: Mapping[Any, torch.Tensor], theirs: Mapping[Any, torch.Tensor]) -> None:
+    for key, tensor in mine.items():
+        tensor.copy_(theirs[key])

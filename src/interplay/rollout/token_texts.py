@@ -1,0 +1,55 @@
+"""The texts of recorded token ids, read from the tokenizers that a run keeps beside its records. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from interplay.errors import InterplayError
+
+TOKENIZERS = "tokenizers"  # a folder of the run, with a file for each policy
+
+
+class TokenTexts:
+    def __init__(self, run: Path) -> None:
+        self._read = lru_cache(maxsize=None)(lambda policy: _tokenizer(run / TOKENIZERS, policy))
+
+    def of(self, policy: str, ids: Sequence[int]) -> list[str]:
+        """The text of each token. Together they are the text of all: what only later tokens complete, such as a part of
+        a character, is shown with the token that completes it."""
+        tokenizer = self._read(policy.partition("@")[0])
+
+        def decode(part: Sequence[int]) -> str:
+            return str(tokenizer.decode(list(part), skip_special_tokens=False))
+
+        whole, told = decode(ids), 0
+        out: list[str] = []
+        # Tokens from `start` on are decoded together. Those before `read` are context, for some tokenizers write the
+        # first token of a text in another way; the context ends after `base` characters of the whole text.
+        start, read, base, context = 0, 0, 0, ""
+        for end in range(1, len(ids) + 1):
+            text = decode(ids[start:end])
+            new, until = text[len(context) :], told
+            if end == len(ids):
+                until = len(whole)
+            elif text.startswith(context) and whole.startswith(new, base):
+                until = max(told, base + len(new))
+            out.append(whole[told:until])
+            told = until
+            if told > base and whole[told - 1] != "\ufffd":  # no part of a character
+                start, read = read, end
+                base, context = told, decode(ids[start:read])
+        return out
+
+
+def _tokenizer(folder: Path, policy: str) -> Any:
+    from tokenizers import Tokenizer
+
+    path = folder / f"{policy}.json"
+    if not path.is_file():
+        raise InterplayError(
+            f"'{path}' is missing, so the tokens of '{policy}' have no texts; expected the run's folder."
+        )
+    return Tokenizer.from_file(str(path))

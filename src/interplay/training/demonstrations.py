@@ -1,0 +1,229 @@
+"""What imitation learns from: the moves of a bot or of recorded play, as replies of the policies that learn them.
+
+Each move becomes the reply that the policy in that seat should have given to the prompt it would have seen. A bot sits
+in every seat; recorded play is read from `episodes.jsonl`, whoever played it. Tools that a bot calls are called, in the
+form of the model that learns it; recorded calls stay as they were said, unless that was another model's form.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from interplay import envs
+from interplay.agents.bots import Bot, make_bot
+from interplay.agents.calls import LAST, cut, replies
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Agent, View
+from interplay.agents.relay import Relay
+from interplay.agents.syntax import FORMS, Call, Malformed, checked
+from interplay.agents.toolbox import Toolbox
+from interplay.algorithms import credit
+from interplay.config import WarmstartSection
+from interplay.envs import Env
+from interplay.errors import ConfigError, InterplayError, did_you_mean
+from interplay.rollout import records
+from interplay.rollout.records import Record
+from interplay.rollout.resolve import records_of
+from interplay.rollout.team import Speech, Team
+from interplay.seats import RunPlan
+from interplay.training.tries import Example
+from interplay.types import Episode, Keys, Message, Observation, Role, Sample, Tool, Turn, seed_of
+from interplay.types.occupant import Scripted, parse_one
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """Tools used before a move: one call by a bot, which has no form yet, or a reply as it was recorded."""
+
+    call: Call | None
+    text: str = ""
+    outputs: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """Who saw what at a decision, which tools it called, and what it said."""
+
+    decision: int
+    role: Role
+    observation: Observation
+    text: str
+    calls: tuple[Called, ...] = ()
+
+
+def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
+    """The moves as examples, by the policy that would have made them; every tool call is one too."""
+    out: dict[str, list[Example]] = defaultdict(list)
+    tools = Toolbox()
+    for name, moves in _bot_play(plan, section) if section.bot else _recorded_play(plan, section):
+        agents = {role: team.agent(role, who, Speech(1.0, 1)) for role, who in plan.seats.items()}
+        for move in moves:
+            seated = agents[move.role]
+            agent = seated.now if isinstance(seated, Relay) else seated
+            view = seated.look(move.observation)
+            turn = _turn(agent, view, move, f"{name}/{move.decision}{move.role}", tools)
+            seated.commit(view, turn)
+            if agent.trainable:
+                out[agent.policy] += [Example(agent.policy, sample) for sample in turn.samples]
+    return out
+
+
+def _bot_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, Iterator[Demonstration]]]:
+    who = parse_one(section.bot or "")
+    assert isinstance(who, Scripted)  # checked when the recipe was resolved
+    bot = make_bot(who.bot, plan.recipe.env.name)
+    for index in range(section.episodes):
+        task = plan.task(index)
+        rng = random.Random(seed_of("warmstart", plan.recipe.seed, index))
+        yield task.id, _moves_of(bot, envs.make(task), rng)
+
+
+def _moves_of(bot: Bot, env: Env, rng: random.Random) -> Iterator[Demonstration]:
+    """Each move before it is made: tools that it calls read the environment as it is then."""
+    for decision in itertools.count():
+        if not (seen := env.observe()):
+            return
+        actions = {role: bot.act(env, role, rng) for role in seen}
+        for role, observation in seen.items():
+            calls = [Called(_call(bot, role, *call, observation.tools)) for call in bot.calls(env, role)]
+            yield Demonstration(decision, role, observation, actions[role], tuple(calls))
+        env.step(actions)
+
+
+def _call(bot: Bot, role: Role, name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call:
+    call = checked(name, given, tools)
+    if isinstance(call, Malformed):
+        raise ConfigError(f"warmstart.bot: bot '{bot.name}' as {role} in {bot.env_name} makes no call: {call.why}")
+    return call
+
+
+def _recorded_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, list[Demonstration]]]:
+    """What every role did in each whole episode; with `min_reward`, what those did that earned it."""
+    path = records_of(section)
+    may_call = bool(plan.recipe.tools.calls)
+    found = 0
+    for number, record in enumerate(records.read(path)):
+        episode = record.episode
+        if found == section.episodes:
+            break
+        if episode.error is not None:
+            continue
+        for role in episode.seats:
+            if role not in plan.roles:
+                raise ConfigError(
+                    f"warmstart.records: '{path}' has the role '{role}', which is none of {plan.recipe.env.name}; "
+                    f"{did_you_mean(role, plan.roles)}"
+                )
+        least, weights = section.min_reward, plan.recipe.reward
+        good = {r for r in episode.seats if least is None or credit.mix(episode.rewards, r, weights) >= least}
+        if good:
+            found += 1
+            yield f"{number}:{episode.id}", [m for m in _moves(record, path, may_call) if m.role in good]
+    if not found:
+        raise ConfigError(f"warmstart.records: '{path}' holds no episode to imitate; lower warmstart.min_reward.")
+
+
+def _moves(record: Record, path: Path, may_call: bool) -> list[Demonstration]:
+    """The line that was played; without `may_call` no tools are shown."""
+    episode, tools = record.episode, _tools_of(record, path) if may_call else {}
+    moves = []
+    for t in episode.line():
+        offered = tools.get((t.decision, t.role), ())
+        if len(t.samples) > 1 and may_call and not offered:
+            raise ConfigError(
+                f"warmstart.records: episode {episode.id} of '{path}' calls tools at decision {t.decision}, and played "
+                f"again {episode.task.env} offers none there; expected records of this version of the environment."
+            )
+        calls = tuple(Called(None, c.text, after.messages) for c, after in itertools.pairwise(t.samples))
+        moves.append(Demonstration(t.decision, t.role, replace(t.observation, tools=offered), t.text, calls))
+    return moves
+
+
+def _tools_of(record: Record, path: Path) -> dict[tuple[int, Role], tuple[Tool, ...]]:
+    """What could be called at each decision. Early records do not say: their task is played again."""
+    episode = record.episode
+    if record.schema > 0:
+        return {(t.decision, t.role): t.observation.tools for t in episode.line()}
+    try:
+        return _tools(episode)
+    except (InterplayError, LookupError) as error:  # its data or package is gone, or it has an option more by now
+        why = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
+        raise ConfigError(
+            f"warmstart.records: episode {episode.id} of '{path}' cannot be played again, which shows what tools there "
+            f"were ({why.rstrip('.')}); expected what it was played with, or tools.calls = 0."
+        ) from None
+
+
+def _tools(episode: Episode) -> dict[tuple[int, Role], tuple[Tool, ...]]:
+    """The task is played again, as far as the record goes."""
+    env, line = envs.make(episode.task), episode.line()
+    last = max((t.decision for t in line), default=0)
+    out: dict[tuple[int, Role], tuple[Tool, ...]] = {}
+    for decision, turns in itertools.groupby(line, lambda t: t.decision):
+        said, seen = {t.role: t.text for t in turns}, env.observe()
+        if seen.keys() != said.keys():
+            break
+        out |= {(decision, role): observation.tools for role, observation in seen.items()}
+        if decision < last:  # what only the end shows is not needed, and is often the dearest
+            env.step(said)
+    return out
+
+
+def _turn(agent: Agent, view: View, move: Demonstration, name: str, tools: Toolbox) -> Turn:
+    """The move as the agent's own, after its calls."""
+    samples: list[Sample] = []
+    digest = view.prompt.digest if view.prompt else ""
+    if isinstance(agent, ModelAgent):
+        outputs: tuple[Message, ...] = ()
+        left = agent.tools.calls if view.observation.tools else 0
+        for text, wanted in itertools.chain.from_iterable(_replies(agent, view, called) for called in move.calls):
+            if not left:
+                break
+            answers = [one if isinstance(one, str) else _used(agent, one, tools) for one in wanted[:left]]
+            left -= len(answers)
+            samples.append(_sample(agent, view, text, _numbered(name, len(samples)), outputs))
+            outputs = replies(agent, answers, last=not left)
+            view = agent.follow(view, samples[-1], outputs)
+        samples.append(_sample(agent, view, move.text, _numbered(name, len(samples)), outputs))
+    keys = Keys(name, 0, name, move.decision, move.role, view.observation.phase, "", digest)
+    last = samples[-1].id if samples else name
+    return Turn(last, agent.parent, keys, agent.policy, move.text, move.observation, tuple(samples))
+
+
+def _numbered(name: str, call: int) -> str:
+    return f"{name}.{call}" if call else name
+
+
+def _sample(agent: ModelAgent, view: View, text: str, name: str, outputs: tuple[Message, ...]) -> Sample:
+    """A reply that the agent should have given, as its own tokens."""
+    prompt = view.prompt
+    assert prompt is not None
+    action = agent.renderer.encode_reply(text)
+    size = len(action)
+    return Sample(name, prompt.ids, action, (0.0,) * size, (0,) * size, text, extends=prompt.extends, messages=outputs)
+
+
+def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[str, Sequence[str | Call]]]:
+    """Replies that call, as this model would say them, each with what its calls were answered, or are yet to be."""
+    syntax, tools = agent.renderer.syntax, view.observation.tools
+    if called.call:
+        yield syntax.write(called.call), [called.call]
+        return
+    answers = [m.content.removesuffix(LAST) for m in called.outputs]
+    if syntax.calls(called.text, tools):
+        yield called.text, answers
+        return
+    wanted = next((found for form in FORMS if (found := form.calls(called.text, tools))), [])
+    for call, answer in zip(wanted, answers, strict=False):
+        if isinstance(call, Call):  # a mistake in another model's form cannot be made in this one's
+            yield syntax.write(call), [answer]
+
+
+def _used(agent: ModelAgent, call: Call, tools: Toolbox) -> str:
+    return cut(tools.use_now(call), agent.tools.characters)

@@ -1,0 +1,145 @@
+"""A learner whose model is in this process: the very object that the local engine samples from.
+
+Publishing new weights is a version number and copies nothing. Where the model computes in bf16, the optimiser holds
+fp32 masters and writes them back after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from interplay.algorithms.losses import sft_loss
+from interplay.config import TrainSection
+from interplay.errors import GuardError
+from interplay.models.adapter import Adapter
+from interplay.models.latch import latch_of
+from interplay.training.critic import Critic
+from interplay.training.forward import AdapterMixer, logprobs, pieces, predict
+from interplay.training.learner import Objective
+from interplay.training.masters import Masters
+from interplay.training.minibatches import token_weights
+from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
+from interplay.training.step import step
+from interplay.training.tries import Example
+
+
+class LocalLearner:
+    """With `adapter`, its tensors are what is trained, and the model is a base that other policies may share."""
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        config: TrainSection,
+        lr: float,
+        seed: int,
+        adapter: Adapter | None = None,
+    ) -> None:
+        self.name, self.model, self.config, self.seed, self.adapter = name, model, config, seed, adapter
+        self.device = next(model.parameters()).device
+        self.steps = 0
+        self.critic: Critic | None = None
+        self.written: Callable[[], None] | None = None  # called after every optimiser step
+        if adapter is None:
+            self._named: dict[str, Tensor] = dict(model.named_parameters())
+        else:
+            model.requires_grad_(False)
+            # By name: a file holds them in another order than the model.
+            self._named = {
+                f"{layer}.{side}": tensor.requires_grad_()
+                for layer, pair in sorted(adapter.weights.items())
+                for side, tensor in zip(("lora_A", "lora_B"), pair, strict=True)
+            }
+        self.masters = Masters(self._named.values())
+        self.optimizer = make_optimizer(self.masters.own, config, lr)
+        self.lr = lr
+
+    def logprobs(self, examples: Sequence[Example]) -> list[list[float]]:
+        return logprobs(self.model, examples, self.config.micro_batch_tokens, self.adapters)
+
+    def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
+        return self._critic().values(examples, tokens)
+
+    def step(self, examples: Sequence[Example], objective: Objective) -> dict[str, float]:
+        return step([self], {self.name: examples}, objective)[self.name]
+
+    def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:
+        return self._critic().step(examples, tokens)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return self._named
+
+    def _critic(self) -> Critic:
+        if self.critic is None:
+            raise GuardError(f"policy '{self.name}' has no critic; expected an algorithm that trains one.")
+        return self.critic
+
+    @property
+    def adapters(self) -> dict[str, Adapter]:
+        """Its adapter by its name, where it has one."""
+        return {} if self.adapter is None else {self.name: self.adapter}
+
+    def imitate(self, examples: Sequence[Example]) -> float:
+        """One optimiser step towards given replies; the mean negative log-likelihood per token."""
+        weight = token_weights(examples, "token")
+        mixer = AdapterMixer(self.model, self.adapters)
+        total = 0.0
+        for batch in pieces(self.model, examples, self.config.micro_batch_tokens):
+            samples = [examples[i].sample for i in batch.examples]
+            logp_M, _ = predict(self.model, batch, 1.0, mixer.mix(batch), self.config.recompute)
+            loss = sft_loss(
+                logp_M.index_select(0, batch.prediction_N), self.flat([weight[s.id]] * len(s.action) for s in samples)
+            )
+            loss.backward()
+            self.masters.collect()
+            total += loss.item()
+        mixer.collect()
+        self.apply(total)
+        return total
+
+    def apply(self, loss: float) -> float:
+        """Clip the gradients and take an optimiser step; the gradient norm."""
+        who, limit = f"policy '{self.name}'", self.config.grad_clip
+        with latch_of(self.model).writing() if self.adapter is None else nullcontext():
+            norm = clipped_step(self.optimizer, self.masters.own, limit, loss, who, "lower train.lr")
+            self.masters.publish()
+            if self.written is not None:
+                self.written()
+        return norm
+
+    def flat(self, parts: Iterable[Iterable[float]]) -> Tensor:
+        """Numbers of many samples as one tensor."""
+        return torch.from_numpy(np.fromiter(chain.from_iterable(parts), np.float32)).to(self.device)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the model computes in less than fp32."""
+        return self.model.dtype is not torch.float32
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def reset_optimizer(self, lr: float) -> None:
+        """A clean optimiser at `lr`: between imitation and reinforcement learning."""
+        self.optimizer = make_optimizer(self.masters.own, self.config, lr)
+        self.lr = lr
+
+    def begin_again(self) -> None:
+        """The weights were replaced: forget what the optimiser knows of the ones before."""
+        self.masters.reread()
+        self.reset_optimizer(self.lr)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "masters": self.masters.state(), "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        load_moments(self.optimizer, state["optimizer"])
+        self.masters.load(state["masters"])
+        self.steps = state["steps"]

@@ -1,0 +1,53 @@
+"""How a batch is cut into optimiser steps, what a token weighs in one, and the learning rate in force."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from interplay.config import TrainSection
+from interplay.training.tries import Example
+from interplay.types import seed_of
+
+
+def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) -> list[list[Example]]:
+    """The examples of each optimiser step: `epochs` passes, each cut into shuffled `minibatches`."""
+    out: list[list[Example]] = []
+    for epoch in range(config.epochs if examples else 0):
+        order = list(range(len(examples)))
+        if config.minibatches > 1:
+            random.Random(seed_of(seed, epoch)).shuffle(order)
+        size = math.ceil(len(examples) / config.minibatches)
+        out += [[examples[i] for i in sorted(order[k : k + size])] for k in range(0, len(order), size)]
+    return out
+
+
+def token_weights(examples: Sequence[Example], average: str | int, staleness: int = 0) -> dict[str, float]:
+    """The weight of one token of each sample, by the sample's id, so that all weights together are 1; given a constant
+    length, of that many tokens per sample. Tokens more than `staleness` training steps old do not count."""
+    counts = {e.sample.id: _counted(e, staleness) for e in examples}
+    left = sum(count > 0 for count in counts.values())
+    if isinstance(average, int):
+        return {name: 1.0 / (average * left) if count else 0.0 for name, count in counts.items()}
+    if average == "turn":
+        return {name: 1.0 / (count * left) if count else 0.0 for name, count in counts.items()}
+    total = sum(counts.values())
+    return {name: 1.0 / total if count else 0.0 for name, count in counts.items()}
+
+
+def _counted(example: Example, staleness: int) -> int:
+    if example.lags is None:
+        return len(example.sample.action)
+    return sum(lag <= staleness for lag in example.lags)
+
+
+def rate_factor(config: TrainSection, step: int) -> float:
+    """The share of the learning rate in force at a step."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return 1.0
+    done = min(1.0, (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps))
+    shape = 1.0 - done if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return config.final_lr + (1 - config.final_lr) * shape

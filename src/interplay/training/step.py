@@ -1,0 +1,272 @@
+"""One training step of policies that share a model: their adapters go through it in one forward and backward pass.
+
+Everything else stays apart: minibatches, denominators, the gate, clipping, the optimiser. Nobody's weights move before
+everybody has passed the gate between engine and learner (promise 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from interplay.algorithms.losses import Outputs, Targets
+from interplay.config import TrainSection
+from interplay.errors import GuardError
+from interplay.models.adapter import Adapter
+from interplay.training.forward import AdapterMixer, logprobs, pieces, predict, temperature_of
+from interplay.training.learner import Objective
+from interplay.training.masters import Masters
+from interplay.training.minibatches import minibatches, rate_factor, token_weights
+from interplay.training.tries import Example
+from interplay.types import Sample, seed_of
+
+
+class Stepping(Protocol):
+    """What a step needs of each learner."""
+
+    name: str
+    model: PreTrainedModel
+    config: TrainSection
+    seed: int
+    lr: float
+    steps: int
+    device: torch.device
+    masters: Masters
+    optimizer: torch.optim.Optimizer
+
+    @property
+    def rounded(self) -> bool: ...
+    @property
+    def adapters(self) -> dict[str, Adapter]: ...
+    def apply(self, loss: float) -> float: ...
+    def flat(self, parts: Iterator[Sequence[float]]) -> Tensor: ...
+
+
+def step(
+    learners: Sequence[Stepping], examples: Mapping[str, Sequence[Example]], objective: Objective
+) -> dict[str, dict[str, float]]:
+    """One training step of each learner over its examples; metrics by policy."""
+    credited = {x.name: [e for e in examples[x.name] if e.advantage is not None] for x in learners}
+    parts = {x.name: _begin(x, credited[x.name]) for x in learners}
+    everyone = [e for x in learners for e in credited[x.name]]
+    old: dict[str, list[float]] = {}
+    if any(len(p) > 1 for p in parts.values()):  # later minibatches need the policy as it was before the first
+        first = learners[0]
+        found = logprobs(first.model, everyone, first.config.micro_batch_tokens, _adapters(learners))
+        old = {e.sample.id: lp for e, lp in zip(everyone, found, strict=True)}
+    totals: dict[str, dict[str, float]] = {x.name: {} for x in learners}
+    for k in range(max(map(len, parts.values()))):
+        now = [x for x in learners if k < len(parts[x.name])]
+        mine = {x.name: parts[x.name][k] for x in now}
+        for name, metrics in _Minibatch(now, mine, objective, old, k == 0).optimise():
+            whole = totals[name]
+            for key, value in metrics.items():
+                before = whole.get(key, 0.0)
+                worst = key.startswith(("gap", "ratio"))
+                whole[key] = max(before, value) if worst else before + value / len(parts[name])
+    for learner in learners:
+        learner.steps += 1
+        lr = learner.optimizer.param_groups[0]["lr"]
+        totals[learner.name] |= {"lr": lr, "turns": float(len(credited[learner.name]))}
+    return totals
+
+
+def _adapters(learners: Sequence[Stepping]) -> dict[str, Adapter]:
+    return {name: adapter for x in learners for name, adapter in x.adapters.items()}
+
+
+def _begin(learner: Stepping, examples: Sequence[Example]) -> list[list[Example]]:
+    now = learner.lr * rate_factor(learner.config, learner.steps)
+    for group in learner.optimizer.param_groups:
+        group["lr"] = now
+    return minibatches(examples, learner.config, seed_of("policy", learner.seed, learner.name, learner.steps))
+
+
+@dataclass
+class _Account:
+    """What one policy's minibatch came to."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    gap: float = 0.0
+    far: float = 0.0
+    ratio: float = 0.0  # the same two of the learner with itself, where its two passes should agree
+    strayed: float = 0.0
+    tokens: int = 0  # sampled with the newest weights
+    weight: float = 0.0
+    stale: int = 0  # tokens sampled with older weights
+    stale_kl: float = 0.0
+
+
+class _Minibatch:
+    """One optimiser step of each learner. `old` holds the log-probs before the first step, where there are several."""
+
+    def __init__(
+        self,
+        learners: Sequence[Stepping],
+        parts: Mapping[str, Sequence[Example]],
+        objective: Objective,
+        old: Mapping[str, list[float]],
+        first: bool,
+    ) -> None:
+        self.learners, self.objective, self.old, self.first = learners, objective, old, first
+        self.lead = learners[0]
+        spans = (token_weights(part, objective.average, objective.staleness) for part in parts.values())
+        every = [w for part in spans for w in part.items()]
+        self.weight = dict(every)
+        # A sample without advantage counts in the denominators but has no gradient: it need not be computed.
+        self.examples = [e for x in learners for e in parts[x.name] if objective.keep_zeros or e.has_signal]
+        self.accounts: dict[str, _Account] = {}
+
+    def optimise(self) -> Iterator[tuple[str, dict[str, float]]]:
+        if not self.examples:
+            return
+        lead = self.lead
+        mixer = AdapterMixer(lead.model, _adapters(self.learners))
+        heat = temperature_of(self.examples)
+        for batch in pieces(lead.model, self.examples, lead.config.micro_batch_tokens):
+            members = [self.examples[i] for i in batch.examples]
+            logp_M, entropy_M = predict(lead.model, batch, heat, mixer.mix(batch), lead.config.recompute)
+            logp_N, entropy_N = (x.index_select(0, batch.prediction_N) for x in (logp_M, entropy_M))
+            total = logp_N.new_zeros(())
+            for name, mine, at in _apart(members, lead.device):
+                outputs = Outputs(logp_N, entropy_N)
+                if at is not None:
+                    outputs = Outputs(logp_N.index_select(0, at), entropy_N.index_select(0, at))
+                total = total + self._loss(self.accounts.setdefault(name, _Account()), mine, outputs)
+            total.backward()
+            for learner in self.learners:
+                learner.masters.collect()
+        mixer.collect()
+        moving = [x for x in self.learners if x.name in self.accounts]
+        for learner in moving:
+            _refuse_gap(learner, self.accounts[learner.name], self.learners)
+        for learner in moving:
+            yield learner.name, self._moved(learner)
+
+    def _loss(self, account: _Account, examples: Sequence[Example], outputs: Outputs) -> Tensor:
+        """One policy's part of the loss of a micro-batch, entered in its account."""
+        flat, samples = self.lead.flat, [e.sample for e in examples]
+        before = flat(self.old[s.id] for s in samples) if self.old else outputs.logprobs_N.detach()
+        sampled = flat(s.logprobs for s in samples)
+        spread = _Spread(samples, self.lead.device)
+        targets = Targets(
+            self._advantages(examples, spread),
+            before,
+            self._weights(examples, spread),
+            flat(e.reference or () for e in examples) if examples[0].reference else None,
+            sampled,
+            spread(list(range(len(samples)))),
+        )
+        value, metrics = self.objective.loss(targets, outputs)
+        self._compare(account, before - sampled, examples)
+        account.weight += targets.weights_N.sum().item()
+        if self.first and self.old:
+            stray = (outputs.logprobs_N.detach() - before).abs().nan_to_num(math.inf, posinf=math.inf)
+            account.ratio = max(account.ratio, stray.max().item())
+            account.strayed += stray.sum().item()
+        for key, number in (metrics | {"loss": value.item()}).items():
+            account.metrics[key] = account.metrics.get(key, 0.0) + number
+        return value
+
+    def _compare(self, account: _Account, apart: Tensor, examples: Sequence[Example]) -> None:
+        """`apart` is log π_old − log π_rollout. Where the weights were the newest, engine and learner must agree; where
+        they were older, it says how far the policy has moved since."""
+        if any(e.lags is not None for e in examples):
+            lags = torch.tensor([lag for e in examples for lag in e.lags or (0,) * len(e.sample.action)])
+            stale = lags.to(apart.device) > 0
+            moved = -apart[stale]  # log π_rollout − log π_old: the samples are the rollout policy's
+            account.stale += int(stale.sum())
+            account.stale_kl += (torch.expm1(-moved) + moved).sum().item()
+            apart = apart[~stale]
+        if len(apart):
+            apart = apart.abs().nan_to_num(math.inf, posinf=math.inf)
+            account.gap = max(account.gap, apart.max().item())
+            account.far += apart.sum().item()
+            account.tokens += len(apart)
+
+    def _weights(self, examples: Sequence[Example], spread: _Spread) -> Tensor:
+        weights = spread([self.weight[e.sample.id] for e in examples])
+        if all(e.lags is None for e in examples):
+            return weights
+        limit = self.objective.staleness
+        counts = [lag <= limit for e in examples for lag in e.lags or (0,) * len(e.sample.action)]
+        return weights * torch.tensor(counts, device=weights.device)
+
+    def _advantages(self, examples: Sequence[Example], spread: _Spread) -> Tensor:
+        if any(isinstance(e.advantage, tuple) for e in examples):
+            return self.lead.flat(
+                e.advantage if isinstance(e.advantage, tuple) else [e.advantage or 0.0] * len(e.sample.action)
+                for e in examples
+            )
+        return spread([e.advantage or 0.0 for e in examples])
+
+    def _moved(self, learner: Stepping) -> dict[str, float]:
+        account = self.accounts[learner.name]
+        norm = learner.apply(account.metrics["loss"])
+        gaps = {"gap": account.gap, "gap_mean": account.far / max(1, account.tokens)}
+        if account.stale:
+            gaps["stale_kl"] = account.stale_kl / account.stale
+        if self.first:
+            both = account.tokens + account.stale
+            gaps |= {"ratio": math.exp(account.ratio), "ratio_mean": math.exp(account.strayed / both)}
+        # Means over what was computed: samples without advantage may not be, and a constant length is no count.
+        means = {key: value / (account.weight or 1.0) for key, value in account.metrics.items() if key != "loss"}
+        return {"loss": account.metrics["loss"], **means, **gaps, "grad_norm": norm}
+
+
+class _Spread:
+    """One number per sample, to each of its tokens."""
+
+    def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
+        self._lengths = torch.tensor([len(s.action) for s in samples], device=device)
+
+    def __call__(self, values: Sequence[object]) -> Tensor:
+        return torch.tensor(values, device=self._lengths.device).repeat_interleave(self._lengths)
+
+
+def _apart(examples: Sequence[Example], device: torch.device) -> Iterator[tuple[str, list[Example], Tensor | None]]:
+    """Each policy's examples, and where their tokens stand among all tokens; None: everywhere."""
+    if len({e.policy for e in examples}) == 1:
+        yield examples[0].policy, list(examples), None
+        return
+    by_name: dict[str, tuple[list[Example], list[range]]] = {}
+    at = 0
+    for example in examples:
+        mine, spans = by_name.setdefault(example.policy, ([], []))
+        mine.append(example)
+        spans.append(range(at, at + len(example.sample.action)))
+        at += len(example.sample.action)
+    for name, (mine, spans) in by_name.items():
+        yield name, mine, torch.tensor([i for span in spans for i in span], device=device)
+
+
+def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Stepping]) -> None:
+    """Promise 2. In bf16 single tokens may be far apart: there the mean is what must be small. And before the first
+    step of a batch the ratio to the policy as it was is 1."""
+    config, rounded = learner.config, learner.rounded
+    key, limit = ("gap_mean_stop", config.gap_mean_stop) if rounded else ("gap_stop", config.gap_stop)
+    gap, stray = (
+        (account.far / max(1, account.tokens), account.strayed / max(1, account.tokens + account.stale))
+        if rounded
+        else (account.gap, account.ratio)
+    )
+    if max(gap, stray) <= limit:
+        return
+    for other in everyone:
+        other.optimizer.zero_grad(set_to_none=True)
+    if gap > limit:
+        raise GuardError(
+            f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, past train.{key} "
+            f"({limit:g}); the samples were not drawn from these weights."
+        )
+    raise GuardError(
+        f"policy '{learner.name}': at the first minibatch the ratio to the policy before the step is "
+        f"{math.exp(stray):.4f} where nothing has moved, past train.{key} ({limit:g} in log-prob): two passes over the "
+        "same tokens disagree."
+    )

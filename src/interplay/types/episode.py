@@ -1,0 +1,34 @@
+"""One play of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from interplay.types.occupant import Occupant
+from interplay.types.rewards import Rewards, Role
+from interplay.types.task import Task
+from interplay.types.turn import Turn
+
+
+@dataclass(slots=True)
+class Episode:
+    """One play of one task. `error` is set when the machinery failed: such an episode is never trained on."""
+
+    id: str
+    task: Task
+    replica: int
+    seats: Mapping[Role, Occupant]
+    turns: list[Turn] = field(default_factory=list)
+    rewards: Rewards = field(default_factory=Rewards)
+    truncated: bool = False
+    error: str | None = None
+    seconds: float = 0.0
+    final_state: str = ""
+    answered: bool = True  # whether that holds an answer, where answers are what is played for
+    sampled: Mapping[Role, float] = field(default_factory=dict)  # a tree that keeps the best plays above its policy:
+    # what each role's mix came to over all candidates, before any was chosen
+
+    def line(self, role: Role | None = None) -> list[Turn]:
+        """The turns that were really played, in order; of one role if given."""
+        return [t for t in self.turns if t.kept and t.playout is None and (role is None or t.role == role)]

@@ -1,0 +1,56 @@
+"""Chat messages, and the pictures and sounds that belong to them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+MediaKind = Literal["image", "audio"]
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A picture (a PNG file) or a sound (a WAV file). It is known by the digest of its bytes: two media with the same
+    digest are the same, and records keep the bytes once."""
+
+    kind: MediaKind
+    data: bytes = field(repr=False, compare=False)
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.digest:
+            found = hashlib.blake2b(self.data, digest_size=16, person=self.kind.encode()).hexdigest()
+            object.__setattr__(self, "digest", found)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model made, as chat APIs write it: `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `role` is the chat role (system, user, assistant or tool), not the seat; `name` says who speaks
+    where several speakers share a chat role. A tool's message answers the call `tool_call_id`.
+
+    A model that cannot see or hear is given the words alone."""
+
+    role: str
+    content: str
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    media: tuple[Media, ...] = ()
+
+    def __hash__(self) -> int:  # prompts are looked up by their messages: the two fields that nearly always differ
+        return hash((self.role, self.content))
+
+    @property
+    def words(self) -> Message:
+        """The message without its media."""
+        return replace(self, media=()) if self.media else self

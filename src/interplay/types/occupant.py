@@ -1,0 +1,134 @@
+"""Who sits in a role. Recipes, records and metrics name occupants by a text; it is parsed once, where it comes in.
+
+player            a policy of the run
+player@start      the policy as it was when reinforcement learning began; player@120: after step 120
+player@now        the policy as it is; it plays and does not learn
+player@base       what the policy was made from
+player@league     one of the policy's snapshots, drawn by the league; @league: of anybody's
+bot:NAME          a scripted player
+a, b, then c      several, who take the role's turns in that order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+BOT = "bot:"
+_AT, _LEAGUE, _NEXT, _REST, _NO_ONE = "@", "@league", ", ", "then ", "then no one"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy of the run, with weights here."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A policy whose model is behind somebody's server."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A policy as it was or is, frozen: `at` is "start", the number of a step, "now" or "base"."""
+
+    policy: str
+    at: str = "start"
+
+    def __str__(self) -> str:
+        return f"{self.policy}{_AT}{self.at}"
+
+    @property
+    def is_now(self) -> bool:
+        """Whether it plays with the policy's own weights, which go on changing."""
+        return self.at == "now"
+
+    @property
+    def step(self) -> int:
+        """The training step it was taken after."""
+        return 0 if self.at == "start" else int(self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class FromLeague:
+    """Whom the league draws for a task: a snapshot of `policy`, or of anybody where that is empty."""
+
+    policy: str = ""
+
+    def __str__(self) -> str:
+        return self.policy + _LEAGUE
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A bot, by its name and setting."""
+
+    bot: str
+
+    def __str__(self) -> str:
+        return BOT + self.bot
+
+
+@dataclass(frozen=True, slots=True)
+class ByTurn:
+    """Several who take a role's turns in order; the last one, with `always`, all that follow too."""
+
+    takers: tuple[Policy | Remote | Snapshot | FromLeague | Scripted, ...]
+    always: bool
+
+    def __str__(self) -> str:
+        *first, last = map(str, self.takers)
+        return _NEXT.join([*first, _REST + last] if self.always else [*first, last, _NO_ONE])
+
+
+One = Policy | Remote | Snapshot | FromLeague | Scripted
+Occupant = One | ByTurn
+
+
+def everyone(occupant: Occupant) -> tuple[One, ...]:
+    """Who takes turns in a seat, each once."""
+    return tuple(dict.fromkeys(occupant.takers)) if isinstance(occupant, ByTurn) else (occupant,)
+
+
+def learns(occupant: Occupant, learners: Container[str]) -> bool:
+    """Whether somebody of `learners` takes turns in a seat."""
+    return any(isinstance(one, Policy) and one.name in learners for one in everyone(occupant))
+
+
+def parse(text: str) -> Occupant:
+    """The occupant that a text names; whether its policy exists is not checked here.
+
+    >>> parse("player@start"), parse("bot:random"), str(parse("draft, then revise"))
+    (Snapshot(policy='player', at='start'), Scripted(bot='random'), 'draft, then revise')
+    """
+    *first, last = text.split(_NEXT)
+    if last == _NO_ONE:
+        return ByTurn(tuple(map(parse_one, first)), always=False)
+    if first:
+        return ByTurn(tuple(map(parse_one, [*first, last.removeprefix(_REST)])), always=True)
+    return parse_one(text)
+
+
+def parse_snapshot(text: str) -> Snapshot:
+    """A snapshot that a checkpoint names."""
+    policy, _, at = text.partition(_AT)
+    return Snapshot(policy, at)
+
+
+def parse_one(text: str) -> One:
+    if text.startswith(BOT):
+        return Scripted(text.removeprefix(BOT))
+    if text.endswith(_LEAGUE):
+        return FromLeague(text.removesuffix(_LEAGUE))
+    policy, mark, at = text.partition(_AT)
+    return Snapshot(policy, at) if mark else Policy(policy)

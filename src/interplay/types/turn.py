@@ -1,0 +1,104 @@
+"""One action in one seat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from interplay.types.rewards import Rewards, Role
+from interplay.types.sample import Sample
+from interplay.types.task import Observation
+
+
+class Status(StrEnum):
+    """How a turn ended. Every one of these is the policy's doing."""
+
+    OK = "ok"
+    LENGTH = "length"
+    ILLEGAL = "illegal"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Stamped on a turn when it is sampled. A grouping is a subset of these names."""
+
+    task: str
+    replica: int
+    episode: str
+    decision: int
+    role: Role
+    phase: str
+    tool: str
+    prompt: str
+
+    def pick(self, names: tuple[str, ...]) -> tuple[object, ...]:
+        return tuple(getattr(self, n) for n in names)
+
+
+KEY_NAMES = ("task", "replica", "episode", "decision", "role", "phase", "tool", "prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a candidate of a tree earned on its own fork: its step rewards plus the (mean) continuation, discounted to
+    the turn. The rewards are empty where all candidates said the same and only their differences count.
+
+    `coalitions` maps a set of roles, as "a,b", to what would have been earned had only those acted."""
+
+    rewards: Rewards = field(default_factory=Rewards)
+    coalitions: Mapping[str, Rewards] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One action: a model's reply, or a bot's move (`policy` is then `bot:name`, and there are no samples).
+
+    A role may call tools before it acts. Each model call is a sample; the last one's text is the action, and all of
+    them share the turn's keys and credit. In a tree, the K candidates of a decision are K turns with `candidate` 0 to
+    K − 1, one of them `kept`. Turns that were sampled only to estimate a candidate's return have `playout` set; they
+    are recorded when asked for, and never trained.
+    """
+
+    id: str
+    parent: str | None  # the role's turn before
+    keys: Keys
+    policy: str
+    text: str
+    observation: Observation
+    samples: tuple[Sample, ...] = ()
+    status: Status = Status.OK
+    rewards: Rewards = field(default_factory=Rewards)
+    state: str = ""  # Env.state() before this decision, for central critics; empty in playouts
+    candidate: int = 0
+    kept: bool = True
+    playout: int | None = None
+    outlook: Outlook | None = None
+
+    @property
+    def role(self) -> Role:
+        return self.keys.role
+
+    @property
+    def decision(self) -> int:
+        return self.keys.decision
+
+    @property
+    def is_model(self) -> bool:
+        """Whether its tokens are known, so that it could be trained on."""
+        return bool(self.samples) and bool(self.samples[-1].action)
+
+    @property
+    def last(self) -> Sample:
+        """The reply that is the action."""
+        return self.samples[-1]
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """The ids of the prompt that this decision answers, before any tool spoke; none of a bot's."""
+        return self.samples[0].prompt if self.samples else ()
+
+    @property
+    def sampled(self) -> int:
+        """Tokens sampled for this decision, here or by a remote model; a bot has none."""
+        return sum([s.size for s in self.samples])
