@@ -57,7 +57,7 @@ class Session:
         return {"status": status or "killed", "code": None, "seconds": time.monotonic() - began, "lost": not status}
 
     def leave(self) -> None:
-        """Nobody asks any more: the service may end by itself, and its processor time is counted. It has a second."""
+        """Nobody asks any more: the service may end by itself, and its CPU time is counted. It has a second."""
         self.poll.unregister(self.channel)
         self.poll.unregister(self.service)
         self.service.close()
