@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interplay.execution.programs import Bench, Verdict
+from interplay.execution.programs import Bench, CheckerVerdict
 
 BENCH = Bench(seconds=1)
 ANY_DIVISOR = """
@@ -39,6 +39,6 @@ def test_a_checker_that_gives_no_verdict_accepts_nothing() -> None:
         (verdict,) = BENCH.check(checker, [("1", "2", "2")])
         assert not verdict.accepted and reason in verdict.trouble, verdict
     assert BENCH.check("def check(i, e, a): return e == a", [("", "x", "x"), ("", "x", "y")]) == (
-        Verdict(True),
-        Verdict(False),
+        CheckerVerdict(True),
+        CheckerVerdict(False),
     )

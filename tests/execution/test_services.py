@@ -6,7 +6,7 @@ import resource
 
 from interplay.execution import database
 from interplay.execution.job import Limits
-from interplay.execution.services import Question, Service
+from interplay.execution.services import LibraryQuestion, LibraryService
 
 
 def test_the_cpu_time_of_questions_is_counted_when_a_service_has_ended() -> None:
@@ -15,9 +15,9 @@ def test_the_cpu_time_of_questions_is_counted_when_a_service_has_ended() -> None
 
     def used(query: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        service = Service("interplay.execution.sqlite")
+        service = LibraryService("interplay.execution.sqlite")
         asked = {"file": "d", "query": query, "rows": 1, "steps": database.STEPS}
-        service.ask(Question(asked, {"d": data}, Limits(seconds=50, cpu_seconds=2, memory_mb=1024)))
+        service.ask(LibraryQuestion(asked, {"d": data}, Limits(seconds=50, cpu_seconds=2, memory_mb=1024)))
         service.pool.close()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -30,7 +30,7 @@ from interplay.errors import ConfigError, DataError
 from interplay.execution import sqlite
 from interplay.execution.job import Limits, RunResult
 from interplay.execution.query import Cell, Column, QueryResult, quoted
-from interplay.execution.services import Question, service
+from interplay.execution.services import LibraryQuestion, service
 
 STEPS = 20_000_000  # of SQLite's virtual machine, in one query
 SECONDS = 5.0  # of processor time, for what single steps can cost; DuckDB counts no steps
@@ -113,7 +113,9 @@ def run(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
         return _result(_ask_duck(data, {"task": "query", "query": query, "rows": rows}))
     asked = {"file": _name(data), "query": query, "rows": rows, "steps": STEPS}
     limits = Limits(BUSY * SECONDS, SECONDS, MEMORY, output_kb=RESULT)
-    return _result(service("interplay.execution.sqlite").ask(Question(asked, {_name(data): _plain(data)}, limits)))
+    return _result(
+        service("interplay.execution.sqlite").ask(LibraryQuestion(asked, {_name(data): _plain(data)}, limits))
+    )
 
 
 def ask(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
@@ -157,7 +159,7 @@ def _ask_duck(data: bytes, asked: dict[str, Any], ours: bool = False) -> RunResu
     if find_spec("duckdb") is None:
         raise ConfigError("a DuckDB database needs the duckdb package: pip install 'interplay[duckdb]'.")
     limits = Limits(BUSY * SECONDS, SECONDS, MEMORY, output_kb=RESULT if not ours else 1 << 22)
-    question = Question({**asked, "file": _name(data)}, {_name(data): data}, limits, ours)
+    question = LibraryQuestion({**asked, "file": _name(data)}, {_name(data): data}, limits, ours)
     return service("interplay.execution.duck").ask(question)
 
 

@@ -47,19 +47,19 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckerVerdict:
     """What a checker said of an output; `trouble` is why it said nothing."""
 
     accepted: bool
     trouble: str = ""
 
 
-def _verdict(result: RunResult) -> Verdict:
+def _verdict(result: RunResult) -> CheckerVerdict:
     try:
         said = json.loads(result.stdout) if result.ok else {"accepted": None, "trouble": _last(result)}
-        return Verdict(said["accepted"] is True, str(said["trouble"]))
+        return CheckerVerdict(said["accepted"] is True, str(said["trouble"]))
     except (ValueError, KeyError, TypeError):
-        return Verdict(False, "its verdict cannot be read")
+        return CheckerVerdict(False, "its verdict cannot be read")
 
 
 def nothing(count: int, trouble: str) -> Trial:
@@ -91,7 +91,7 @@ class Bench:
             return nothing(len(tests), "there is no program")
         return _calls(self, program, tuple(tests), entry, setup)
 
-    def check(self, checker: str, outputs: Sequence[tuple[str, str, str]]) -> tuple[Verdict, ...]:
+    def check(self, checker: str, outputs: Sequence[tuple[str, str, str]]) -> tuple[CheckerVerdict, ...]:
         """What a checker says of outputs, each given as (input, expected, actual).
 
         A checker is a Python program that defines `check(input, expected, actual) -> bool`, all three as text. It runs

@@ -30,7 +30,7 @@ PACKAGES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
-class Question:
+class LibraryQuestion:
     """`content` is sent as JSON; `files` are what it is about, by names that say what is in them. `ours`: nothing in it
     was written by a model, and it may write."""
 
@@ -47,31 +47,31 @@ class Question:
         return framed({**head, "files": [(n, len(c)) for n, c in sent.items()]}, text, *sent.values())
 
 
-class Service:
+class LibraryService:
     """The workers that run one module."""
 
     def __init__(self, module: str) -> None:
         level = choose("strongest")
         packages = [SOURCE, *(p for p in sys.path if os.path.basename(p) in PACKAGES and os.path.isdir(p))]
         content, answer = importlib.import_module(module).probe()
-        probe = Question(content), json.dumps(answer).encode()
+        probe = LibraryQuestion(content), json.dumps(answer).encode()
         self.pool = WorkerPool(WORKERS, lambda: SandboxWorker(level, module, packages), probe)
 
-    def ask(self, question: Question) -> RunResult:
+    def ask(self, question: LibraryQuestion) -> RunResult:
         """`output` is the answer, where the result is ok."""
         result = self.pool.run(question)
         return self.pool.run(replace(question, sending=True)) if result.code == MISSING else result
 
 
-_services: dict[tuple[int, str], Service] = {}  # by process: a child of fork must not use its parent's channels
+_services: dict[tuple[int, str], LibraryService] = {}  # by process: a child of fork must not use its parent's channels
 _lock = threading.Lock()
 
 
-def service(module: str) -> Service:
+def service(module: str) -> LibraryService:
     """The one of this process for that module; its workers stay warm."""
     with _lock:
         key = os.getpid(), module
         if key not in _services:
-            _services[key] = Service(module)
+            _services[key] = LibraryService(module)
             atexit.register(_services[key].pool.close)
         return _services[key]

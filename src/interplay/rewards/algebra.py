@@ -16,7 +16,7 @@ from typing import Any
 
 from interplay.errors import InterplayError
 from interplay.execution.job import Limits
-from interplay.execution.services import Question, service
+from interplay.execution.services import LibraryQuestion, service
 
 LIMITS = Limits(seconds=60.0, cpu_seconds=3.0, memory_mb=2048.0, output_kb=64.0)  # of one comparison
 
@@ -32,7 +32,7 @@ def same(gold: str, answer: str) -> bool:
         return False
     if find_spec("math_verify") is None:
         raise InterplayError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
-    result = service(__name__).ask(Question([gold, answer], limits=LIMITS))
+    result = service(__name__).ask(LibraryQuestion([gold, answer], limits=LIMITS))
     return result.ok and result.output == b"true"
 
 

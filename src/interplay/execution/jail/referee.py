@@ -39,7 +39,7 @@ class Slow(BaseException):
     """A test used up its time. No `except Exception` of a test catches it."""
 
 
-class Remote:
+class RemoteObject:
     """What the program returned and cannot be copied: equal to nothing, and neither true nor false."""
 
     def __init__(self, program: Program, number: int | str) -> None:
@@ -69,7 +69,7 @@ class Remote:
 
 
 def _number_of(x: Any) -> int:
-    if type(x) is Remote:
+    if type(x) is RemoteObject:
         number: int = x._number
         return number
     raise TypeError("cannot be passed to the program")
@@ -156,8 +156,8 @@ class Program:
             _copy_changes(rest, [unpack(x, self.remote) for x in more])
         return unpack(got, self.remote)
 
-    def remote(self, number: int | str) -> Remote:
-        return Remote(self, number)
+    def remote(self, number: int | str) -> RemoteObject:
+        return RemoteObject(self, number)
 
 
 def _copy_changes(ours: tuple[Any, ...], theirs: list[Any]) -> None:

@@ -22,7 +22,7 @@ from interplay.execution.jail.seccomp import apply_filter, only_reading
 from interplay.execution.jail.syscall import fork
 from interplay.execution.jail.walls import MEGABYTE, set_limit
 
-Answer = Callable[[bytes], bytes]
+AnswerFunction = Callable[[bytes], bytes]
 KEPT = 1 << 30  # bytes of files, together
 NO_MEMORY = 77  # exit code
 FAILED = 78
@@ -31,7 +31,7 @@ MISSING = 79  # in the place of an exit code: the question names a file that was
 
 def serve(module: str, walls: bool) -> NoReturn:
     """Standard input is the channel to the supervisor. `walls`: not at the level that has none."""
-    answer: Answer = importlib.import_module(module).answer
+    answer: AnswerFunction = importlib.import_module(module).answer
     channel = socket.socket(fileno=0)
     files: dict[str, int] = {}  # sizes, those last asked for at the end
     while True:
@@ -60,7 +60,7 @@ def _keep(files: dict[str, int], question: ReceivedQuestion) -> None:
         files[name] = size
 
 
-def _answered(question: ReceivedQuestion, answer: Answer, walls: bool) -> dict[str, Any]:
+def _answered(question: ReceivedQuestion, answer: AnswerFunction, walls: bool) -> dict[str, Any]:
     began = time.monotonic()
     heard, told = os.pipe()
     child = fork()
@@ -84,7 +84,7 @@ def _answered(question: ReceivedQuestion, answer: Answer, walls: bool) -> dict[s
     return {"status": status, "code": code, "seconds": time.monotonic() - began, "stdout": said[:room]}
 
 
-def _become_answer(question: ReceivedQuestion, answer: Answer, told: int, reading: bool) -> NoReturn:
+def _become_answer(question: ReceivedQuestion, answer: AnswerFunction, told: int, reading: bool) -> NoReturn:
     code = FAILED
     try:
         os.dup2(told, 3)  # not standard output: libraries print there

@@ -29,7 +29,7 @@ class ServiceJob(ReceivedJob):
         self.stdin_size = self.running = 0
 
 
-class Session:
+class ServiceSession:
     def __init__(self, channel: socket.socket, site: Site) -> None:
         self.channel = channel
         self.supervisor = Supervisor(channel, site, ServiceJob())

@@ -21,7 +21,7 @@ from interplay.execution.jail.privileges import DAC_READ_SEARCH, NOBODY, become_
 from interplay.execution.jail.program import PYTHONS
 from interplay.execution.jail.run import Run
 from interplay.execution.jail.seccomp import base_filter
-from interplay.execution.jail.session import Session
+from interplay.execution.jail.session import ServiceSession
 from interplay.execution.jail.site import Site
 from interplay.execution.jail.syscall import LIBC, SET_PDEATHSIG, JailError, fork
 
@@ -98,13 +98,13 @@ def supervise(channel: socket.socket, site: Site) -> NoReturn:
     """One job, or one session. It ends with 0 where this worker can go on."""
     code, task = 1, None
     try:
-        task = Session(channel, site) if site.service else Run(channel, site)
+        task = ServiceSession(channel, site) if site.service else Run(channel, site)
         send(channel, task.answer())
         while site.service and not task.supervisor.over:
             send(channel, task.answer())
         code = 0
     except EOFError:
-        if isinstance(task, Session):
+        if isinstance(task, ServiceSession):
             task.leave()
     except BaseException as error:
         send(channel, {"trouble": str(error) or type(error).__name__})
