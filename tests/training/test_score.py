@@ -123,7 +123,7 @@ def test_a_critic_reads_the_pictures_of_the_prompt_it_reads(tmp_path: Path, leve
     said = Sample("a.1", (9, 5, 6, 9), (7,), (0.0,), (0,), "yes", media=after, extends="a")
     keys = Keys("t", 0, "t#0", 0, "p0", "", "", "")
     turn = Turn("a.1", None, keys, "player", "yes", Observation(()), (call, said), state="start")
-    seen = trainer.scorer.seen_by_critic("player", turn)
+    seen = trainer.learning.scorer.seen_by_critic("player", turn)
     trainer.close()
     wanted = {"asked": [(call.prompt, asked)] * 2, "own": [(call.prompt, asked), (said.prompt, after)]}
     if sees == "state":
