@@ -316,3 +316,54 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             found += [f"{file}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if MACHINE_PATH.search(line)]
     assert found == []
+
+
+# Functions with more parameters than six, and why each has them. Triton kernels take their tensors one by one.
+MANY_PARAMETERS = {
+    "interplay.algorithms.losses.policy_loss": "the terms of one formula",
+    "interplay.cli.prepare.prepare_data": "the options of one command",
+    "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
+    "interplay.models.fused.forward": "what a layer reads, and what it writes to",
+    "interplay.models.kernels.attention.decode_attention": "calls a kernel",
+    "interplay.models.kernels.layers.rope_store": "calls a kernel",
+    "interplay.models.plain.rope_store": "does without a kernel what the kernel of this name does",
+    "interplay.training.logprobs._logits_backward": "calls a kernel",
+    "interplay.training.packed.forward": "torch.autograd gives a function its tensors one by one",
+    "interplay.training.spans._flash_backward": "the tensors of one backward pass",
+    "interplay.training.spans._plain_backward": "the tensors of one backward pass",
+}
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function of the package that is no Triton kernel."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+                "triton" in ast.unparse(decorator) for decorator in node.decorator_list
+            ):
+                yield f"{name_of(path)}.{node.name}", node
+
+
+def test_files_have_at_most_400_lines() -> None:
+    long = {name_of(path): n for path in MODULES if (n := path.read_text(encoding="utf-8").count("\n")) > 400}
+    assert long == {}
+
+
+def test_functions_have_at_most_50_lines_of_code() -> None:
+    """Docstrings are not counted."""
+    long = {}
+    for name, node in functions():
+        text = ast.get_docstring(node, clean=False)
+        lines = (node.end_lineno or 0) - node.lineno + 1 - (text.count("\n") + 1 if text else 0)
+        if lines > 50:
+            long[name] = lines
+    assert long == {}
+
+
+def test_functions_have_at_most_six_parameters_unless_a_reason_is_given() -> None:
+    many = set()
+    for name, node in functions():
+        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if len([a for a in given if a.arg not in ("self", "cls")]) > 6:
+            many.add(name)
+    assert many == set(MANY_PARAMETERS), "MANY_PARAMETERS lists exactly the functions that have more"

@@ -1,7 +1,7 @@
 """`interplay`: train, eval, play, check, prepare, envs, algorithms, models. Heavy imports happen inside the commands.
 
 An error that Interplay raised on purpose is one sentence on standard error: exit code 2 for a recipe or argument, 1 for
-anything else. A bug keeps its traceback.
+anything else. A bug keeps its traceback. A training run that a signal ended early, with a checkpoint, has exit code 75.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: call again later
 console = Console()
 problems = Console(stderr=True)
 
@@ -73,14 +74,15 @@ def train(
 ) -> None:
     """Train the policies of a RECIPE, measure them before and after, and keep everything in a run folder.
 
-    Ctrl-C ends cleanly with a checkpoint; go on with:  interplay train runs/NAME --resume
+    Ctrl-C, SIGTERM and SIGUSR1 end the run with a checkpoint and exit code 75; go on with:  interplay train runs/NAME
+    --resume. With --resume, a run folder that has no checkpoint yet starts from the beginning.
     """
     from interplay.cli.train import show, train_recipe
 
     if dry_run:
         show(console, recipe, overrides or [])
-    else:
-        train_recipe(console, recipe, overrides or [], run, resume)
+    elif not train_recipe(console, recipe, overrides or [], run, resume):
+        raise typer.Exit(STOPPED)
 
 
 @app.command(name="eval")

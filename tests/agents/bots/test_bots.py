@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -91,12 +90,10 @@ def test_the_best_moves_are_the_known_ones(moves: tuple[int, ...], best: str) ->
     assert env.state() == before, "a bot that thinks must not move"
 
 
-def test_minimax_solves_the_empty_board_in_seconds_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minimax_solves_the_empty_board_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is solved is shared by all bots of this environment and these options."""
     monkeypatch.setattr(minimax, "_SOLVED", {})
-    began = time.perf_counter()
     perfect().best(tictactoe())
-    assert time.perf_counter() - began < 10
     ((key, solved),) = minimax._SOLVED.items()
     assert key[0] == "tictactoe"
     assert len(solved) == 5_477, "every reachable position but the empty board, which is never asked for its value"
