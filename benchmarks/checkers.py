@@ -266,7 +266,7 @@ def _public_debugging(row: dict[str, Any], others: Rows, folder: str) -> Judged:
 def _public_sql(row: dict[str, Any], others: Rows, folder: str) -> Judged:
     options = {"team": "single", "attempts": 1, "data": folder}
     yield True, Answer("", True, "sql", options, row, (row["sql"][0],), "match")
-    if other := next((r for r in others if r["db"] == row["db"] and r["question"] != row["question"]), None):
+    if other := next((r for r in others if r["db"] == row["db"] and not {*r["sql"]} & {*row["sql"]}), None):
         yield False, Answer("", True, "sql", options, row, (other["sql"][0],), "match")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,17 @@ def test_there_are_enough_answers_and_half_were_written_blind(checker: str) -> N
 
 def test_every_checker_is_measured(checkers: ModuleType) -> None:
     assert set(checkers.CHECKERS) == {*QUICK, *SLOW} == {file.stem for file in ADVERSARIAL.glob("*.json")}
+
+
+@pytest.mark.parametrize("checker", [*QUICK, *SLOW])
+def test_the_docs_show_a_row_for_every_set_of_answers(checker: str) -> None:
+    """With as many answers as there are now."""
+    cases = json.loads((ADVERSARIAL / f"{checker}.json").read_text(encoding="utf-8"))["cases"]
+    told = Counter((case["written"], case["right"]) for case in cases)
+    docs = (ADVERSARIAL.parents[1] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    for written in ("blind", "seen"):
+        shown = re.search(rf"^\| {checker} \| {written} \| \d+ of (\d+) \| \d+ of (\d+) \|$", docs, re.MULTILINE)
+        assert shown is not None and tuple(map(int, shown.groups())) == (told[written, True], told[written, False])
 
 
 def test_the_table_says_what_was_refused(checkers: ModuleType) -> None:

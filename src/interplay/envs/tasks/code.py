@@ -16,7 +16,7 @@ Rewards       coder, as published: `build` (process) 0.1 for a program that comp
               (None). `solved` (team, at the end): 1 if all hidden tests pass.
 Data          prepared rows of kind code (apps, codecontests, livecodebench, humaneval, mbpp), or problems over lists
               of numbers made on the spot.
-Checker       rewards/programs.py in the sandbox; planted bugs from rewards/mutants.py.
+Checker       execution/programs.py in the sandbox; planted bugs from rewards/mutants.py.
 Version       1
 """
 

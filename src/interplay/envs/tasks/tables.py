@@ -12,7 +12,7 @@ Data          prepared rows of kind tables (wikitablequestions); with `file`, qu
               answers that are easily guessed (a small number, one word) are not asked for.
 Checker       cells one by one: numbers within 0.01 (or a millionth), text without regard to case; rows in any order
               unless the question asks for one.
-Version       1
+Version       2
 """
 
 from __future__ import annotations
