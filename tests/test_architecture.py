@@ -261,8 +261,7 @@ def public_types(source: str) -> list[str]:
 
 # Names that still mean two things. Take one off this list when it has one meaning.
 AMBIGUOUS = {
-    "Asked", "Drawing", "Drawn", "Entry", "Estimate", "Game", "Job", "Joint", "Keys", "Level", "Measured", "Prompt",
-    "Relay", "Replay", "Result", "Status",
+    "Asked", "Drawing", "Drawn", "Entry", "Estimate", "Game", "Joint", "Keys", "Prompt", "Relay", "Replay",
 }  # fmt: skip
 
 
