@@ -6,14 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from interplay.types import Episode, Keys, Rewards, Task, Turn
+from interplay.types import Credit, Episode, Keys, Observation, Outlook, Rewards, Sample, Task, Turn
 
 MakeTurn = Callable[..., Turn]
 
 
 @pytest.fixture
-def make_turn() -> MakeTurn:
-    """`make_turn("X", 1.0)`: a model turn that earned 1 at agent level. Ids are counted up."""
+def given() -> Credit:
+    """What a step knows of the turns that `make_turn` made: at first the values they were made with."""
+    return Credit()
+
+
+@pytest.fixture
+def make_turn(given: Credit) -> MakeTurn:
+    """`make_turn("X", 1.0)`: a model turn that earned 1 at agent level. Ids are counted up; `value` goes to `given`."""
     made = 0
 
     def make(
@@ -28,11 +34,14 @@ def make_turn() -> MakeTurn:
             rewards = Rewards() if reward is None else Rewards.agent("win", {role: reward})
         if isinstance(outlook, float):
             outlook = Rewards.agent("win", {role: outlook})
+        name = f"{episode}/{made}"
+        if value is not None:
+            given.values[name] = (value,)
+        sample = Sample(name, (1, 2), (3,) * tokens, (-1.0,) * tokens, (0,) * tokens, "a")
         return Turn(
-            id=f"{episode}/{made}", parent=None, role=role, decision=decision,
-            keys=Keys(task, replica, episode, decision, role, "", "", prompt), policy="player", version=0,
-            prompt=(1, 2), action=(3,) * tokens, logprobs=(-1.0,) * tokens, text="a", candidate=candidate, kept=kept,
-            playout=playout, rewards=rewards, outlook=outlook, value=value,
+            name, None, Keys(task, replica, episode, decision, role, "", "", prompt), "player", "a", Observation(()),
+            (sample,), candidate=candidate, kept=kept, playout=playout, rewards=rewards,
+            outlook=None if outlook is None else Outlook(outlook),
         )  # fmt: skip
 
     return make

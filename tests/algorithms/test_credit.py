@@ -10,7 +10,7 @@ import pytest
 from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Episode, Rewards, Turn
+from interplay.types import Credit, Episode, Rewards, Turn
 
 PLAIN = RewardSection()
 
@@ -56,7 +56,7 @@ def test_lines_are_each_roles_own_model_turns(
 ) -> None:
     """Per episode and role, in the order of play; no bots, no candidates that were not kept, no playouts."""
     bot = make_turn("O", decision=1)
-    bot.action = ()
+    bot.samples = ()
     first, third = make_turn("X", decision=0), make_turn("X", decision=2)
     others = [make_turn("X", candidate=1, kept=False), make_turn("X", decision=3, playout=0)]
     other = [make_turn("O", replica=1)]
@@ -134,7 +134,8 @@ def test_gae_with_lambda_one_is_the_return_minus_the_value(make_turn: Callable[.
     assert credit.gae(rewards, values, 0.0, 0.9, lam=0.0) == pytest.approx(one_step, abs=1e-12)
 
 
-def test_the_summary_counts_exact_zeros_per_role(make_turn: Callable[..., Turn]) -> None:
+def test_the_summary_counts_exact_zeros_per_role(make_turn: Callable[..., Turn], given: Credit) -> None:
     turns = [make_turn("X"), make_turn("X"), make_turn("O"), make_turn("O")]
-    turns[0].advantage, turns[1].advantage, turns[2].advantage = 0.0, 1.0, 0.5
-    assert credit.summary(turns) == {"credit/zero_share/O": 0.0, "credit/zero_share/X": 0.5}
+    for turn, advantage in zip(turns, (0.0, 1.0, 0.5), strict=False):
+        given.give(turn, advantage)
+    assert credit.summary(turns, given) == {"credit/zero_share/O": 0.0, "credit/zero_share/X": 0.5}

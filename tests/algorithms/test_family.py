@@ -7,11 +7,13 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from interplay import algorithms
@@ -24,7 +26,7 @@ from interplay.algorithms.replay import steps
 from interplay.algorithms.vdn import VDN
 from interplay.config import Open, RewardSection
 from interplay.errors import ConfigError, GuardError
-from interplay.types import Episode, Rewards, Turn, seed_of
+from interplay.types import Credit, Episode, Observation, Outlook, Rewards, Turn, seed_of
 
 MakeTurn = Callable[..., Turn]
 MakeEpisode = Callable[..., Episode]
@@ -40,25 +42,25 @@ def solo(make_turn: MakeTurn, make_episode: MakeEpisode, returns: list[float], *
     return [make_episode([make_turn("X", r, replica=i, **options)]) for i, r in enumerate(returns)]
 
 
-def advantages(episodes: list[Episode]) -> list[float | None]:
-    return [t.advantage for e in episodes for t in e.turns]
+def advantages(episodes: list[Episode], given: Credit) -> list[float | None]:
+    return [given.advantage(t) for e in episodes for t in e.turns]
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=50, deadline=None)
-@given(NUMBERS)
+@hypothesis.given(NUMBERS)
 def test_group_baselines_have_zero_mean(values: list[float]) -> None:
     for rule in credit.RULES.values():
         assert math.fsum(rule(values)) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_rloo_leaves_itself_out(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_rloo_leaves_itself_out(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """Returns 3, 0, 0: 3 − 0, 0 − 1.5, 0 − 1.5."""
     episodes = solo(make_turn, make_episode, [3.0, 0.0, 0.0])
-    make("rloo").credit(episodes)
-    assert advantages(episodes) == pytest.approx([3.0, -1.5, -1.5])
+    make("rloo").credit(episodes, given)
+    assert advantages(episodes, given) == pytest.approx([3.0, -1.5, -1.5])
 
 
 def test_what_the_losses_are_means_over() -> None:
@@ -81,72 +83,76 @@ def test_dr_grpo_divides_by_nothing_of_the_replys_own() -> None:
         make("dr_grpo", average=0)
 
 
-def test_reinforce_pp_whitens_the_whole_batch_of_a_policy(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_reinforce_pp_whitens_the_whole_batch_of_a_policy(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """Returns 3 and 1 of different tasks: mean 2, deviation 1. Another policy's do not enter."""
     turns = [make_turn("X", 3.0, task="a"), make_turn("X", 1.0, task="b"), make_turn("O", 50.0, task="c")]
     turns[2].policy = "rival"
-    make("reinforce_pp").credit([make_episode([t]) for t in turns])
-    assert [t.advantage for t in turns] == pytest.approx([1.0, -1.0, 0.0], rel=1e-5)
+    make("reinforce_pp").credit([make_episode([t]) for t in turns], given)
+    assert [given.advantage(t) for t in turns] == pytest.approx([1.0, -1.0, 0.0], rel=1e-5)
 
 
-def test_reinforce_pp_whitens_each_seat_of_a_policy(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_reinforce_pp_whitens_each_seat_of_a_policy(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """One policy in both seats of a game in which X earns 10 more: nobody is pushed for where it sits."""
     earned = [("a", "X", 13.0), ("a", "O", 1.0), ("b", "X", 11.0), ("b", "O", 3.0)]
     turns = [make_turn(role, value, task=task, prompt=role) for task, role, value in earned]
-    make("reinforce_pp").credit([make_episode(turns[:2]), make_episode(turns[2:])])
-    assert [t.advantage for t in turns] == pytest.approx([1.0, -1.0, -1.0, 1.0], rel=1e-5)
+    make("reinforce_pp").credit([make_episode(turns[:2]), make_episode(turns[2:])], given)
+    assert [given.advantage(t) for t in turns] == pytest.approx([1.0, -1.0, -1.0, 1.0], rel=1e-5)
 
 
 def test_reinforce_pp_baseline_takes_the_groups_mean_and_the_batchs_deviation(
-    make_turn: MakeTurn, make_episode: MakeEpisode
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
     """Task a: 3, 1 → ±1. Task b: 0.2, 0 → ±0.1. Deviation of the batch √((1 + 0.01)/2)."""
     found = [("a", 3.0), ("a", 1.0), ("b", 0.2), ("b", 0.0)]
     turns = [make_turn("X", r, task=t, replica=i % 2) for i, (t, r) in enumerate(found)]
-    make("reinforce_pp", group=2).credit([make_episode([t]) for t in turns])
+    make("reinforce_pp", group=2).credit([make_episode([t]) for t in turns], given)
     deviation = math.sqrt((1 + 0.01) / 2)
-    assert [t.advantage for t in turns] == pytest.approx([x / deviation for x in (1, -1, 0.1, -0.1)], rel=1e-4)
+    assert [given.advantage(t) for t in turns] == pytest.approx([x / deviation for x in (1, -1, 0.1, -0.1)], rel=1e-4)
 
 
-def test_dapo_drops_groups_that_tie(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_dapo_drops_groups_that_tie(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """Dropped is not zero: such a turn does not count in the mean over tokens either."""
     tied = solo(make_turn, make_episode, [1.0, 1.0], task="a")
     apart = solo(make_turn, make_episode, [1.0, 0.0], task="b")
-    metrics = make("dapo").credit([*tied, *apart])
-    assert advantages(tied) == [None, None]
-    assert advantages(apart) == pytest.approx([1.0, -1.0], rel=1e-5)
+    metrics = make("dapo").credit([*tied, *apart], given)
+    assert advantages(tied, given) == [None, None]
+    assert advantages(apart, given) == pytest.approx([1.0, -1.0], rel=1e-5)
     assert metrics["credit/groups_dropped"] == 1
     assert metrics["credit/zero_share/X"] == 0.5, "those that tied, though they are not trained"
 
 
-def test_whitening_ties_gives_exact_zeros(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_whitening_ties_gives_exact_zeros(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """Rounding in the mean must not become an advantage: a step by momentum alone would follow."""
     for value in (0.1, 0.3, 1 / 3, -0.7):
         episodes = [make_episode([make_turn("X", value, task=str(i), tokens=1 + i % 3)]) for i in range(7)]
-        make("reinforce_pp").credit(episodes)
-        assert set(advantages(episodes)) == {0.0}
+        make("reinforce_pp").credit(episodes, given)
+        assert set(advantages(episodes, given)) == {0.0}
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "rae", "ppo", "qmix", "maddpg", "at_grpo", "online_dpo", "shapley"])
 def test_a_batch_in_which_only_bots_played_has_nothing_to_credit(
-    make_turn: MakeTurn, make_episode: MakeEpisode, name: str
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, name: str
 ) -> None:
     """As a matchup of bots gives: no error, no advantage, and what fits beside the policies goes on."""
     turn = make_turn("X", 1.0)
-    turn.action, turn.logprobs, turn.policy = (), (), "bot:random"
+    turn.samples, turn.policy = (), "bot:random"
     algorithm = make(name)
     episodes = [make_episode([turn])]
-    algorithm.credit(episodes)
+    algorithm.credit(episodes, given)
     algorithm.update(episodes)
-    assert advantages(episodes) == [None]
+    assert advantages(episodes, given) == [None]
 
 
-def test_dr_mas_counts_turns_of_one_agent(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_dr_mas_counts_turns_of_one_agent(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """X: an episode worth 3 with three turns, one worth −1 with one: mean (3·3 − 1)/4 = 2, variance 3. O on its own."""
     long = [make_turn("X", 3.0 if d == 2 else 0.0, decision=d, prompt=str(d)) for d in range(3)]
     short = [make_turn("X", -1.0, replica=1), make_turn("O", 100.0, replica=1, decision=1, prompt="q")]
-    make("dr_mas").credit([make_episode(long), make_episode(short)])
-    assert [t.advantage for t in [*long, *short]] == pytest.approx(
+    make("dr_mas").credit([make_episode(long), make_episode(short)], given)
+    assert [given.advantage(t) for t in [*long, *short]] == pytest.approx(
         [1 / math.sqrt(3)] * 3 + [-math.sqrt(3), 0.0], rel=1e-5
     )
 
@@ -159,37 +165,37 @@ def test_overlong_grows_evenly_over_the_margin() -> None:
     assert [credit.overlong(n, 10, 4) for n in (1, 6, 7, 8, 10, 50)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
 
 
-def test_shaping_adds_named_process_rewards_once(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_shaping_adds_named_process_rewards_once(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """Log-probs −1, −1 against a reference of −2, −1.5: k1 is 1.5, times 0.1. Outlook and rewards both get it."""
     turn = make_turn("X", 1.0, tokens=2, outlook=2.0)
-    turn.ref_logprobs = (-2.0, -1.5)
+    given.reference[turn.last.id] = (-2.0, -1.5)
     algorithm = make("grpo", kl_reward=0.1, overlong={"length": 4, "margin": 4})
     assert algorithm.reference
-    metrics = algorithm.shape([make_episode([turn])])
+    metrics = algorithm.shape([make_episode([turn])], given)
     assert metrics == pytest.approx({"reward/kl/X": -0.15, "reward/overlong/X": -0.5})
     assert credit.mix(turn.rewards, "X", RewardSection()) == pytest.approx(1 - 0.15 - 0.5)
-    assert credit.mix(turn.outlook, "X", RewardSection(process=0.0)) == 2.0  # type: ignore[arg-type]
-    assert make("grpo").shape([make_episode([turn])]) == {}
+    assert credit.mix(turn.outlook.rewards, "X", RewardSection(process=0.0)) == 2.0  # type: ignore[union-attr]
+    assert make("grpo").shape([make_episode([turn])], given) == {}
 
 
-def test_token_gae_skips_what_others_said(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_token_gae_skips_what_others_said(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """λ 1, γ 0.5 between turns and 1 inside: a turn of 2 tokens, then one that earns 4 with 2 tokens. The return is 4
     before each of the last two tokens and 2 before each of the first two; targets are those returns."""
     ppo = make("ppo", {"gamma": 0.5}, gae_lambda=1.0, level="token")
     assert "tokens" in ppo.needs
     line = [make_turn("X", 0.0, tokens=2, value=0.5), make_turn("X", 4.0, tokens=2, value=1.0, decision=2, prompt="q")]
-    line[0].token_values, line[1].token_values = (0.5, 1.5), (1.0, 3.0)
-    ppo.credit([make_episode(line)])
-    assert [t.token_targets for t in line] == [(2.0, 2.0), (4.0, 4.0)]
-    flat = [a for t in line for a in t.token_advantages or ()]
+    given.values |= {line[0].id: (0.5, 1.5), line[1].id: (1.0, 3.0)}
+    ppo.credit([make_episode(line)], given)
+    assert [given.targets[t.id] for t in line] == [(2.0, 2.0), (4.0, 4.0)]
+    flat = [a for t in line for a in given.advantages[t.id]]  # type: ignore[union-attr]
     raw = [1.5, 0.5, 3.0, 1.0]
     mean, deviation = 1.5, math.sqrt(sum((a - 1.5) ** 2 for a in raw) / 4)
     assert flat == pytest.approx([(a - mean) / deviation for a in raw], rel=1e-5, abs=1e-6)
-    assert line[1].advantage == pytest.approx(max(flat[2:], key=abs))
+    assert given.advantage(line[1]) == pytest.approx(max(flat[2:], key=abs))
 
 
 @settings(max_examples=50, deadline=None)
-@given(NUMBERS, st.data(), st.floats(0, 1))
+@hypothesis.given(NUMBERS, st.data(), st.floats(0, 1))
 def test_gae_with_lambda_one_is_monte_carlo_minus_value(rewards: list[float], data: Any, gamma: float) -> None:
     n = len(rewards)
     values = data.draw(st.lists(st.floats(-100, 100), min_size=n, max_size=n))
@@ -209,20 +215,24 @@ def group_of(make_turn: MakeTurn, outlooks: list[float], role: str = "X", **opti
     return [make_turn(role, outlook=v, candidate=k, kept=k == 0, **options) for k, v in enumerate(outlooks)]
 
 
-def test_c3_compares_with_its_siblings_and_keeps_the_first(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_c3_compares_with_its_siblings_and_keeps_the_first(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     turns = group_of(make_turn, [1.0, 0.0, 0.0])
     c3 = make("c3", candidates=3)
-    c3.credit([make_episode(turns)])
-    assert [t.advantage for t in turns] == pytest.approx([1.0, -0.5, -0.5])
+    c3.credit([make_episode(turns)], given)
+    assert [given.advantage(t) for t in turns] == pytest.approx([1.0, -0.5, -0.5])
     assert c3.plan == Tree(3, "playout", 2, "first", compares=True)
 
 
-def test_coma_trains_what_was_played_against_what_was_not(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_coma_trains_what_was_played_against_what_was_not(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """Q of the reply 2, of the others 1 and 0: 2 − 0.5. The others are only its baseline."""
     turns = group_of(make_turn, [2.0, 1.0, 0.0])
     coma = make("coma", candidates=3)
-    coma.credit([make_episode(turns)])
-    assert [t.advantage for t in turns] == [1.5, None, None]
+    coma.credit([make_episode(turns)], given)
+    assert [given.advantage(t) for t in turns] == [1.5, None, None]
     assert coma.critic is not None and coma.plan == Tree(3, "critic", 1, "first", compares=True)
 
 
@@ -233,19 +243,22 @@ def test_magrpo_plans_joint_actions() -> None:
 
 def valued(make_turn: MakeTurn, role: str, worth: Mapping[str, float]) -> Turn:
     """A turn with what each coalition earned, as a team reward."""
-    turn = make_turn(role, outlook=Rewards.team("goal", worth["X,O" if "X,O" in worth else "O,X"]), prompt=role)
-    turn.coalitions = {credit.coalition(k.split(",") if k else []): Rewards.team("goal", v) for k, v in worth.items()}
+    turn = make_turn(role, prompt=role)
+    coalitions = {credit.coalition(k.split(",") if k else []): Rewards.team("goal", v) for k, v in worth.items()}
+    turn.outlook = Outlook(coalitions["O,X"], coalitions)
     return turn
 
 
-def test_difference_and_shapley_where_either_is_enough(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_difference_and_shapley_where_either_is_enough(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """v = 1 unless nobody acts: each one's difference is 0, though together they earned 1; Shapley gives ½ each."""
     worth = {"O,X": 1.0, "X": 1.0, "O": 1.0, "": 0.0}
     turns = [valued(make_turn, role, worth) for role in ("X", "O")]
-    make("difference").credit([make_episode(turns)])
-    assert [t.advantage for t in turns] == [0.0, 0.0]
-    make("shapley").credit([make_episode(turns)])
-    assert [t.advantage for t in turns] == [0.5, 0.5]
+    make("difference").credit([make_episode(turns)], given)
+    assert [given.advantage(t) for t in turns] == [0.0, 0.0]
+    make("shapley").credit([make_episode(turns)], given)
+    assert [given.advantage(t) for t in turns] == [0.5, 0.5]
     assert make("shapley", default="pass").plan == Tree(
         1, "playout", 1, "first", joint="coalitions", default="pass"
     )  # fmt: skip
@@ -260,7 +273,7 @@ def test_shapley_by_hand() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 6), st.randoms(use_true_random=False))
+@hypothesis.given(st.integers(1, 6), st.randoms(use_true_random=False))
 def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
     """Exact or by sampled orders, the shares are all of v(N) − v(∅)."""
     roles = [f"p{i}" for i in range(n)]
@@ -273,7 +286,7 @@ def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.floats(-1, 1), st.floats(-1, 1))
+@hypothesis.given(st.floats(-1, 1), st.floats(-1, 1))
 def test_an_order_swapped_judge_gives_the_negated_preference(one: float, other: float) -> None:
     """Also one that likes whatever comes first: where its verdict depends on the order, it counts as silence."""
     biased = lambda a, b: a - b + 0.5  # noqa: E731
@@ -290,35 +303,36 @@ def test_a_tournament_is_antisymmetric() -> None:
 
 @pytest.mark.parametrize("kind", ["dpo", "ipo"])
 def test_online_dpos_advantages_are_the_gradient_of_its_loss(
-    make_turn: MakeTurn, make_episode: MakeEpisode, kind: str
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, kind: str
 ) -> None:
     """The gradient of the pair loss by a reply's log-prob is minus its advantage. Pairs (a, b), (a, c); b and c tie."""
     turns = group_of(make_turn, [1.0, 0.0, 0.0])
     for turn, logp, ref in zip(turns, (-1.0, -0.5, -2.0), (-1.5, -1.0, -1.0), strict=True):
-        turn.logprobs, turn.ref_logprobs = (logp,), (ref,)
+        turn.samples = (replace(turn.last, logprobs=(logp,)),)
+        given.reference[turn.id] = (ref,)
     algorithm = make("online_dpo", beta=0.7, kind=kind)
-    assert algorithm.reference and algorithm.credit([make_episode(turns)])["credit/pairs"] == 2
-    logp = torch.tensor([t.logprobs[0] for t in turns], requires_grad=True)
-    drift = logp - torch.tensor([t.ref_logprobs[0] for t in turns])  # type: ignore[index]
+    assert algorithm.reference and algorithm.credit([make_episode(turns)], given)["credit/pairs"] == 2
+    logp = torch.tensor([t.last.logprobs[0] for t in turns], requires_grad=True)
+    drift = logp - torch.tensor([given.reference[t.id][0] for t in turns])
     margin = torch.stack([drift[0] - drift[1], drift[0] - drift[2]])
     (dpo_loss if kind == "dpo" else ipo_loss)(margin, 0.7).backward()
-    assert [-g for g in logp.grad.tolist()] == pytest.approx([t.advantage for t in turns], rel=1e-5)  # type: ignore[union-attr]
+    assert [-g for g in logp.grad.tolist()] == pytest.approx([given.advantage(t) for t in turns], rel=1e-5)  # type: ignore[union-attr]
 
 
-def test_wins_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_wins_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """Returns 9, 1, 1, 0: the first wins all three, the middle two win one and lose one, the last loses all."""
     assert credit.wins([9.0, 1.0, 1.0, 0.0]) == [1.0, 0.0, 0.0, -1.0]
     assert credit.wins([5.0]) == [0.0]
     turns = group_of(make_turn, [9.0, 1.0, 1.0, 0.0])
     algorithm = make("online_dpo", kind="wins")
     assert not algorithm.reference
-    algorithm.credit([make_episode(turns)])
-    assert [t.advantage for t in turns] == [1.0, 0.0, 0.0, -1.0]
+    algorithm.credit([make_episode(turns)], given)
+    assert [given.advantage(t) for t in turns] == [1.0, 0.0, 0.0, -1.0]
 
 
-def test_online_dpo_needs_a_reference(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_online_dpo_needs_a_reference(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     with pytest.raises(GuardError, match="reference log-probs"):
-        make("online_dpo").credit([make_episode(group_of(make_turn, [1.0, 0.0]))])
+        make("online_dpo").credit([make_episode(group_of(make_turn, [1.0, 0.0]))], given)
 
 
 # -- MAPoRL -----------------------------------------------------------------------------------------------------------
@@ -336,23 +350,25 @@ def debate(make_turn: MakeTurn, right: list[tuple[bool, bool]], replica: int = 0
     return turns
 
 
-def test_maporl_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_maporl_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """γ 0.5, X right then right, O wrong then right. R(0, X) = (1 + 0.5·1)/1.5 = 1, R(0, O) = (0 + 0.5)/1.5 = ⅓,
     R(1, ·) = 1; against an episode in which nobody is ever right each advantage is half of it."""
     turns = debate(make_turn, [(True, False), (True, True)])
     nothing = debate(make_turn, [(False, False), (False, False)], replica=1)
-    make("maporl", discount=0.5).credit([make_episode(turns), make_episode(nothing)])
-    assert [t.advantage for t in turns] == pytest.approx([0.5, 1 / 6, 0.5, 0.5])
+    make("maporl", discount=0.5).credit([make_episode(turns), make_episode(nothing)], given)
+    assert [given.advantage(t) for t in turns] == pytest.approx([0.5, 1 / 6, 0.5, 0.5])
 
 
-def test_a_format_penalty_is_its_own_agents_alone(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_a_format_penalty_is_its_own_agents_alone(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """Teammates' advantages are the same with and without it; X's own first turn loses half (a group of two)."""
     found = []
     for penalty in (0.0, -5.0):
         turns = debate(make_turn, [(True, False), (True, True)], penalty=penalty)
         nothing = debate(make_turn, [(False, False), (False, False)], replica=1)
-        make("maporl", persuading=1.0, persuaded=1.0).credit([make_episode(turns), make_episode(nothing)])
-        found.append([t.advantage for t in turns])
+        make("maporl", persuading=1.0, persuaded=1.0).credit([make_episode(turns), make_episode(nothing)], given)
+        found.append([given.advantage(t) for t in turns])
     assert found[0][1:] == found[1][1:]
     assert found[1][0] == pytest.approx(found[0][0] - 2.5)  # type: ignore[operator]
 
@@ -398,7 +414,7 @@ def test_influence_by_hand() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10_000))
+@hypothesis.given(st.integers(0, 10_000))
 def test_qmix_never_falls_with_a_utility(seed: int) -> None:
     """∂Q_tot/∂Q_i ≥ 0 at any weights, states and utilities."""
     torch.manual_seed(seed)
@@ -417,7 +433,8 @@ def pair(make_turn: MakeTurn, payoff: float, words: tuple[str, str], replica: in
     turns = []
     for role, word in zip(("X", "O"), words, strict=True):
         turn = make_turn(role, rewards=Rewards.team("goal", payoff), replica=replica, prompt=f"{role} moves")
-        turn.text, turn.state, turn.legal = word, "start", ("l", "r") if legal else ()
+        turn.text, turn.state = word, "start"
+        turn.observation = Observation((), legal=("l", "r") if legal else ())
         turns.append(turn)
     return turns
 
@@ -435,7 +452,7 @@ def sweep(make_turn: MakeTurn, make_episode: MakeEpisode, legal: bool = True) ->
 @pytest.mark.parametrize("name", ["vdn", "qmix", "maddpg"])
 @pytest.mark.parametrize("legal", [True, False])
 def test_fitted_models_give_each_agent_its_own_share(
-    make_turn: MakeTurn, make_episode: MakeEpisode, name: str, legal: bool
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, name: str, legal: bool
 ) -> None:
     """After fitting, r instead of l is worth 1 to X and 2 to O, whatever the other did; before, nothing is believed.
 
@@ -443,15 +460,15 @@ def test_fitted_models_give_each_agent_its_own_share(
     to the same prompt (l once or twice), so A = ±⅔ and ±4/3."""
     algorithm = make(name, updates=60, batch=16, warmup=0)
     episodes = sweep(make_turn, make_episode, legal)
-    metrics = algorithm.credit(episodes)
-    assert metrics["credit/legal"] == float(legal) and advantages(episodes) == [0.0] * 8
+    metrics = algorithm.credit(episodes, given)
+    assert metrics["credit/legal"] == float(legal) and advantages(episodes, given) == [0.0] * 8
     for _ in range(2):
         algorithm.update(episodes)
-    algorithm.credit(episodes)
+    algorithm.credit(episodes, given)
     size = 0.5 if legal else 2 / 3
     for turn in (t for e in episodes for t in e.turns):
         share = (1.0 if turn.role == "X" else 2.0) * (size if turn.text == "r" else -size)
-        assert turn.advantage == pytest.approx(share, abs=0.2)
+        assert given.advantage(turn) == pytest.approx(share, abs=0.2)
 
 
 @pytest.mark.parametrize("name", ["vdn", "qmix", "maddpg"])
@@ -468,16 +485,16 @@ def test_fitted_models_survive_a_checkpoint(make_turn: MakeTurn, make_episode: M
 
 @pytest.mark.parametrize("name", ["vdn", "maddpg"])
 def test_no_policy_moves_before_the_networks_have_seen_something(
-    make_turn: MakeTurn, make_episode: MakeEpisode, name: str
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, name: str
 ) -> None:
     """During the warm-up turns have no advantage, which is not the same as an advantage of 0; afterwards they do."""
     algorithm = make(name, warmup=1, updates=1)
     episodes = sweep(make_turn, make_episode)
-    algorithm.credit(episodes)
-    assert advantages(episodes) == [None] * 8
+    algorithm.credit(episodes, given)
+    assert advantages(episodes, given) == [None] * 8
     algorithm.update(episodes)
-    algorithm.credit(episodes)
-    assert None not in advantages(episodes)
+    algorithm.credit(episodes, given)
+    assert None not in advantages(episodes, given)
 
 
 def test_q_learning_looks_ahead_by_the_best_legal_move(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
@@ -485,7 +502,8 @@ def test_q_learning_looks_ahead_by_the_best_legal_move(make_turn: MakeTurn, make
     episodes = []
     for i, (word, payoff) in enumerate([("l", 0.0), ("r", 1.0)]):
         turns = [make_turn("X", replica=i, prompt="h0"), make_turn("X", payoff, replica=i, decision=1, prompt="h1")]
-        turns[0].text, turns[0].legal, turns[1].text, turns[1].legal = "go", ("go",), word, ("l", "r")
+        for turn, text, legal in zip(turns, ("go", word), (("go",), ("l", "r")), strict=True):
+            turn.text, turn.observation = text, Observation((), legal=legal)
         episodes.append(make_episode(turns, seats={"X": "player"}))
     vdn = make("vdn", updates=40, batch=8, target_every=1)
     assert isinstance(vdn, VDN)
@@ -523,7 +541,9 @@ def test_a_team_reward_counts_once_when_it_came(make_turn: MakeTurn, make_episod
 # -- MADDPG's own actor --------------------------------------------------------------------------------------------
 
 
-def test_the_gumbel_actor_weighs_every_legal_reply(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_the_gumbel_actor_weighs_every_legal_reply(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """The gradient of the straight-through sample by the log-prob of reply a: s_a (Q_a − Σ s·Q), s the softmax of
     log-probs and noise; times the number of replies, over which the learner takes its mean."""
     maddpg = make("maddpg", actor="gumbel", warmup=0, updates=30, batch=16)
@@ -532,26 +552,28 @@ def test_the_gumbel_actor_weighs_every_legal_reply(make_turn: MakeTurn, make_epi
     for _ in range(2):
         maddpg.update(episodes)
     turn = episodes[1].turns[1]
-    turn.masked, turn.legal_logprobs = ((5, 0), (6, 0)), ((-0.9, -0.1), (-0.2, -0.3))
-    maddpg.credit(episodes)
+    turn.samples = (replace(turn.last, mask=((5, 0), (6, 0))),)
+    given.legal[turn.id] = ((-0.9, -0.1), (-0.2, -0.3))
+    maddpg.credit(episodes, given)
     rng = random.Random(seed_of("gumbel", maddpg.steps, turn.id))
     noisy = [math.exp(lp - math.log(rng.expovariate(1.0))) for lp in (-1.0, -0.5)]
     soft = [x / sum(noisy) for x in noisy]
     (values,) = maddpg.action_values("O", [(turn, {"X": "l", "O": "r"}, ("l", "r"))])
     mean = sum(s * q for s, q in zip(soft, values, strict=True))
     expected = [2 * s * (q - mean) for s, q in zip(soft, values, strict=True)]
-    assert turn.legal_advantages == pytest.approx(expected, rel=1e-4)
+    replies = maddpg.weighed(turn.last, given)
+    assert [advantage for _, advantage in replies] == pytest.approx(expected, rel=1e-4)
     assert expected[1] > 0 > expected[0], "r is worth 2 more than l"
-    replies = turn.weighed()
-    assert [(t.action, t.logprobs, t.advantage) for t in replies] == [
-        ((5, 0), (-0.9, -0.1), turn.legal_advantages[0]),
-        ((6, 0), (-0.2, -0.3), turn.legal_advantages[1]),
-    ]
-    assert len({t.id for t in (turn, *replies)}) == 3
-    turn.action, turn.logprobs = (6, 0), (-0.21, -0.31)
-    assert [t.logprobs for t in turn.weighed()] == [(-0.9, -0.1), (-0.21, -0.31)], "what was drawn keeps what it was"
+    assert given.advantage(turn) == max((advantage for _, advantage in replies), key=abs)  # type: ignore[arg-type]
+    assert [(s.action, s.logprobs) for s, _ in replies] == [((5, 0), (-0.9, -0.1)), ((6, 0), (-0.2, -0.3))]
+    assert all(len(s.versions) == len(s.action) for s, _ in replies)
+    assert len({turn.id, *(s.id for s, _ in replies)}) == 3
+    drawn = replace(turn.last, action=(6, 0), logprobs=(-0.21, -0.31))
+    logprobs = [s.logprobs for s, _ in maddpg.weighed(drawn, given)]
+    assert logprobs == [(-0.9, -0.1), (-0.21, -0.31)], "what was drawn keeps what it was"
     other = episodes[0].turns[0]
-    assert other.legal_advantages is None and other.weighed() == [other], "free text goes by the score function"
+    free = maddpg.weighed(other.last, given)
+    assert free == [(other.last, given.advantage(other))], "free text goes by the score function"
 
 
 def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
@@ -560,12 +582,14 @@ def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
     assert make("maddpg", actor="gumbel", kl_reward=0.1).reference
 
 
-def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     episodes = sweep(make_turn, make_episode)
     turn = episodes[0].turns[0]
-    turn.masked, turn.legal_logprobs = ((5,), (6,)), ((-1.0,), (-1.0,))
-    make("maddpg", actor="gumbel", warmup=1).credit(episodes)
-    assert turn.advantage is None and turn.legal_advantages is None
+    turn.samples = (replace(turn.last, mask=((5,), (6,))),)
+    given.legal[turn.id] = ((-1.0,), (-1.0,))
+    maddpg = make("maddpg", actor="gumbel", warmup=1)
+    maddpg.credit(episodes, given)
+    assert given.advantage(turn) is None and maddpg.weighed(turn.last, given) == [(turn.last, None)]
 
 
 # -- what must hold for teams ------------------------------------------------------------------------------------------
@@ -584,21 +608,20 @@ def test_one_agents_format_penalty_leaves_its_teammates_alone(
     found: list[dict[str, list[float | None]]] = []
     for penalty in (0.0, -5.0 if level == "format" else 0.0):
         episodes = sweep(make_turn, make_episode)
-        for turn in (t for e in episodes for t in e.turns):
-            turn.value = 0.25
+        given = Credit(values={t.id: (0.25,) for e in episodes for t in e.turns})
         episodes[0].turns[0].rewards += Rewards.process("format", {"X": penalty})
         fitted = {"warmup": 0, "updates": 5, "batch": 8} if name in ("vdn", "qmix", "maddpg") else {}
         algorithm = make(name, **fitted)
         algorithm.update(episodes)
-        algorithm.credit(episodes)
-        found.append({r: [t.advantage for e in episodes for t in e.turns if t.role == r] for r in ("X", "O")})
+        algorithm.credit(episodes, given)
+        found.append({r: [given.advantage(t) for e in episodes for t in e.turns if t.role == r] for r in ("X", "O")})
     assert found[0]["O"] == found[1]["O"]
     assert (found[0]["X"] == found[1]["X"]) == (level == "none")
 
 
 @pytest.mark.parametrize("name", TREE_NAMES)
 def test_one_replys_format_penalty_stays_with_its_agent_in_trees(
-    make_turn: MakeTurn, make_episode: MakeEpisode, name: str
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, name: str
 ) -> None:
     found = []
     for penalty in (0.0, -5.0):
@@ -606,42 +629,44 @@ def test_one_replys_format_penalty_stays_with_its_agent_in_trees(
         for role in ("X", "O"):
             for turn in group_of(make_turn, [1.0, 0.0, 0.5], role, prompt=role):
                 assert turn.outlook is not None
-                turn.ref_logprobs = (-1.0,)
+                given.reference[turn.id] = (-1.0,)
                 if role == "X" and turn.kept:
-                    turn.outlook += Rewards.process("format", {"X": penalty})
+                    turn.outlook = Outlook(turn.outlook.rewards + Rewards.process("format", {"X": penalty}))
                 turns.append(turn)
-        make(name).credit([make_episode(turns)])
-        found.append([[t.advantage for t in turns if t.role == r] for r in ("X", "O")])
+        make(name).credit([make_episode(turns)], given)
+        found.append([[given.advantage(t) for t in turns if t.role == r] for r in ("X", "O")])
     assert found[0][1] == found[1][1] and found[0][0] != found[1][0]
 
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("settings_", [{}, {"persuading": 1.0, "persuaded": 1.0}, {"discount": 1.0, "persuading": 0.5}])
 def test_in_the_end_helping_pays_and_misleading_costs(
-    make_turn: MakeTurn, make_episode: MakeEpisode, right: bool, settings_: dict[str, float]
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, right: bool, settings_: dict[str, float]
 ) -> None:
     """Two episodes that differ in one thing: whether O, who thought otherwise, came round to what X said first. Where X
     was right its first answer is judged better for it, and where X was wrong worse; O's own change likewise."""
     swayed = debate(make_turn, [(right, not right), (right, right)])
     firm = debate(make_turn, [(right, not right), (right, not right)], replica=1)
-    make("maporl", **settings_).credit([make_episode(swayed), make_episode(firm)])
+    make("maporl", **settings_).credit([make_episode(swayed), make_episode(firm)], given)
     sign = 1.0 if right else -1.0
     for n in (0, 3):  # X's first answer, O's second
-        assert sign * swayed[n].advantage > 0 > sign * firm[n].advantage  # type: ignore[operator]
+        assert sign * given.advantage(swayed[n]) > 0 > sign * given.advantage(firm[n])  # type: ignore[operator]
 
 
-def test_answers_one_after_the_other_are_rounds_too(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_answers_one_after_the_other_are_rounds_too(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """The same debate with X and O speaking in turn has the same credit: a round is everybody's n-th answer."""
     found = []
     for spread in (False, True):
         episodes = []
         for i, right in enumerate([[(True, False), (True, True)], [(False, False), (False, True)]]):
             turns = debate(make_turn, right, replica=i)
-            for d, turn in enumerate(turns):
-                turn.decision = d if spread else turn.decision
+            for d, turn in enumerate(turns if spread else []):
+                turn.keys = replace(turn.keys, decision=d)
             episodes.append(make_episode(turns))
-        make("maporl", persuading=1.0).credit(episodes)
-        found.append(advantages(episodes))
+        make("maporl", persuading=1.0).credit(episodes, given)
+        found.append(advantages(episodes, given))
     assert found[0] == found[1]
 
 
@@ -652,18 +677,20 @@ FLAT = {"kind": "independent", "replicas": 4}
 ONE_PROMPT = ["episode", "decision", "role"]
 
 
-def test_a_composition_by_hand_is_the_algorithm_it_spells_out(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_a_composition_by_hand_is_the_algorithm_it_spells_out(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """RLOO and C3, from their parts."""
     episodes = solo(make_turn, make_episode, [3.0, 0.0, 0.0])
     rloo = make("custom", plan=FLAT, grouping=["task", "role"], credit="leave_one_out")
-    rloo.credit(episodes)
-    assert rloo.plan == Independent(4) and advantages(episodes) == pytest.approx([3.0, -1.5, -1.5])
+    rloo.credit(episodes, given)
+    assert rloo.plan == Independent(4) and advantages(episodes, given) == pytest.approx([3.0, -1.5, -1.5])
     turns = group_of(make_turn, [1.0, 0.0, 0.0])
     replay = {"kind": "replay", "candidates": 3, "playouts": 2}
     c3 = make("custom", plan=replay, grouping=["episode", "decision", "role"], credit="leave_one_out", loss="cispo")
-    c3.credit([make_episode(turns)])
+    c3.credit([make_episode(turns)], given)
     assert c3.plan == make("c3", candidates=3).plan and c3.settings.loss == "cispo"
-    assert [t.advantage for t in turns] == pytest.approx([1.0, -0.5, -0.5])
+    assert [given.advantage(t) for t in turns] == pytest.approx([1.0, -0.5, -0.5])
 
 
 def test_plans_by_name() -> None:
@@ -682,16 +709,18 @@ def test_replies_that_are_compared_with_those_of_other_episodes_are_all_scored(s
     assert make("custom", **tree).plan.compares and not make("custom", **{**tree, **settings_}).plan.compares
 
 
-def test_a_grouping_by_phase_compares_what_follows(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
+def test_a_grouping_by_phase_compares_what_follows(
+    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
+) -> None:
     """Bidding is compared with bidding: returns from there are 1 + 1 and 0 + 0; then 1 and 0."""
     episodes = []
     for i, reward in enumerate([1.0, 0.0]):
         turns = [make_turn("X", reward, replica=i, decision=d, prompt=f"{i}{d}") for d in range(2)]
         for turn, phase in zip(turns, ("bid", "play"), strict=True):
-            turn.keys = type(turn.keys)(**{**{f: getattr(turn.keys, f) for f in turn.keys.__slots__}, "phase": phase})
+            turn.keys = replace(turn.keys, phase=phase)
         episodes.append(make_episode(turns))
-    make("custom", plan=FLAT, grouping=["task", "role", "phase"]).credit(episodes)
-    assert advantages(episodes) == [1.0, 0.5, -1.0, -0.5]
+    make("custom", plan=FLAT, grouping=["task", "role", "phase"]).credit(episodes, given)
+    assert advantages(episodes, given) == [1.0, 0.5, -1.0, -0.5]
 
 
 @pytest.mark.parametrize(
