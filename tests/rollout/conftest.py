@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 import pytest
 
 from interplay import envs
-from interplay.agents.agent import Agent, BotAgent, ModelAgent, Stamp, View
 from interplay.agents.bots import make_bot
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Agent, Stamp, View
 from interplay.agents.render import Renderer
+from interplay.agents.scripted import BotAgent
 from interplay.algorithms import Independent, Plan
 from interplay.config import RewardSection, RolloutSection
 from interplay.engines.engine import Capabilities, EngineLimits, Request, Sampling
@@ -85,7 +87,8 @@ class FakeEngine:
         tokens = self.renderer.encode_reply(said)
         if self.stop is Stop.LENGTH:
             tokens = tokens[:-1]
-        return Completion(tokens, tuple(-0.5 - i for i in range(len(tokens))), self.version, self.stop)
+        logprobs = tuple(-0.5 - i for i in range(len(tokens)))
+        return Completion(tokens, logprobs, (self.version,) * len(tokens), self.stop)
 
     def flush(self) -> None:
         pass

@@ -25,7 +25,7 @@ from interplay.rollout.curriculum import (
     results_of,
 )
 from interplay.rollout.resolve import resolve
-from interplay.types import Episode, Keys, Rewards, Task, Turn, seed_of
+from interplay.types import Credit, Episode, Keys, Observation, Rewards, Sample, Task, Turn, seed_of
 
 STAGES = [{"blanks": b} for b in (1, 3, 6, 10)]
 
@@ -256,28 +256,32 @@ def test_tasks_whose_episodes_all_failed_teach_nothing() -> None:
         curriculum.learn(0, {})
 
 
-def episode(task: str, seats: dict[str, str], rewards: Rewards, advantages: list[float] | None = None) -> Episode:
+def episode(
+    task: str, seats: dict[str, str], rewards: Rewards, given: Credit, advantages: tuple[float, ...] = ()
+) -> Episode:
+    """Its turns have values of 0.5 and targets that lie so far above."""
     found = Episode(f"{task}#0", Task(task, "sudoku", 0), 0, seats, rewards=rewards)
-    for i, advantage in enumerate(advantages or []):
+    for i, advantage in enumerate(advantages):
+        name = f"{len(given.values)}"
+        given.values[name], given.targets[name] = (0.5,), (0.5 + advantage,)
         keys = Keys(task, 0, found.id, i, "actor", "", "", "")
-        found.turns.append(
-            Turn(f"{i}", None, "actor", i, keys, "player", 0, (1,), (2,), (0.0,), "", value=0.5, target=0.5 + advantage)
-        )
+        sample = Sample(name, (1,), (2,), (0.0,), (0,), "")
+        found.turns.append(Turn(name, None, keys, "player", "", Observation(()), (sample,)))
     return found
 
 
 def test_success_and_regret_come_from_the_episodes() -> None:
     """Success is a positive sum of the named reward in a learner's seat; regret the mean positive value loss."""
-    seats = {"planner": "bot:solver", "actor": "player"}
+    seats, given = {"planner": "bot:solver", "actor": "player"}, Credit()
     episodes = [
-        episode("a", seats, Rewards.team("solved", 1.0), [0.4, -0.2]),
-        episode("a", seats, Rewards.team("solved", 0.0) + Rewards.team("progress", 1.0), [0.2, 0.0]),
-        episode("b", {"X": "player", "O": "player"}, Rewards.agent("win", {"X": 1.0, "O": -1.0})),
-        episode("c", {"X": "bot:random"}, Rewards.team("solved", 1.0)),
+        episode("a", seats, Rewards.team("solved", 1.0), given, (0.4, -0.2)),
+        episode("a", seats, Rewards.team("solved", 0.0) + Rewards.team("progress", 1.0), given, (0.2, 0.0)),
+        episode("b", {"X": "player", "O": "player"}, Rewards.agent("win", {"X": 1.0, "O": -1.0}), given),
+        episode("c", {"X": "bot:random"}, Rewards.team("solved", 1.0), given),
     ]
-    solved = results_of(episodes, "solved", {"player"})
+    solved = results_of(episodes, "solved", {"player"}, given)
     assert solved["a"] == Result(0.5, 2, pytest.approx(0.15))
-    assert results_of(episodes, "win", {"player"})["b"].success == 0.5
+    assert results_of(episodes, "win", {"player"}, given)["b"].success == 0.5
     assert "c" not in solved, "no learner sat there"
 
 

@@ -66,7 +66,7 @@ def first_round(episode: Episode, role: str) -> list[Turn]:
 
 def outlooks(episode: Episode, role: str) -> list[float | None]:
     turns = first_round(episode, role)
-    return [None if t.outlook is None else mix(t.outlook, role, RewardSection()) for t in turns]
+    return [None if t.outlook is None else mix(t.outlook.rewards, role, RewardSection()) for t in turns]
 
 
 def test_aligned_joints_share_one_fate(table: Any, env: str) -> None:
@@ -102,7 +102,8 @@ def test_roles_that_are_left_out_say_the_default(table: Any, env: str, joint: An
     (episode,) = table(offered, env=env, plan=plan).play()
     for role in ("a", "b"):
         (turn,) = first_round(episode, role)
-        assert {who: mix(r, role, RewardSection()) for who, r in turn.coalitions.items()} == worth
+        assert turn.outlook is not None
+        assert {who: mix(r, role, RewardSection()) for who, r in turn.outlook.coalitions.items()} == worth
         assert outlooks(episode, role) == [3.0] and turn.text == OFFERS[role][0]
 
 
@@ -138,7 +139,7 @@ def test_bots_are_never_left_out(table: Any) -> None:
     plan = Tree(1, "none", keep="first", joint="coalitions", default="defect")
     (episode,) = table(lambda c: "cooperate", env="matrix", seats={"p1": "bot:random"}, plan=plan).play()
     (turn,) = [t for t in episode.turns if t.role == "p0"]
-    assert set(turn.coalitions) == {"p0", ""}
+    assert turn.outlook is not None and set(turn.outlook.coalitions) == {"p0", ""}
 
 
 def test_the_state_is_stamped_on_what_was_played_not_on_playouts(table: Any, env: str) -> None:
@@ -150,7 +151,7 @@ def test_the_state_is_stamped_on_what_was_played_not_on_playouts(table: Any, env
 
 def test_legal_actions_are_stamped(table: Any) -> None:
     (episode,) = table(lambda c: "stag", env="matrix", options={"game": "stag_hunt"}, plan=Tree(1, "none")).play()
-    assert {t.legal for t in episode.turns} == {("stag", "hare")}
+    assert {t.observation.legal for t in episode.turns} == {("stag", "hare")}
 
 
 def test_every_pair_is_asked_once(table: Any, known_as: Any) -> None:

@@ -30,7 +30,7 @@ def without_times(episodes: list[Episode]) -> list[dict[str, Any]]:
     out = []
     for episode in episodes:
         data = to_json(episode)
-        for part in [data, *data["turns"]]:
+        for part in [data, *(s for t in data["turns"] for s in t["samples"])]:
             del part["seconds"]
         out.append(data)
     return out
@@ -83,9 +83,9 @@ def test_a_conversation_keeps_the_ids_it_was_sampled_with(table: Any) -> None:
     (episode,) = table(lambda c: "cooperate", env="matrix", options={"rounds": 3}).play()
     for role in ("p0", "p1"):
         line = episode.line(role)
-        assert [t.merged for t in line] == [False, True, True]
         assert [t.parent for t in line] == [None, line[0].id, line[1].id]
-        for before, after in itertools.pairwise(line):
+        assert [t.last.extends for t in line] == [None, line[0].last.id, line[1].last.id]
+        for before, after in itertools.pairwise(t.last for t in line):
             said = before.prompt + before.action
             assert after.prompt[: len(said)] == said and len(after.prompt) > len(said)
 
@@ -132,13 +132,13 @@ def test_turns_are_stamped_when_they_are_sampled(table: Any, known_as: Any, rend
     second = episode.turns[1]
     digest = renderer.prompt((Message("user", "['yes']"),)).digest
     assert second.keys == Keys(episode.task.id, 1, episode.id, 1, "b", "part 1", "", digest)
-    assert second.prompt == renderer.prompt((Message("user", "['yes']"),)).ids
+    assert second.asked == renderer.prompt((Message("user", "['yes']"),)).ids
 
 
 def test_bots_play_without_tokens(table: Any) -> None:
     (episode,) = table(lambda c: c.choose(c.free), seats={"O": "bot:first"}).play()
     bot = [t for t in episode.turns if t.role == "O"]
-    assert bot and all(t.policy == "bot:first" and not t.is_model and t.logprobs == () for t in bot)
+    assert bot and all(t.policy == "bot:first" and not t.is_model and t.samples == () for t in bot)
     assert episode.seats == {"X": "player", "O": "bot:first"}
 
 

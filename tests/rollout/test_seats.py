@@ -135,8 +135,9 @@ def test_each_turn_is_taken_by_whoever_sits_there(private_cache: None, tree: boo
         line = episode.line("p0")
         assert [t.policy for t in line] == ["opener", "closer", "closer"]
         for before, turn in itertools.pairwise(line):
-            assert turn.parent == before.id and turn.merged
-            assert turn.prompt[: len(before.prompt) + len(before.action)] == before.prompt + before.action
+            assert turn.parent == before.id and turn.last.extends == before.last.id
+            said = before.last.prompt + before.last.action
+            assert turn.last.prompt[: len(said)] == said
         if tree:
             assert {t.policy for t in episode.turns if t.role == "p0" and t.decision == 0} == {"opener"}
             assert {t.policy for t in episode.turns if t.role == "p0" and t.decision > 0} == {"closer"}
@@ -152,8 +153,8 @@ def test_what_another_said_for_the_role_is_remembered(private_cache: None, opene
     tokenizer = team.members["closer"].loaded.tokenizer
     for episode in episodes:
         first, second, third = episode.line("p0")
-        assert first.policy == opener and not second.merged and third.merged
-        assert f"<|assistant|>{first.text}<|end|>" in tokenizer.decode(second.prompt)
+        assert first.policy == opener and second.last.extends is None and third.last.extends == second.last.id
+        assert f"<|assistant|>{first.text}<|end|>" in tokenizer.decode(second.asked)
     team.close()
 
 
@@ -174,7 +175,7 @@ def test_a_recipe_may_stop_replies_at_a_string(private_cache: None) -> None:
     runner = Runner(0, RolloutSection(), Independent(), RewardSection())
     episodes = asyncio.run(runner.run([plan.task(i) for i in range(8)], team.seating(plan.seats_for, 1.0, 8)))
     tokenizer = team.members["opener"].loaded.tokenizer
-    said = [t.action for e in episodes for t in e.turns if t.role == "X"]
+    said = [t.last.action for e in episodes for t in e.turns if t.role == "X"]
     assert all(e.error is None for e in episodes)
     assert any(len(action) < 8 and set("ae") & set(tokenizer.decode(action[-1:])) for action in said)
     assert not any(set("ae") & set(tokenizer.decode(action[:-1])) for action in said)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from interplay.agents.agent import BotAgent, ModelAgent
+from interplay.agents.model import ModelAgent
+from interplay.agents.scripted import BotAgent
 from interplay.algorithms import Tree
 from interplay.config import RewardSection, RolloutSection, parse
 from interplay.errors import ConfigError

@@ -16,7 +16,7 @@ from interplay.envs import Env, make
 from interplay.errors import ConfigError, EngineError
 from interplay.evaluation.budget import Purse, Thrifty
 from interplay.rollout.records import to_json
-from interplay.types import Episode, Message, Observation, Rewards, Role, Status, Task, Turn
+from interplay.types import Credit, Episode, Message, Observation, Outlook, Rewards, Role, Status, Task, Turn
 
 # On a 2×2 board any two cells are a line: X wins with its second stone, whatever anybody does.
 SMALL = {"size": 2, "line": 2}
@@ -37,7 +37,7 @@ def at(episode: Episode, decision: int, role: str) -> list[Turn]:
 
 def outlooks(turns: list[Turn], gamma: float = 1.0) -> list[float | None]:
     weights = RewardSection(gamma=gamma)
-    return [None if t.outlook is None else mix(t.outlook, t.role, weights) for t in turns]
+    return [None if t.outlook is None else mix(t.outlook.rewards, t.role, weights) for t in turns]
 
 
 def free_cell(call: Any) -> str:
@@ -56,7 +56,7 @@ def test_every_decision_has_k_candidates_from_one_prompt_and_keeps_one(table: An
         group = at(episode, decision, role)
         assert [t.candidate for t in group] == [0, 1, 2, 3]
         assert sum(t.kept for t in group) == 1
-        assert len({t.prompt for t in group}) == len({t.keys.prompt for t in group}) == 1
+        assert len({t.asked for t in group}) == len({t.keys.prompt for t in group}) == 1
     assert [t.decision for t in episode.line()] == list(range(len(decisions)))
     assert len({t.id for t in episode.turns}) == len(episode.turns)
     assert len({t.text for t in at(episode, 0, "X")}) > 1
@@ -67,7 +67,7 @@ def test_a_later_decision_sees_the_kept_move(table: Any) -> None:
     (episode,) = table(free_cell, plan=playouts(3)).play()
     env = make(episode.task)
     for turn in episode.line():
-        assert env.observe()[turn.role].messages == turn.messages
+        assert env.observe()[turn.role].messages == turn.observation.messages
         env.step({turn.role: turn.text})
     assert not env.observe() and len(episode.line()) > 4
 
@@ -198,8 +198,9 @@ def test_where_all_say_the_same_nobody_plays_on_and_no_advantage_changes(table: 
         return episodes
 
     def credited(episodes: list[Episode]) -> dict[str, float | None]:
-        grade_candidates(episodes, RewardSection(), lambda returns: centred(returns, scale=True))
-        return {t.id: t.advantage for e in episodes for t in e.turns if t.playout is None}
+        given = Credit()
+        grade_candidates(episodes, given, RewardSection(), lambda returns: centred(returns, scale=True))
+        return {t.id: given.advantage(t) for e in episodes for t in e.turns if t.playout is None}
 
     whole, spared = played(False), played(True)
     assert credited(spared) == credited(whole) and any(credited(spared).values())
@@ -209,7 +210,7 @@ def test_where_all_say_the_same_nobody_plays_on_and_no_advantage_changes(table: 
     if keep == "greedy":  # what the policy itself earns is read off the opening's playouts
         assert from_opening
     else:
-        assert not from_opening and all(t.outlook == Rewards() for t in at(spared[0], 0, "X"))
+        assert not from_opening and all(t.outlook == Outlook() for t in at(spared[0], 0, "X"))
     assert any(t.playout is not None for e in spared for t in e.turns)
 
 
@@ -425,7 +426,8 @@ def test_a_critic_continues_where_the_game_goes_on(table: Any) -> None:
     (episode,) = table(script, plan=Tree(3, "critic"), options=SMALL, critic=oracle).play()
     opening = at(episode, 0, "X")
     assert outlooks(opening) == [0.25, 0.75, -2.0]
-    assert [r.name for r in opening[0].outlook or ()] == ["critic"]
+    assert opening[0].outlook is not None
+    assert [r.name for r in opening[0].outlook.rewards] == ["critic"]
     after = make(episode.task)
     after.step({"X": "1"})
     assert ("X", "1", after.state()) in oracle.asked
@@ -454,7 +456,7 @@ def test_a_critics_value_is_in_mixed_units_already(table: Any) -> None:
     weights = RewardSection(process=0.0, weights={"critic": 0.5})
     table_ = table(lambda c: "12"[c.candidate], plan=Tree(2, "critic"), options=SMALL, critic=Oracle(), reward=weights)
     (episode,) = table_.play()
-    assert [mix(t.outlook, "X", weights) for t in at(episode, 0, "X") if t.outlook] == [0.25, 0.75]
+    assert [mix(t.outlook.rewards, "X", weights) for t in at(episode, 0, "X") if t.outlook] == [0.25, 0.75]
 
 
 # -- what the policy itself earns ----------------------------------------------------------------------------------
@@ -636,7 +638,7 @@ def test_two_runs_of_a_tree_are_identical(table: Any, keep: str) -> None:
         plan = playouts(3, 2, keep=keep)
         for episode in table(free_cell, plan=plan, seats={"O": "bot:random"}, record_playouts=True, **settings).play(2):
             data = to_json(episode)
-            for part in [data, *data["turns"]]:
+            for part in [data, *(s for t in data["turns"] for s in t["samples"])]:
                 del part["seconds"]
             out.append(data)
         return out
