@@ -17,13 +17,14 @@ from interplay.agents.model import ModelAgent
 from interplay.agents.player import Agent, Stamp, View
 from interplay.agents.render import Renderer
 from interplay.agents.scripted import BotAgent
-from interplay.algorithms import Independent, Plan
+from interplay.algorithms import Independent, SamplingPlan
 from interplay.config import RewardSection, RolloutSection
 from interplay.engines.engine import Capabilities, EngineLimits, Request, Sampling
 from interplay.envs import Env
 from interplay.envs import env as registry
-from interplay.rollout.runner import Runner
+from interplay.rollout.runner import Runner, Seated
 from interplay.types import Completion, Episode, Stop, Task, Turn
+from interplay.types.occupant import parse
 
 _legal: ContextVar[tuple[str, ...]] = ContextVar("legal", default=())
 
@@ -109,7 +110,7 @@ class Table:
     env: str = "tictactoe"
     options: Mapping[str, Any] = field(default_factory=dict)
     seats: Mapping[str, str] = field(default_factory=dict)
-    plan: Plan = field(default_factory=Independent)
+    plan: SamplingPlan = field(default_factory=Independent)
     limits: RolloutSection = field(default_factory=RolloutSection)
     reward: RewardSection = field(default_factory=RewardSection)
     seed: int = 0
@@ -134,10 +135,11 @@ class Table:
     def play(self, tasks: int = 1, done: Callable[[Episode], None] | None = None) -> list[Episode]:
         wanted = [self.task(i) for i in range(tasks)]
         roles = envs.make(wanted[0]).roles if wanted else ()
+        seats = {role: parse(self.seats.get(role, "player")) for role in roles}
         runner = Runner(self.seed, self.limits, self.plan, self.reward, self.record_playouts, self.critic)
 
         async def run() -> list[Episode]:
-            episodes = await runner.run(wanted, lambda task: {r: self.agent(r) for r in roles}, done)
+            episodes = await runner.run(wanted, lambda _: Seated(seats, {r: self.agent(r) for r in roles}), done)
             assert self.engine.in_flight == 0, "requests are still in flight after the last episode ended"
             return episodes
 
