@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 
 from interplay.algorithms import Tree
-from interplay.algorithms.credit import CRITIC, coalition, orders
+from interplay.algorithms.credit import CRITIC, coalition, order_seed, orders
 from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Decision
@@ -76,7 +76,7 @@ async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Tu
     if not acting:
         return []
     parts_of_a_team = d.plan.joint in ("without", "coalitions")
-    joints = (_coalitions if parts_of_a_team else _combinations)(drawn, acting, d.plan)
+    joints = _coalitions(d, drawn, acting) if parts_of_a_team else _combinations(drawn, acting, d.plan)
     results = await all_of(value_joint(d, joint, acting, (n,)) for n, (_, joint) in enumerate(joints))
     playouts = [t for _, turns in results for t in turns]
     if parts_of_a_team:
@@ -105,17 +105,18 @@ def _combinations(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan
     return [("", {**first, **dict(zip(acting, turns, strict=True))}) for turns in chosen]
 
 
-def _coalitions(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan: Tree) -> Joints:
+def _coalitions(d: Decision, drawn: Mapping[Role, list[Turn]], acting: Sequence[Role]) -> Joints:
     """The whole team first. Copies stand for the turns in the others, so that only the first marks the turns."""
-    if plan.joint == "without":
+    if d.plan.joint == "without":
         subsets = [set(acting), *({*acting} - {out} for out in acting)]
     else:
-        prefixes = {coalition(order[:i]): set(order[:i]) for order in orders(acting) for i in range(len(order) + 1)}
+        ways = orders(sorted(acting), order_seed(d.stamp.task, d.stamp.episode, d.stamp.decision))
+        prefixes = {coalition(order[:i]): set(order[:i]) for order in ways for i in range(len(order) + 1)}
         subsets = sorted(prefixes.values(), key=lambda s: (-len(s), sorted(s)))
     out: Joints = []
     for present in subsets:
         joint = {role: turns[0] if len(present) == len(acting) else replace(turns[0]) for role, turns in drawn.items()}
         for role in set(acting) - present:
-            joint[role] = replace(joint[role], text=plan.default, samples=())
+            joint[role] = replace(joint[role], text=d.plan.default, samples=())
         out.append((coalition(present), joint))
     return out
