@@ -22,7 +22,7 @@ ONE = 1 / (1 + 1e-6)  # a deviation of 1, divided by itself and ε
 
 
 def make(name: str, reward: Mapping[str, Any] | None = None, **settings: Any) -> Algorithm:
-    return algorithms.make(Open(name=name, **settings), RewardSection(**(reward or {})))
+    return algorithms.make(Open(name=name, **settings), RewardSection(**(reward or {})), seed=0)
 
 
 def test_every_algorithm_is_known_and_makes_a_plan() -> None:

@@ -34,7 +34,7 @@ NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=8)
 
 
 def make(name: str, reward: Mapping[str, Any] | None = None, **options: Any) -> Algorithm:
-    return algorithms.make(Open(name=name, **options), RewardSection(**(reward or {})))
+    return algorithms.make(Open(name=name, **options), RewardSection(**(reward or {})), seed=0)
 
 
 def solo(make_turn: MakeTurn, make_episode: MakeEpisode, returns: list[float], **options: Any) -> list[Episode]:
@@ -555,7 +555,7 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
     turn.samples = (replace(turn.last, mask=((5, 0), (6, 0))),)
     given.legal[turn.id] = ((-0.9, -0.1), (-0.2, -0.3))
     maddpg.credit(episodes, given)
-    rng = random.Random(seed_of("gumbel", maddpg.steps, turn.id))
+    rng = random.Random(seed_of("gumbel", 0, maddpg.steps, turn.id))
     noisy = [math.exp(lp - math.log(rng.expovariate(1.0))) for lp in (-1.0, -0.5)]
     soft = [x / sum(noisy) for x in noisy]
     (values,) = maddpg.action_values("O", [(turn, {"X": "l", "O": "r"}, ("l", "r"))])

@@ -163,9 +163,11 @@ class Algorithm(ABC):
     needs: frozenset[Need] = frozenset()
     uses_legal: ClassVar[bool] = False  # does something else, and better, where legal actions are listed
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        """`seed` is the recipe's: all that an algorithm draws of its own follows from it."""
         self.settings = settings
         self.reward = reward
+        self.seed = seed
 
     @property
     @abstractmethod
@@ -265,7 +267,7 @@ def lookup(name: str) -> type[Algorithm]:
     return _REGISTRY[name]
 
 
-def make(section: Open, reward: RewardSection) -> Algorithm:
-    """The algorithm that a recipe names, its settings checked."""
+def make(section: Open, reward: RewardSection, seed: int) -> Algorithm:
+    """The algorithm that a recipe names, its settings checked; `seed` is the recipe's."""
     cls = lookup(section.name)
-    return cls(validate(cls.Settings, section.options, prefix="algorithm"), reward)
+    return cls(validate(cls.Settings, section.options, prefix="algorithm"), reward, seed)

@@ -45,8 +45,8 @@ class FittedCredit(Algorithm):
     settings: FittedSettings
     uses_legal = True
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         self.roles: list[str] = []
         self.networks: dict[str, Network] = {}
         self.replay = Replay(self.settings.replay)
@@ -82,7 +82,8 @@ class FittedCredit(Algorithm):
         if name not in self.networks:
             from interplay.algorithms.networks import Network
 
-            self.networks[name] = Network(lambda: self.build(name), self.settings.lr, seed=len(self.networks))
+            seed = seed_of("network", self.seed, name)
+            self.networks[name] = Network(lambda: self.build(name), self.settings.lr, seed)
         return self.networks[name]
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
@@ -104,7 +105,7 @@ class FittedCredit(Algorithm):
         for name in losses:
             network = self.network(name)
             for n in range(s.updates):
-                sample = self.replay.sample(s.batch, seed_of("replay", name, self.steps, n))
+                sample = self.replay.sample(s.batch, seed_of("replay", self.seed, name, self.steps, n))
                 losses[name] += network.descend(self.error(name, network, sample)) / s.updates
         self.steps += 1
         if self.steps % s.target_every == 0:

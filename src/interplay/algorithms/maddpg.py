@@ -47,8 +47,8 @@ class MADDPG(FittedCredit):
     Settings = MADDPGSettings
     settings: MADDPGSettings
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         self._slopes: dict[str, tuple[float, ...]] = {}  # of this step, by sample: the advantage of each legal reply
         if self.settings.actor == "gumbel":
             if self.settings.kl:
@@ -108,7 +108,7 @@ class MADDPG(FittedCredit):
 
         from interplay.algorithms.losses import gumbel_loss
 
-        rng = random.Random(seed_of("gumbel", self.steps, turn.id))
+        rng = random.Random(seed_of("gumbel", self.seed, self.steps, turn.id))
         noise = [-math.log(rng.expovariate(1.0)) for _ in values]
         logits = torch.tensor([[math.fsum(tokens) for tokens in given.legal[turn.last.id]]], requires_grad=True)
         loss = gumbel_loss(logits, torch.tensor([values]), torch.tensor([noise]), self.settings.temperature)

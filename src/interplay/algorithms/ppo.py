@@ -39,8 +39,8 @@ class PPO(Algorithm):
     settings: PPOSettings
     needs: frozenset[Need] = frozenset({"values"})
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         if self.settings.level == "token":
             self.needs = self.needs | {"tokens"}
 

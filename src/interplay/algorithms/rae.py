@@ -29,8 +29,8 @@ class RAE(Algorithm):
     Settings = RAESettings
     settings: RAESettings
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         self.baselines: dict[str, float] = {}
 
     @property

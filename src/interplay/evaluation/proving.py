@@ -297,11 +297,11 @@ class Contender:
     settings: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
 
-    def algorithm(self, game: Game) -> Algorithm:
+    def algorithm(self, game: Game, seed: int = 0) -> Algorithm:
         settings = dict(self.settings)
         if "default" in algorithms.lookup(self.name).Settings.model_fields:
             settings["default"] = game.default
-        return algorithms.make(Open(name=self.name, **settings), RewardSection())
+        return algorithms.make(Open(name=self.name, **settings), RewardSection(), seed)
 
 
 _COMPOSED = {"plan": {"kind": "replay"}, "grouping": ["episode", "decision", "role"], "credit": "scaled"}
@@ -319,7 +319,7 @@ CONTENDERS = [
 
 def prove(contender: Contender, game: Game, seed: int = 0, frozen: Collection[Role] = ()) -> Ground:
     """Train; every algorithm sees about 16 replies of each role per step."""
-    made = contender.algorithm(game)
+    made = contender.algorithm(game, seed)
     plan = made.plan
     each = plan.replicas * (1 if isinstance(plan, Independent) else plan.candidates)
     ground = Ground(game, made, seed, max(1, 16 // each), frozen)

@@ -38,7 +38,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     """The plan, or a sentence about what is wrong; without `training`, nobody needs to learn anything."""
     sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
-    plan = RunPlan.make(recipe, sample.roles, algorithms.make(recipe.algorithm, recipe.reward))
+    plan = RunPlan.make(recipe, sample.roles, algorithms.make(recipe.algorithm, recipe.reward, recipe.seed))
     _check_players(plan, sample)
     _check_eval(plan, sample)
     _check_warmstart(recipe, sample)

@@ -49,8 +49,9 @@ class Critic:
         config: TrainSection,
         settings: CriticSettings,
         adapter: Adapter | None = None,
+        seed: int = 0,
     ) -> None:
-        self.name, self.model, self.config, self.clip = name, model, config, settings.clip
+        self.name, self.model, self.config, self.clip, self.seed = name, model, config, settings.clip, seed
         self.lr = settings.lr
         self.device = next(model.parameters()).device
         size = model.config.get_text_config().hidden_size
@@ -90,7 +91,7 @@ class Critic:
     def step(self, examples: Sequence[Example], tokens: bool = False) -> dict[str, float]:
         """Move towards the examples' targets: epochs × minibatches optimiser steps, as the policy takes."""
         examples = [e for e in examples if e.targets is not None]
-        parts = minibatches(examples, self.config, seed_of("critic", self.steps))
+        parts = minibatches(examples, self.config, seed_of("critic", self.seed, self.name, self.steps))
         total = 0.0
         for part in parts:
             lost = 0.0
@@ -151,7 +152,7 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
         if settings.adapter is not None:
             bases[base] = loaded
             adapter = fresh_adapter(loaded, settings.adapter, seed_of("critic", recipe.seed, name))
-        out[name] = Critic(name, loaded.model, recipe.train, settings, adapter)
+        out[name] = Critic(name, loaded.model, recipe.train, settings, adapter, recipe.seed)
     return out
 
 

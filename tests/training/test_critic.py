@@ -1,0 +1,60 @@
+"""Critics: their draws follow the run's seed, what a state critic learns is what follows the state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interplay.config import parse
+from interplay.rollout.resolve import resolve
+from interplay.training import critic as critics
+from interplay.training.trainer import Trainer
+from interplay.training.tries import Example
+from interplay.types import Sample
+
+BASE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "matrix", "game": "stag_hunt", "rounds": 2},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "algorithm": {"name": "ppo"},
+    "sampling": {"max_tokens": 4},
+    "rollout": {"tasks": 2},
+    "train": {"steps": 1, "lr": 1e-3, "minibatches": 2},
+    "records": {"tensorboard": "off"},
+}
+
+
+def trainer(folder: Path, **changes: Any) -> Trainer:
+    return Trainer(resolve(parse({**BASE, **changes})), folder)
+
+
+def examples(count: int) -> list[Example]:
+    """Prompts of one token each, with targets 0, 1, 2, …"""
+    samples = [Sample(f"s{i}", (7, 8 + i), (9,), (-1.0,), (0,), "") for i in range(count)]
+    return [Example("player", sample, values=(0.0,), targets=(float(i),)) for i, sample in enumerate(samples)]
+
+
+def test_a_critics_minibatches_are_drawn_as_the_recipes_seed_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three seeds of a run shuffle its critic's examples in three ways."""
+    drawn: list[list[list[str]]] = []
+    inner = critics.minibatches
+
+    def seen(given: Sequence[Example], config: Any, seed: int) -> list[list[Example]]:
+        parts = inner(given, config, seed)
+        drawn.append([[e.sample.id for e in part] for part in parts])
+        return parts
+
+    monkeypatch.setattr(critics, "minibatches", seen)
+    for n, seed in enumerate((0, 0, 1)):
+        made = trainer(tmp_path / str(n), seed=seed)
+        made.critics["player"].step(examples(16))
+        made.close()
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
