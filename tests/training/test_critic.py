@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from interplay.config import parse
+from interplay.algorithms import credit
+from interplay.config import RewardSection, parse
 from interplay.rollout.resolve import resolve
 from interplay.training import critic as critics
 from interplay.training.trainer import Trainer
 from interplay.training.tries import Example
-from interplay.types import Sample
+from interplay.types import Sample, Turn
 
 BASE: dict[str, Any] = {
     "name": "test",
@@ -31,6 +32,38 @@ BASE: dict[str, Any] = {
 
 def trainer(folder: Path, **changes: Any) -> Trainer:
     return Trainer(resolve(parse({**BASE, **changes})), folder)
+
+
+def test_a_state_is_worth_what_comes_after_it_and_no_shaping_of_the_turn_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds, each reply punished for its length and for its drift. The target of the state after a first turn is
+    the return from the second turn on; the first turn's own punishment is in its outlook already."""
+    told: list[float] = []
+    inner = critics.Critic.step
+
+    def seen(self: critics.Critic, given: Sequence[Example], tokens: bool = False) -> dict[str, float]:
+        told.extend(e.targets[0] for e in given if e.targets is not None)
+        return inner(self, given, tokens)
+
+    kept: list[list[Turn]] = []
+    learn = critics.StateCritic.learn
+
+    def watched(self: critics.StateCritic, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
+        kept.extend(list(line) for line in lines)
+        return learn(self, lines)
+
+    monkeypatch.setattr(critics.Critic, "step", seen)
+    monkeypatch.setattr(critics.StateCritic, "learn", watched)
+    shaping = {"overlong": {"length": 2, "margin": 2}, "kl_reward": 0.1}
+    algorithm = {"name": "coma", "candidates": 2, **shaping}
+    sampling = {"max_tokens": 4, "legal": True}
+    made = trainer(tmp_path, algorithm=algorithm, sampling=sampling, train={"steps": 2, "lr": 1e-2})
+    made.train()
+    made.close()
+    assert len(kept) == 2 * 2 * 2 and all(len(line) == 2 for line in kept)
+    assert all({"overlong", "kl"} <= {r.name for r in turn.rewards} for line in kept for turn in line)
+    assert told == pytest.approx([credit.returns(line, RewardSection())[1] for line in kept], abs=1e-12)
 
 
 def examples(count: int) -> list[Example]:

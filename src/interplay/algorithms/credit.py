@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -55,6 +55,18 @@ def returns(turns: Sequence[Turn], weights: RewardSection) -> list[float]:
         ahead = mix(turn.rewards, turn.role, weights) + weights.gamma * ahead
         out.append(ahead)
     return out[::-1]
+
+
+def beyond(line: Sequence[Turn], paid: Mapping[str, float], weights: RewardSection) -> Iterator[tuple[Turn, float]]:
+    """What was earned beyond the states that one role's turns led to: what a critic of states should have said.
+
+    It is the return of the turn less what its step `paid` (by turn id; turns without are left out) and less the turn's
+    own shaping, because a candidate's outlook holds both of these beside the critic's value.
+    """
+    for turn, ahead in zip(line, returns(line, weights), strict=True):
+        if turn.id in paid:
+            shaped = Rewards(tuple(r for r in turn.rewards if r.name in SHAPED))
+            yield turn, ahead - paid[turn.id] - mix(shaped, turn.role, weights)
 
 
 def candidate_return(turn: Turn, weights: RewardSection) -> float:

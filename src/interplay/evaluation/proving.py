@@ -148,12 +148,11 @@ class TableCritic:
         self.values[key] = self.values.get(key, 0.0) + rate * (target - self.values.get(key, 0.0))
 
     def learn_states(self, episodes: Sequence[Episode]) -> None:
-        """From the lines that were kept: the return of a turn less what its step itself earned."""
+        """From the lines that were kept: what was earned beyond the state that a turn led to."""
+        paid = {turn: earned for turn, (_, earned) in self.where.items()}
         for line in credit.lines(episodes):
-            for turn, ahead in zip(line, credit.returns(line, self.reward), strict=True):
-                if turn.id in self.where:
-                    key, paid = self.where[turn.id]
-                    self.learn(key, ahead - paid)
+            for turn, ahead in credit.beyond(line, paid, self.reward):
+                self.learn(self.where[turn.id][0], ahead)
         self.where.clear()
 
 

@@ -4,8 +4,8 @@
 others use too: either way the policy's gradient and the critic's never meet. `StateCritic` serves trees whose
 candidates are continued by a value instead of by playing on: it reads the role and `Env.state()` after the candidate's
 step, and learns from the lines that were kept: from the state they really came to (where several act at once that is
-not the one a candidate was scored in), the return of the turn less what the step itself earned; requests from many
-episodes are answered in one forward pass.
+not the one a candidate was scored in), what was earned beyond it (`credit.beyond`); requests from many episodes are
+answered in one forward pass.
 """
 
 from __future__ import annotations
@@ -190,11 +190,11 @@ class StateCritic(Desk[Question, float]):
     def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
         examples: dict[str, list[Example]] = {name: [] for name in self.critics}
+        paid = {turn: earned for turn, (_, earned) in self._arrived.items()}
         for line in lines:
-            for turn, ahead in zip(line, credit.returns(line, self.weights), strict=True):
-                if turn.id in self._arrived:
-                    seen, paid = self._arrived[turn.id]
-                    examples[turn.policy].append(replace(_read(turn.policy, seen), targets=(ahead - paid,)))
+            for turn, ahead in credit.beyond(line, paid, self.weights):
+                seen, _ = self._arrived[turn.id]
+                examples[turn.policy].append(replace(_read(turn.policy, seen), targets=(ahead,)))
         self._arrived.clear()
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}
 
