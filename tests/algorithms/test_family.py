@@ -545,7 +545,7 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
     """The gradient of the straight-through sample by the log-prob of reply a: s_a (Q_a − Σ s·Q), s the softmax of
-    log-probs and noise; times the number of replies, over which the learner takes its mean."""
+    log-probs and noise; times the number of replies, of which each counts as that part of a sample."""
     maddpg = make("maddpg", actor="gumbel", warmup=0, updates=30, batch=16)
     assert isinstance(maddpg, MADDPG) and maddpg.needs == {"legal"}
     episodes = sweep(make_turn, make_episode)
@@ -562,24 +562,27 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
     mean = sum(s * q for s, q in zip(soft, values, strict=True))
     expected = [2 * s * (q - mean) for s, q in zip(soft, values, strict=True)]
     replies = maddpg.weighed(turn.last, given)
-    assert [advantage for _, advantage in replies] == pytest.approx(expected, rel=1e-4)
+    assert [w.advantage for w in replies] == pytest.approx(expected, rel=1e-4)
+    assert [w.share for w in replies] == [0.5, 0.5], "together they count as one sample"
     assert expected[1] > 0 > expected[0], "r is worth 2 more than l"
-    assert given.advantage(turn) == max((advantage for _, advantage in replies), key=abs)  # type: ignore[arg-type]
-    assert [(s.action, s.logprobs) for s, _ in replies] == [((5, 0), (-0.9, -0.1)), ((6, 0), (-0.2, -0.3))]
-    assert all(len(s.versions) == len(s.action) for s, _ in replies)
-    assert len({turn.id, *(s.id for s, _ in replies)}) == 3
+    assert given.advantage(turn) == max((w.advantage for w in replies), key=abs)  # type: ignore[arg-type]
+    assert [(w.sample.action, w.sample.logprobs) for w in replies] == [((5, 0), (-0.9, -0.1)), ((6, 0), (-0.2, -0.3))]
+    assert all(len(w.sample.versions) == len(w.sample.action) for w in replies)
+    assert len({turn.id, *(w.sample.id for w in replies)}) == 3
     drawn = replace(turn.last, action=(6, 0), logprobs=(-0.21, -0.31))
-    logprobs = [s.logprobs for s, _ in maddpg.weighed(drawn, given)]
+    logprobs = [w.sample.logprobs for w in maddpg.weighed(drawn, given)]
     assert logprobs == [(-0.9, -0.1), (-0.21, -0.31)], "what was drawn keeps what it was"
     other = episodes[0].turns[0]
     free = maddpg.weighed(other.last, given)
-    assert free == [(other.last, given.advantage(other))], "free text goes by the score function"
+    assert free == [(other.last, given.advantage(other), 1.0)], "free text goes by the score function"
 
 
 def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
     with pytest.raises(ConfigError, match=r"algorithm.kl has no reference.*kl_reward"):
         make("maddpg", actor="gumbel", kl=0.1)
     assert make("maddpg", actor="gumbel", kl_reward=0.1).reference
+    with pytest.raises(ConfigError, match=r"algorithm.average = 'turn' divides each legal reply by its own length"):
+        make("maddpg", actor="gumbel", average="turn")
 
 
 def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
@@ -589,7 +592,7 @@ def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode
     given.legal[turn.id] = ((-1.0,), (-1.0,))
     maddpg = make("maddpg", actor="gumbel", warmup=1)
     maddpg.credit(episodes, given)
-    assert given.advantage(turn) is None and maddpg.weighed(turn.last, given) == [(turn.last, None)]
+    assert given.advantage(turn) is None and maddpg.weighed(turn.last, given) == [(turn.last, None, 1.0)]
 
 
 # -- what must hold for teams ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -157,6 +157,15 @@ class TreeSettings(LossSettings):
         return self
 
 
+class Weighed(NamedTuple):
+    """A reply to train on. `share` is how much of one sample it counts as in the loss's mean: 1 for a sample itself; n
+    replies that stand for one sample count 1/n each."""
+
+    sample: Sample
+    advantage: Advantage | None
+    share: float = 1.0
+
+
 class Algorithm(ABC):
     Settings: ClassVar[type[LossSettings]] = LossSettings
     settings: LossSettings
@@ -197,9 +206,9 @@ class Algorithm(ABC):
         """Give every turn that is to be trained an advantage, from the keys stamped on it; returns metrics. `given`
         already holds what the algorithm says it `needs`: values, reference log-probs."""
 
-    def weighed(self, sample: Sample, given: Credit) -> list[tuple[Sample, Advantage | None]]:
+    def weighed(self, sample: Sample, given: Credit) -> list[Weighed]:
         """What is trained of a sample, and with which advantage: the sample itself."""
-        return [(sample, given.advantages.get(sample.id))]
+        return [Weighed(sample, given.advantages.get(sample.id))]
 
     def loss(self, targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
         """A pure tensor function, summed so that micro-batches add up."""

@@ -26,6 +26,7 @@ from torch import Tensor
 from interplay import algorithms, envs
 from interplay.agents.player import Stamp, View, turn_of
 from interplay.algorithms import Algorithm, Independent, credit
+from interplay.algorithms.algorithm import Weighed
 from interplay.algorithms.losses import Outputs, Targets
 from interplay.algorithms.maddpg import MADDPG
 from interplay.algorithms.replay import Step, move_of
@@ -35,7 +36,6 @@ from interplay.envs import Env
 from interplay.evaluation.games import Game
 from interplay.rollout.runner import Runner, Seated
 from interplay.types import (
-    Advantage,
     Credit,
     Episode,
     Message,
@@ -223,16 +223,18 @@ class Ground:
     def _seen(self, turn: Turn) -> str:
         return f"{turn.role} {turn.state if 'central' in self.algorithm.needs else turn.keys.prompt}"
 
-    def _loss(self, role: Role, weighed: Sequence[tuple[Sample, Advantage | None]], given: Credit) -> Tensor:
-        samples = [sample for sample, _ in weighed]
-        advantages = [max(a, key=abs) if isinstance(a, tuple) else a for _, a in weighed]  # a reply is one token
+    def _loss(self, role: Role, weighed: Sequence[Weighed], given: Credit) -> Tensor:
+        samples = [w.sample for w in weighed]
+        found = [w.advantage for w in weighed]
+        advantages = [max(a, key=abs) if isinstance(a, tuple) else a for a in found]  # a reply is one token
+        count = sum(w.share for w in weighed)
         table = self.tables[role].logprobs()
         logprobs = table[torch.tensor([s.prompt[0] for s in samples])]
         mine = logprobs.gather(1, torch.tensor([[s.action[0]] for s in samples])).squeeze(1)
         targets = Targets(
             torch.tensor(advantages, dtype=torch.float32),
             mine.detach(),
-            torch.full((len(samples),), 1 / len(samples)),
+            torch.tensor([w.share / count for w in weighed]),
             torch.tensor([given.reference.get(s.id, (0.0,))[0] for s in samples]),
             torch.tensor([s.logprobs[0] for s in samples]),
             torch.arange(len(samples)),

@@ -25,14 +25,14 @@ def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) ->
 
 def token_weights(examples: Sequence[Example], average: str | int) -> dict[str, float]:
     """The weight of one token of each sample, by the sample's id, so that all weights together are 1; given a constant
-    length, of that many tokens per sample."""
-    samples = [e.sample for e in examples]
+    length, of that many tokens per sample. An example counts as its share of a sample."""
+    count = sum(e.share for e in examples)
     if isinstance(average, int):
-        return {s.id: 1.0 / (average * len(samples)) for s in samples}
+        return {e.sample.id: e.share / (average * count) for e in examples}
     if average == "turn":
-        return {s.id: 1.0 / (len(s.action) * len(samples)) for s in samples}
-    total = sum(len(s.action) for s in samples)
-    return {s.id: 1.0 / total for s in samples}
+        return {e.sample.id: e.share / (len(e.sample.action) * count) for e in examples}
+    total = sum(e.share * len(e.sample.action) for e in examples)
+    return {e.sample.id: e.share / total for e in examples}
 
 
 def rate_factor(config: TrainSection, step: int) -> float:

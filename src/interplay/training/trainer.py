@@ -188,10 +188,10 @@ class Trainer(RunState):
         for name, turns in by_policy(episodes, self.learners).items():
             ordered = sorted(turns, key=order)
             trained = [
-                Example(name, sample, advantage, given.reference.get(sample.id))
+                Example(name, sample, advantage, given.reference.get(sample.id), share=share)
                 for turn in ordered
                 for drawn in turn.samples
-                for sample, advantage in self.algorithm.weighed(drawn, given)
+                for sample, advantage, share in self.algorithm.weighed(drawn, given)
             ]
             valued = [
                 Example(name, sample, None, None, given.values.get(sample.id, ()), given.targets.get(sample.id))
