@@ -54,7 +54,7 @@ def test_tally_by_hand() -> None:
     assert found.reward == 0.25
     # Sample deviation of 1, 1, 0, −1 is √(11/12); Student's t for three degrees of freedom.
     half = 3.1824 * (11 / 12) ** 0.5 / 2
-    assert (found.reward_low, found.reward_high) == pytest.approx((0.25 - half, 0.25 + half))
+    assert (found.reward_low, found.reward_high) == pytest.approx((0.25 - half, 0.25 + half), abs=5e-5)
     assert (found.win_low, found.win_high) == pytest.approx((0.15, 0.85), abs=0.005)
 
 

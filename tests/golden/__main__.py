@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / ".golden"
 BASE = "f7ce2f1"
 CLOCKS = ("time", "tokens_per_second")  # metrics that differ between two runs of the same code, and seconds/*
+ADDED = ("/probe",)  # endings of metrics that the older commit does not have
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,12 @@ def _train(run: Run, tree: Path) -> dict[str, Any]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         "weights": {str(p.relative_to(newest)): hashlib.sha256(p.read_bytes()).hexdigest() for p in weights},
-        "metrics": [{k: v for k, v in row.items() if k not in CLOCKS and "seconds" not in k} for row in rows],
+        "metrics": [{k: v for k, v in row.items() if _compared(k)} for row in rows],
     }
+
+
+def _compared(metric: str) -> bool:
+    return metric not in CLOCKS and "seconds" not in metric and not metric.endswith(ADDED)
 
 
 def _differences(where: str, old: Any, new: Any) -> list[str]:

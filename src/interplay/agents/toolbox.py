@@ -1,7 +1,7 @@
-"""Runs tool calls, all that are waiting in one round, beside the engine's next step.
+"""Runs tool calls, all that are waiting in one step, beside the engine's next step.
 
-Answers are handed out at the end of a round, like an engine's: which episode goes on first never depends on which
-tool was faster, so a run can be repeated exactly. What a tool raises is the machinery's failure, a `ToolError`. One
+In a deterministic run all answers are handed out together: which episode goes on first never depends on which tool was
+faster, so a run can be repeated exactly. What a tool raises is the machinery's failure, a `ToolError`. One
 that never ends is left behind: it holds up neither the others nor the end of the program.
 """
 
@@ -15,21 +15,21 @@ from concurrent.futures import Future
 from weakref import WeakKeyDictionary
 
 from interplay.agents.syntax import Call
-from interplay.engines.rounds import Desk
+from interplay.engines.desk import Desk
 from interplay.errors import InterplayError, ToolError
 
 WORKERS = 8  # calls that run at once
 
 
 class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
-    """A question is a call, after the key that orders those of a round."""
+    """A question is a call, after the key that orders those of a step."""
 
     async def use(self, key: tuple[object, ...], call: Call) -> str:
         """The output of one call."""
         return await self.ask((key, call))
 
     def use_now(self, call: Call) -> str:
-        """The same outside of rounds, for who has nothing else to do meanwhile."""
+        """The same at once, for who has nothing else to do meanwhile."""
         (output,) = self.answers([((), call)])
         if isinstance(output, Exception):
             raise output

@@ -237,7 +237,7 @@ def model_table() -> Table:
     table.add_row(
         "openai:NAME",
         "a model behind an OpenAI-compatible server (remote.url); it plays, and is not trained",
-        "yes" if find_spec("httpx") else "pip install 'interplay\\[remote]'",
+        "yes" if find_spec("openai") else "pip install 'interplay\\[remote]'",
     )
     return table
 

@@ -72,7 +72,7 @@ def play_game(
     try:
         if asyncio.run(game()):
             console.print(env.state(), highlight=False, markup=False)
-            _tell(console, env.outcome())
+            _tell(console, envs.outcome_of(env))
     finally:
         team.close()
 

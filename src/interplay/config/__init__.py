@@ -6,7 +6,7 @@ Every mistake becomes one sentence that names the key, what was expected and the
     policies.py     [policies]
     seats.py        [seats] [[matchups]]
     league.py       [league]
-    rollout.py      [reward] [sampling] [tools] [rollout] [curriculum]
+    rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
     training.py     [train] [warmstart] [checkpoint] [records]
     evaluation.py   [eval]
     section.py      what a section is, and how a mistake in it is said
@@ -19,7 +19,14 @@ from interplay.config.evaluation import TEAM, EvalSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection
 from interplay.config.recipe import Recipe, load, parse, parse_options
-from interplay.config.rollout import CurriculumSection, RewardSection, RolloutSection, SamplingSection, ToolSection
+from interplay.config.rollout import (
+    CurriculumSection,
+    RewardSection,
+    RolloutSection,
+    SamplingSection,
+    StreamSection,
+    ToolSection,
+)
 from interplay.config.seats import Draw, MatchupSection, split_seat
 from interplay.config.section import Open, Section, validate
 from interplay.config.training import CheckpointSection, Optimizer, RecordSection, TrainSection, WarmstartSection
@@ -27,6 +34,6 @@ from interplay.config.training import CheckpointSection, Optimizer, RecordSectio
 __all__ = [
     "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
     "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
-    "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "ToolSection", "TrainSection",
-    "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
+    "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection", "ToolSection",
+    "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
 ]  # fmt: skip

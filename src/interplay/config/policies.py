@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -22,26 +23,56 @@ class AdapterSection(Section):
 
 
 class RemoteSection(Section):
-    """Where a remote model answers: any server that speaks OpenAI's chat completions."""
+    """The server of a remote model: any server that speaks OpenAI's chat completions."""
 
-    url: str = Field("https://api.openai.com/v1", description="up to and with /v1")
+    url: str = Field("https://api.openai.com/v1", description="address of the server, up to and with /v1")
     key_variable: str = Field(
-        "OPENAI_API_KEY", description="the environment variable that holds the key, if it needs one"
+        "OPENAI_API_KEY", description="environment variable that holds the server's key, if the server needs one"
     )
-    timeout: float = Field(120.0, gt=0, description="seconds for one answer")
-    retries: int = Field(4, ge=0, description="tries after the first, with growing pauses")
-    concurrency: int = Field(16, ge=1, description="requests in flight at once")
+    timeout: float = Field(120.0, gt=0, description="seconds that one try may take until the whole answer is there")
+    retries: int = Field(4, ge=0, description="how often a failed request is tried again, with growing pauses")
+    concurrency: int = Field(16, ge=1, description="most requests to the server at the same time")
     limit: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="what the server calls the limit of a reply"
+        "max_tokens", description="name by which the server knows the limit on the tokens of a reply"
     )
-    images: bool = Field(True, description="it is sent the pictures that an environment shows; false: the words alone")
-    options: dict[str, Any] = Field({}, description="more fields of every request, such as top_p")
+    images: bool = Field(
+        True, description="send the images that an environment shows; false sends only the text of its messages"
+    )
+    options: dict[str, Any] = Field({}, description="further fields of every request, such as top_p")
 
     @model_validator(mode="after")
     def _has_an_address(self) -> RemoteSection:
-        if not self.url.startswith(("http://", "https://")):
+        expected = "expected http:// or https://, the host, up to and with /v1"
+        if any(mark in self.url for mark in "@?#"):  # not shown: it may hold a password
             raise ConfigError(
-                f"remote.url is '{self.url}'; expected http:// or https://, the host, up to and with /v1."
+                f"remote.url has a user name, a password or a query in it; {expected}, and the key in the environment "
+                "variable that remote.key_variable names."
+            )
+        try:
+            parts = urlsplit(self.url)
+            known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is not a number, or half of an IPv6 address
+            known = False
+        if not known or any(c.isspace() or not c.isprintable() for c in self.url):
+            raise ConfigError(f"remote.url is '{self.url}'; {expected}.")
+        return self
+
+    @model_validator(mode="after")
+    def _names_a_variable(self) -> RemoteSection:
+        if not self.key_variable.isidentifier() or not self.key_variable.isascii():  # not shown: it may be the key
+            raise ConfigError(
+                "remote.key_variable is not the name of an environment variable (letters, digits and _); put the key "
+                "into an environment variable and set remote.key_variable to the name of that variable."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_the_request_alone(self) -> RemoteSection:
+        taken = sorted({"messages", "model", "stream"} & set(self.options))
+        if taken:
+            raise ConfigError(
+                f"remote.options has '{taken[0]}', which Interplay sets itself; expected other fields of a request, "
+                "such as top_p."
             )
         return self
 

@@ -14,7 +14,14 @@ from pydantic import Field, model_validator
 from interplay.config.evaluation import EvalSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
-from interplay.config.rollout import CurriculumSection, RewardSection, RolloutSection, SamplingSection, ToolSection
+from interplay.config.rollout import (
+    CurriculumSection,
+    RewardSection,
+    RolloutSection,
+    SamplingSection,
+    StreamSection,
+    ToolSection,
+)
 from interplay.config.seats import MatchupSection, keyed, split_seat
 from interplay.config.section import Open, Section, validate
 from interplay.config.training import CheckpointSection, RecordSection, TrainSection, WarmstartSection
@@ -41,6 +48,7 @@ class Recipe(Section):
     sampling: SamplingSection = SamplingSection()
     tools: ToolSection = ToolSection()
     rollout: RolloutSection = RolloutSection()
+    stream: StreamSection = StreamSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
     curriculum: CurriculumSection | None = None

@@ -47,6 +47,28 @@ class RolloutSection(Section):
     max_episode_seconds: float = Field(600.0, gt=0, description="wall-clock limit; past it the episode is an error")
 
 
+class StreamSection(Section):
+    """How rollout and training overlap. With `max_staleness = 0` a training step waits for its own episodes, and they
+    are all sampled with the newest weights. Above 0, episodes go on while the learner works."""
+
+    max_staleness: int = Field(0, ge=0, description="training steps that sampling may run ahead of training")
+    stale: Literal["mask", "drop"] = Field(
+        "mask", description="tokens older than max_staleness: leave them out of the loss, or drop their whole episode"
+    )
+    cache: Literal["recompute", "keep"] = Field(
+        "recompute",
+        description="what a reply goes on with when the weights change under it: a cache computed anew, or the old one",
+    )
+    deterministic: bool | None = Field(
+        None,
+        description="batches do not depend on timing, and everybody waits for slow tools; default: on a CPU with "
+        "max_staleness = 0",
+    )
+    probe: int = Field(
+        256, ge=0, description="recent tokens that the engine scores after every update, against the learner; 0: none"
+    )
+
+
 class CurriculumSection(Section):
     """Which levels are trained on. Without it every task is drawn with the options of [env]."""
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from interplay.config import validate
-from interplay.envs.env import SPLITS, Env, lookup, make, sample_task
+from interplay.envs.env import SPLITS, Env, lookup, make, outcome_of, sample_task
 from interplay.errors import ConfigError
 from interplay.types import Level, Observation, Rewards, Role, Task, seed_of
 
@@ -90,7 +90,7 @@ def _advance(env: Env, player: Player, limit: int = SHORT) -> _Play:
 def _finish(env: Env, player: Player) -> _Play:
     """Play to the end (or the short limit) and ask for the outcome, which closes the trace."""
     play = _advance(env, player)
-    play.rewards.append(env.outcome())
+    play.rewards.append(outcome_of(env))
     play.trace.append(f"observations {env.observe()!r}, state {env.state()!r}, outcome {play.rewards[-1]!r}")
     return play
 
@@ -262,7 +262,7 @@ def _over_is_over(task: Task, rng: random.Random) -> int:
     _advance(env, rng.choice((_random, _garbage))(rng))
     if env.observe():  # an endless episode is another rule's finding
         return 0
-    first, again = (repr((env.outcome(), env.state())) for _ in range(2))
+    first, again = (repr((outcome_of(env), env.state())) for _ in range(2))
     _require(first == again, f"outcome() and state() asked for twice: {first} and {again}")
     _require(not env.observe(), f"observe() names {sorted(env.observe())} after the end")
     return 1

@@ -7,11 +7,12 @@ The environment never knows who sits in a seat. `interplay check NAME` runs the 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import importlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -61,8 +62,11 @@ class Env(ABC):
         process reward named `illegal` for its role."""
 
     @abstractmethod
-    def outcome(self) -> Rewards:
-        """The final rewards, asked for once, when the episode is over (or was truncated)."""
+    def outcome(self) -> Rewards | Awaitable[Rewards]:
+        """The final rewards, asked for once, when the episode is over (or was truncated). It may be `async`."""
+
+    async def settle(self) -> None:  # noqa: B027
+        """Awaited before `observe()`: for environments that wait for something outside, such as a program."""
 
     @abstractmethod
     def state(self) -> str:
@@ -192,6 +196,18 @@ def sample_task(name: str, options: Mapping[str, Any], split: str = "train", ind
     cls = lookup(name)
     full = validate(cls.Options, options, prefix="env").model_dump()
     return cls.make_task(name, split, index, seed, full)
+
+
+def outcome_of(env: Env) -> Rewards:
+    """An episode's final rewards, for who does not run on an event loop."""
+    found = env.outcome()
+    if isinstance(found, Rewards):
+        return found
+
+    async def awaited() -> Rewards:
+        return await found
+
+    return asyncio.run(awaited())
 
 
 def make(task: Task) -> Env:

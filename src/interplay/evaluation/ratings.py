@@ -1,7 +1,7 @@
-"""Strengths from games between pairs: Bradley–Terry with bootstrap intervals, and Elo as it is updated game by game.
+"""Ratings from games between two players: Bradley–Terry with bootstrap intervals, and Elo, updated game by game.
 
-A score is 1 for a win, ½ for a draw and 0 for a loss of the first player. Both are on Elo's scale: 400 points are odds
-of ten to one; the mean of all players is 1500.
+The score of a game is 1 if the first player won, ½ for a draw and 0 if the first player lost. Both ratings are on Elo's
+scale: 400 points are odds of ten to one, and the mean of all players is 1500.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 SCALE = 400 / math.log(10)
 CENTRE = 1500.0
@@ -26,12 +27,12 @@ class Rating:
     high: float
     elo: float
     games: int
-    score: float  # mean over all its games
+    score: float  # mean over all games of this player
 
 
 def bradley_terry(games: Sequence[Game], prior: float = 0.5) -> dict[str, float]:
-    """The most likely strengths (1952), by Newton's method; `prior` draws against a player of mean strength keep a
-    player who never lost finite.
+    """The most likely ratings (Bradley and Terry, 1952), by Newton's method. `prior` draws against a player of mean
+    strength are added, so that a player who never lost has a finite rating.
 
     >>> found = bradley_terry([("a", "b", 1.0)] * 10 + [("a", "b", 0.0)])
     >>> found["a"] > 1500 > found["b"]
@@ -46,12 +47,11 @@ def bradley_terry(games: Sequence[Game], prior: float = 0.5) -> dict[str, float]
     met = won + won.T
     logs = np.zeros(len(names))
     for _ in range(200):
-        beats = 1 / (1 + np.exp(logs[None, :] - logs[:, None]))
-        mean = 1 / (1 + np.exp(-logs))
+        beats, mean = expit(logs[:, None] - logs[None, :]), expit(logs)
         slope = (won - met * beats).sum(axis=1) + prior * (0.5 - mean)
         bend = met * beats * (1 - beats)
         curve = np.diag(bend.sum(axis=1) + prior * mean * (1 - mean)) - bend
-        step = np.linalg.lstsq(curve, slope, rcond=None)[0]  # without a prior only differences are determined
+        step = np.linalg.lstsq(curve, slope, rcond=None)[0]  # least squares: without a prior only differences are known
         far = float(np.abs(step).max())
         logs += step * min(1.0, 2.0 / max(far, 1e-300))
         if far < 1e-10:
@@ -60,7 +60,7 @@ def bradley_terry(games: Sequence[Game], prior: float = 0.5) -> dict[str, float]
 
 
 def elo(games: Sequence[Game], k: float = 16.0, orders: int = 20, seed: int = 0) -> dict[str, float]:
-    """Elo's rule after all games, averaged over shuffled orders, since the order has no meaning here."""
+    """Elo's rule after all games, averaged over random orders, because the order of the games has no meaning."""
     names = sorted({n for a, b, _ in games for n in (a, b)})
     sums = dict.fromkeys(names, 0.0)
     rng = random.Random(seed)
@@ -78,8 +78,8 @@ def elo(games: Sequence[Game], k: float = 16.0, orders: int = 20, seed: int = 0)
 def rate(
     games: Sequence[Game], resamples: int = 200, seed: int = 0, tasks: Sequence[str] | None = None
 ) -> list[Rating]:
-    """Every player's rating with a 95% bootstrap interval, best first. `tasks` are what each game was about: games of
-    one task are alike, and are drawn again together."""
+    """Every player's rating with a 95% bootstrap interval, the best player first. `tasks` names the task of each game:
+    games of one task are alike, so the bootstrap draws them together."""
     found, online = bradley_terry(games), elo(games, seed=seed)
     rng = random.Random(seed)
     together: dict[object, list[Game]] = {}
@@ -89,12 +89,11 @@ def rate(
     samples: dict[str, list[float]] = {n: [] for n in found}
     for _ in range(resamples):
         again = bradley_terry([game for group in rng.choices(groups, k=len(groups)) for game in group])
-        for name, value in again.items():  # a player without a game in this sample says nothing
+        for name, value in again.items():  # a player without a game in this sample has no rating in it
             samples[name].append(value)
     out = []
     for name, value in found.items():
         mine = [s if a == name else 1 - s for a, b, s in games if name in (a, b)]
-        ordered = sorted(samples[name]) or [value]
-        low, high = ordered[int(0.025 * (len(ordered) - 1))], ordered[round(0.975 * (len(ordered) - 1))]
+        low, high = (float(v) for v in np.percentile(samples[name] or [value], (2.5, 97.5)))
         out.append(Rating(name, value, low, high, online[name], len(mine), sum(mine) / len(mine)))
     return sorted(out, key=lambda r: (-r.value, r.name))

@@ -1,4 +1,4 @@
-"""What was measured, as sheets and charts: the before → after table of a run, and everything of `interplay eval`."""
+"""Measurements as sheets and charts: the before → after table of a run, and all tables of `interplay eval`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 
 
 def table(stages: Stages, title: str) -> Group:
-    """One row per opponent, seat and stage, then all seats together; narrow enough for 80 columns. Policies have a
-    column where a seat does not say whose it is."""
+    """One row per opponent, seat and stage, then all seats together, for a terminal of 80 columns. There is a column of
+    policies only where several of them play the same seat."""
     seated = {(r.role, r.policy) for results in stages.values() for r in results}
     several = len(seated) > len({role for role, _ in seated})
     rows: list[list[str]] = []
@@ -83,13 +83,15 @@ def sheets(report: Report) -> Iterator[Sheet]:
         yield _budget(report)
     if report.without:
         yield _changes(
-            "One agent replaced", report.without, "A drop is the whole team's figure minus this one's, by task."
+            "One agent replaced",
+            report.without,
+            "A drop is the figure of the whole team minus the figure of this row, task by task.",
         )
     if report.swaps:
         yield _changes(
             "Policies in each other's roles",
             report.swaps,
-            "A drop is the figure in its own role minus this one's, by task.",
+            "A drop is the figure in the policy's own role minus the figure of this row, task by task.",
         )
     for entry in report.entries:
         yield _tasks(report, entry)
@@ -97,20 +99,26 @@ def sheets(report: Report) -> Iterator[Sheet]:
 
 def charts(report: Report) -> Iterator[Chart]:
     yield Bars(
-        "Success (a team's) and wins (a role's), percent",
+        "Success of a team and wins of a role, percent",
         [(_who(e), Estimate(e.result.win_rate, e.result.win_low, e.result.win_high)) for e in report.entries],
         note="95% intervals.",
     )
     if report.samples > 1:
         lines = [(_who(e), [(p.k, p.share) for p in e.passed]) for e in report.entries]
-        yield Curves("pass@k, percent", lines, note="At least one success in k games of a task; unbiased estimator.")
+        yield Curves(
+            "pass@k, percent", lines, note="Chance of at least one success in k games of a task; unbiased estimator."
+        )
     if report.budget is not None:
         ways = [(w.name, w.won) for w in report.budget.ways]
         yield Bars("The same tokens for a team and for one agent: success, percent", ways)
     for title, changes in (("Cost of replacing one agent", report.without), ("Cost of exchanged roles", report.swaps)):
         rows = [(_label(c), c.won_drop) for c in changes if c.won_drop is not None]
         if rows:
-            yield Bars(f"{title}, points of success", rows, note="An interval without 0 says that it matters.")
+            yield Bars(
+                f"{title}, points of success",
+                rows,
+                note="An interval without 0 means that the change makes a difference.",
+            )
 
 
 def _who(entry: Entry) -> str:
@@ -136,8 +144,8 @@ def _results(report: Report) -> Sheet:
     ]  # fmt: skip
     spent = ["tokens", "turns", *(["calls"] if called else [])]
     head = ["policy", "against", "seat", "success (95%)", "draws", "score (95%)", *spent, "illegal", "games"]
-    each = "tokens (sampled), turns and calls of tools" if called else "tokens (sampled) and turns"
-    note = f"Success of a role is a win. Shares in percent; {each} are per episode."
+    each = "sampled tokens, turns and tool calls" if called else "sampled tokens and turns"
+    note = f"Success of a role is a win. Shares are in percent; {each} are per episode."
     hide = ["turns", "draws" if all(e.result.role == TEAM for e in report.entries) else "score (95%)"]
     if len({e.result.policy for e in report.entries}) == 1:
         hide.append("policy")
@@ -153,14 +161,16 @@ def _by_seed(report: Report) -> Sheet:
         found = intervals.mean([r.win_rate for r in entry.seeds.values()])
         within = Estimate(found.value, max(0.0, found.low), min(1.0, found.high))
         rows.append([_who(entry), "all seeds", percent(within), "", str(entry.result.games)])
-    note = "Of all seeds: the mean, with Student's interval over seeds."
+    note = "The row of all seeds is the mean over seeds, with Student's interval."
     return Sheet("By seed", ["who", "seed", "success (95%)", "score (95%)", "games"], rows, 2, note)
 
 
 def _passed(report: Report) -> Sheet:
     ks = [p.k for p in report.entries[0].passed]
     rows = [[_who(e), *(percent(p.share) for p in e.passed)] for e in report.entries]
-    note = "At least one success in k games of a task, unbiased (1 − C(n−c, k)/C(n, k)); intervals drawn over tasks."
+    note = (
+        "Chance of at least one success in k games of a task, unbiased (1 − C(n−c, k)/C(n, k)); bootstrap over tasks."
+    )
     return Sheet("pass@k, percent", ["who", *(f"k = {k}" for k in ks)], rows, 1, note)
 
 
@@ -172,10 +182,10 @@ def _budget(report: Report) -> Sheet:
     ]
     head = ["who", "success (95%)", "score (95%)", "budget", "used", "episodes", "team ahead (95%)"]
     note = (
-        f"One agent ({report.budget.policy} as {report.budget.role}) gets, task by task, the tokens that the whole "
-        "team sampled: in one episode with no other limit on a reply (longer), or in as many usual episodes as they "
-        "pay for, cut to the token, put together by the most common end state (majority) or a perfect judge (best). "
-        f"{len(report.budget.tasks)} tasks; budget, used and episodes are per task."
+        f"One agent ({report.budget.policy} as {report.budget.role}) gets, in each task, as many tokens as the whole "
+        "team sampled. It spends them in one episode without another limit on a reply (longer), or in as many usual "
+        "episodes as they allow, of which the most common end state (majority) or a perfect judge's choice (best) "
+        f"counts. {len(report.budget.tasks)} tasks; budget, used and episodes are per task."
     )
     return Sheet("The same tokens for a team and for one agent", head, rows, 1, note, hide=["score (95%)", "episodes"])
 

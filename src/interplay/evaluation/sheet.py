@@ -1,11 +1,16 @@
-"""A table or a chart as data, made once and drawn three times: on the terminal, in Markdown, on a page (`page.py`)."""
+"""A table or a chart as data. Tables are drawn on the terminal, in Markdown and on a page, charts only on a page.
+
+Names in them may come from anybody: each way of drawing escapes them and replaces characters that could do harm.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape as escape_html
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +21,17 @@ from rich.text import Text
 
 from interplay.evaluation.intervals import Estimate
 
+# Control characters (an escape sequence can rewrite a terminal), halves of surrogate pairs (no file can hold them) and
+# marks that reverse the direction of the text after them.
+_HARMFUL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff\\u202a-\\u202e\\u2066-\\u2069]")
+
 
 @dataclass(frozen=True)
 class Sheet:
-    """An empty row is a gap; the first `labels` columns are words, the others numbers. A `long` one is for files, and
-    so are the columns that `hide` names: a terminal is narrow."""
+    """A table. The first `labels` columns are words, the others numbers; an empty row is a gap.
+
+    A terminal is narrow: it is not shown a `long` sheet, nor the columns that `hide` names. Files have them all.
+    """
 
     title: str
     head: Sequence[str]
@@ -43,7 +54,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Heat:
-    """A matrix of numbers: who (row) with or against whom (column)."""
+    """A matrix of numbers: the player of the row with or against the player of the column."""
 
     title: str
     rows: Sequence[str]
@@ -66,40 +77,47 @@ class Curves:
 Chart = Bars | Heat | Curves
 
 
+def harmless(text: str) -> str:
+    """`text` with � in place of characters that could harm a terminal or a page, or that no file can hold."""
+    return _HARMFUL.sub("�", text)
+
+
 def terminal(sheet: Sheet) -> Group:
-    """Narrow enough for 80 columns; the note under it is as wide as the table, or wider where that is slim."""
-    out = Table(title=escape(sheet.title), title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    """The sheet for a terminal of 80 columns, with its note under it."""
+    words = lambda text: escape(harmless(text))  # noqa: E731
+    out = Table(title=words(sheet.title), title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     shown = [i for i, name in enumerate(sheet.head) if name not in sheet.hide]
     for i in shown:
         word = i < sheet.labels
         longest = max((len(row[i]) for row in sheet.rows if row), default=0)
         least = min(longest, 60 // (3 * sheet.labels)) if word else None
-        out.add_column(sheet.head[i], justify="left" if word else "right", no_wrap=not word, min_width=least)
+        out.add_column(words(sheet.head[i]), justify="left" if word else "right", no_wrap=not word, min_width=least)
     for row in sheet.rows:
-        out.add_row(*(escape(row[i]) for i in shown if row))
-    return Group(out, *([Text(sheet.note, "italic dim")] if sheet.note else []))
+        out.add_row(*(words(row[i]) for i in shown if row))
+    return Group(out, *([Text(harmless(sheet.note), "italic dim")] if sheet.note else []))
 
 
 def markdown(sheet: Sheet) -> str:
     """A GitHub table under its title."""
-    cells = lambda row: "| " + " | ".join(c.replace("|", "\\|") for c in row) + " |"  # noqa: E731
+    words = lambda text: escape_html(" ".join(harmless(text).split()), quote=False)  # noqa: E731
+    cells = lambda row: "| " + " | ".join(words(c).replace("|", "\\|") for c in row) + " |"  # noqa: E731
     rule = "|" + "|".join("---" if i < sheet.labels else "---:" for i in range(len(sheet.head))) + "|"
-    lines = [f"## {sheet.title}", "", cells(sheet.head), rule, *(cells(row) for row in sheet.rows if row)]
-    return "\n".join([*lines, *(["", sheet.note] if sheet.note else [])]) + "\n"
+    lines = [f"## {words(sheet.title)}", "", cells(sheet.head), rule, *(cells(row) for row in sheet.rows if row)]
+    return "\n".join([*lines, *(["", words(sheet.note)] if sheet.note else [])]) + "\n"
 
 
 def percent(e: Estimate | None) -> str:
-    """`93.2 (90.6–95.1)`."""
+    """A share in percent: `93.2 (90.6–95.1)`."""
     return "" if e is None else f"{100 * e.value:.1f} ({100 * e.low:.1f}–{100 * e.high:.1f})"
 
 
 def points(e: Estimate | None) -> str:
-    """A difference of shares: `+12.0 (+3.1, +20.5)`."""
+    """A difference of shares in percent: `+12.0 (+3.1, +20.5)`."""
     return "" if e is None else f"{100 * e.value:+.1f} ({100 * e.low:+.1f}, {100 * e.high:+.1f})"
 
 
 def number(e: Estimate | None, digits: int = 2, sign: bool = False) -> str:
-    """`1.25 ±0.15`, half the width of the interval."""
+    """`1.25 ±0.15`: the value and half the width of its interval."""
     if e is None:
         return ""
     form = f"{'+' if sign else ''}.{digits}f"
@@ -109,7 +127,7 @@ def number(e: Estimate | None, digits: int = 2, sign: bool = False) -> str:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Numbers that are none, the interval of a single value, are null."""
+    """Infinite numbers, such as the ends of a single value's interval, are written as null."""
     path.write_text(json.dumps(_finite(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 

@@ -93,11 +93,10 @@ class Staged(Curriculum):
         super().__init__(section, seed)
         self.stage = 0
         self.recent: list[float] = []
-        self.chosen: dict[str, int] = {}  # of this step; not part of the state
+        self.chosen: dict[str, int] = {}  # tasks that are played now; not part of the state
 
     def choose(self, step: int, count: int, make: Make) -> list[Task]:
         rng, tasks = self._rng(step), []
-        self.chosen = {}
         for i in range(count):  # the present stage, but for a share of review
             back = rng.random() < self.section.review and self.stage > 0
             stage = rng.randrange(self.stage) if back else self.stage
@@ -107,7 +106,7 @@ class Staged(Curriculum):
 
     def learn(self, step: int, results: Mapping[str, Result]) -> dict[str, float]:
         for task, result in results.items():
-            if self.chosen[task] == self.stage:
+            if self.chosen.pop(task, self.stage) == self.stage:
                 self.recent += [result.success] * result.episodes
         self.recent = self.recent[-self.section.window :]
         share = sum(self.recent) / max(1, len(self.recent))

@@ -5,17 +5,17 @@ Forks share the environment's randomness, so that joints differ by what was done
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import CRITIC, coalition, order_seed, orders
+from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Decision
-from interplay.rollout.line import all_of, step
+from interplay.rollout.line import all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
 
 PlayedOut = Coroutine[None, None, tuple[dict[Role, Rewards], list[Turn]]]
@@ -31,9 +31,9 @@ async def value_joint(
     """
     fork = d.env.fork()
     rewards = await step(fork, {r: t.text for r, t in joint.items()})
-    over = not fork.observe()
+    over = not await seen_in(fork)
     if over or d.plan.continuation == "none":
-        rewards += fork.outcome() if over else Rewards()
+        rewards += await outcome(fork) if over else Rewards()
         return {r: rewards.of(r) for r in d.agents}, []
     if d.plan.continuation == "critic":
         critic = d.foresight.critic
@@ -41,7 +41,7 @@ async def value_joint(
         values = await all_of(critic.value(r, fork, joint[r]) for r in roles)
         ahead = {r: Rewards((Reward(CRITIC, Level.PROCESS, r, v),)) for r, v in zip(roles, values, strict=True)}
         return {r: rewards.of(r) + ahead[r] for r in roles}, []
-    done = await asyncio.gather(*_playouts(d, fork, joint, path), return_exceptions=True)
+    done = await census().gather(_playouts(d, fork, joint, path))
     good = [x for x in done if not isinstance(x, BaseException)]
     for x in done:
         if isinstance(x, BaseException) and not isinstance(x, InterplayError):

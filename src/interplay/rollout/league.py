@@ -42,6 +42,8 @@ from interplay.seats import (
 )
 from interplay.types import Episode, Role, Status, Task, seed_of
 
+_STEPS = 64  # whose line-ups are remembered: as many as can be played at once
+
 
 @dataclass
 class Tally:
@@ -115,7 +117,7 @@ class League:
         self.lives = {name: Life() for name in section.exploiters}
         self.mains = [name for name in self.plan.trainable if name not in section.exploiters]
         self.health = {name: Health() for name in self.mains}
-        self._lineups: tuple[int, dict[tuple[int, FromLeague], list[One]]] = (-1, {})
+        self._lineups: dict[int, dict[tuple[int, FromLeague], list[One]]] = {}  # of the last few steps
 
     # -- who plays whom -------------------------------------------------------------------------------------------
 
@@ -136,14 +138,16 @@ class League:
     def lineups(self, step: int) -> dict[tuple[int, FromLeague], list[One]]:
         """By matchup and name: the opponents drawn for a step, of which each task takes any. So a step needs at most
         `lineup` of them in memory, and in the long run each plays as often as its chance says."""
-        if self._lineups[0] != step:
+        if step not in self._lineups:
             found = {}
             for index, who in self._asked():
                 odds = self.odds(self.plan.matchups[index], who)
                 rng = random.Random(seed_of("lineup", self.plan.recipe.seed, step, index, str(who)))
                 found[index, who] = rng.choices(list(odds), list(odds.values()), k=self.section.lineup)
-            self._lineups = (step, found)
-        return self._lineups[1]
+            self._lineups[step] = found
+            for old in sorted(self._lineups)[:-_STEPS]:
+                del self._lineups[old]
+        return self._lineups[step]
 
     def _asked(self) -> list[tuple[int, FromLeague]]:
         named = ((i, who) for i, m in enumerate(self.plan.matchups) for who in dict.fromkeys(m.named))
@@ -288,4 +292,4 @@ class League:
             self.tallies[name] = {opponent: Tally(won, games) for opponent, (won, games) in met.items()}
         self.lives = {name: Life(**life) for name, life in state["lives"].items()}
         self.health = {name: Health(**health) for name, health in state["health"].items()}
-        self._lineups = (-1, {})
+        self._lineups = {}

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from interplay.agents.player import Agent, Player, Stamp, View
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import mix
 from interplay.config import RewardSection, RolloutSection
+from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import LimitError
-from interplay.types import Rewards, Role, Turn
+from interplay.types import Observation, Rewards, Role, Turn
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class Ledger:
     """What an episode has used and earned so far: shared by the line of play and its playouts."""
 
     limits: RolloutSection
+    gate: asyncio.Event | None = None  # closed while the run is paused
     began: float = field(default_factory=time.monotonic)
     tokens: int = 0
     foreseen: dict[int, list[Mapping[Role, Rewards]]] = field(default_factory=lambda: defaultdict(list))
@@ -64,7 +66,7 @@ class Ledger:
         return self.tokens >= self.limits.max_episode_tokens
 
     def later(self, playouts: Coroutine[None, None, list[Turn]]) -> asyncio.Task[list[Turn]]:
-        self.behind.append(asyncio.get_running_loop().create_task(playouts))
+        self.behind.append(census().begin(playouts))
         return self.behind[-1]
 
     async def drop(self) -> None:
@@ -72,6 +74,11 @@ class Ledger:
         for task in self.behind:
             task.cancel()
         await asyncio.gather(*self.behind, return_exceptions=True)
+
+    async def may_go_on(self) -> None:
+        """Wait while the run is paused."""
+        if self.gate is not None and not self.gate.is_set():
+            await census().elsewhere(self.gate.wait())
 
     def check_tokens(self) -> None:
         """Of a playout: what it would have earned is not known, so it says nothing."""
@@ -88,9 +95,9 @@ class Ledger:
             )
 
 
-async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
+async def all_of(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Every job's result. Where one fails the others are waited for: nothing stays behind in the engine."""
-    results = await asyncio.gather(*jobs, return_exceptions=True)
+    results = await census().gather(jobs)
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -98,8 +105,20 @@ async def all_of(jobs: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def step(env: Env, actions: dict[Role, str]) -> Rewards:
-    """`env.step`, in a thread where the environment says that it waits: other episodes go on meanwhile."""
-    return await asyncio.to_thread(env.step, actions) if env.slow else env.step(actions)
+    """`env.step`, in a thread where the environment says that it waits."""
+    return await census().outside(asyncio.to_thread(env.step, actions)) if env.slow else env.step(actions)
+
+
+async def seen_in(env: Env) -> dict[Role, Observation]:
+    """Who must act now, after whatever the environment waits for."""
+    if type(env).settle is not Env.settle:
+        await census().outside(env.settle())
+    return env.observe()
+
+
+async def outcome(env: Env) -> Rewards:
+    found = env.outcome()
+    return found if isinstance(found, Rewards) else await census().outside(found)
 
 
 async def sample_each(
@@ -142,13 +161,23 @@ class Foresight:
         turns: list[Turn] = []
         gamma = self.reward.gamma
 
-        def book(rewards: Rewards) -> None:
-            for role in agents:
-                ahead[role] += rewards.of(role).scaled(gamma ** taken[role])
+        first, since = stamp.decision - 1, [dict(taken)]  # the candidate's decision, and turns taken since by each
 
-        while seen := env.observe():
+        def book(rewards: Rewards) -> None:
+            for role in agents if rewards else ():
+                mine = rewards.of(role)
+                if all(r.turn is None for r in mine):
+                    ahead[role] += mine.scaled(gamma ** taken[role])
+                    continue
+                for r in mine:  # what belongs to turns before the candidate says nothing about it
+                    turns_since = taken if r.turn is None else since[r.turn - first] if r.turn >= first else None
+                    if turns_since is not None:
+                        ahead[role] += Rewards((r,)).scaled(gamma ** turns_since[role])
+
+        while seen := await seen_in(env):
             if until & seen.keys():
                 return ahead, turns
+            await ledger.may_go_on()
             ledger.check_tokens()
             ledger.check_time()
             views = {role: agents[role].look(o) for role, o in seen.items()}
@@ -157,9 +186,10 @@ class Foresight:
             for role, turn in kept.items():
                 agents[role].commit(views[role], turn)
                 taken[role] += 1
+            since.append(dict(taken))
             if self.record:
                 turns += kept.values()
             book(await step(env, {r: t.text for r, t in kept.items()}))
             stamp = replace(stamp, decision=stamp.decision + 1)
-        book(env.outcome())
+        book(await outcome(env))
         return ahead, turns

@@ -20,6 +20,7 @@ from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError
 from interplay.models.adapter import Adapter
 from interplay.models.device import device_of, dtype_of
+from interplay.models.latch import latch_of
 from interplay.models.load import Loaded, load
 from interplay.models.locate import locate
 from interplay.models.lora import CONFIG as PEFT_CONFIG
@@ -96,7 +97,7 @@ class Members:
     def _seated(self, source: str) -> Playable:
         device = device_of(self.recipe)
         loaded = load(source, device, dtype_of(self.recipe, device), self.recipe.seed)
-        return Playable(loaded, _engine(loaded), Renderer(loaded.tokenizer, loaded.stop_ids))
+        return Playable(loaded, _engine(loaded, self.recipe), Renderer(loaded.tokenizer, loaded.stop_ids))
 
     def freeze(self, who: Snapshot, source: Path) -> None:
         """A frozen copy of a policy, read from `source`."""
@@ -111,10 +112,11 @@ class Members:
             loaded = load(str(source), str(model.device), model.dtype, 0)
             idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
-                member = Member(name, loaded, _engine(loaded), origin.renderer, trainable=False)
+                member = Member(name, loaded, _engine(loaded, self.recipe), origin.renderer, trainable=False)
             else:
                 member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
-                _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
+                with latch_of(member.loaded.model).writing():
+                    _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
         member.publish(0)
         self.by_name[name] = member
 
@@ -130,13 +132,15 @@ class Members:
     def restore(self, name: str, source: Path) -> None:
         """Give a policy the weights in `source`, in place."""
         member = self.by_name[name]
+        model = member.loaded.model
         if member.adapter is not None:
             found = load_adapter(source).weights
             for layer, pair in member.adapter.weights.items():
                 _overwrite(dict(enumerate(pair)), dict(enumerate(found[layer])))
         else:
-            model = member.loaded.model
-            _overwrite(model.state_dict(), load(str(source), str(model.device), model.dtype, 0).model.state_dict())
+            loaded = load(str(source), str(model.device), model.dtype, 0)
+            with latch_of(model).writing():
+                _overwrite(model.state_dict(), loaded.model.state_dict())
 
     def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> str:
         """Another model, frozen: anything a policy's base can be, or PEFT's folder. An adapter's base is `base`, or
@@ -151,7 +155,7 @@ class Members:
             device = device_of(recipe)
             loaded = load(whole, device, dtype_of(recipe, device), recipe.seed)
             renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
-            member = Member(name, loaded, _engine(loaded), renderer, trainable=False)
+            member = Member(name, loaded, _engine(loaded, recipe), renderer, trainable=False)
         self.by_name[name] = member
         if peft is not None:
             member.adapter = on_device(load_adapter(peft), member.loaded.model.device)
@@ -164,8 +168,8 @@ class Members:
         return list({id(m.engine): m.engine for m in (*self.by_name.values(), *self._idle.values())}.values())
 
 
-def _engine(loaded: Loaded) -> Engine:
-    return LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
+def _engine(loaded: Loaded, recipe: Recipe) -> Engine:
+    return LocalEngine(loaded.model, tokenizer=loaded.tokenizer, keep_cache=recipe.stream.cache == "keep")
 
 
 def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: int) -> Adapter:

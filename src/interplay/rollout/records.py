@@ -234,7 +234,8 @@ def _tables(credit: Credit) -> dict[str, dict[str, Any]]:
 
 
 def _rewards_out(rewards: Rewards) -> list[list[Any]]:
-    return [[r.name, r.level.value, r.role, r.value] for r in rewards]
+    rows = ([r.name, r.level.value, r.role, r.value] for r in rewards)
+    return [row if r.turn is None else [*row, r.turn] for row, r in zip(rows, rewards, strict=True)]
 
 
 def _message_out(message: Message) -> Any:
@@ -316,7 +317,7 @@ def _tupled(value: Any) -> Advantage:
 
 
 def _rewards_in(rows: Iterable[Iterable[Any]]) -> Rewards:
-    return Rewards(tuple(Reward(name, Level(level), role, value) for name, level, role, value in rows))
+    return Rewards(tuple(Reward(name, Level(level), *rest) for name, level, *rest in rows))
 
 
 def _message_in(store: MediaFolder, role: str, content: str, rest: Mapping[str, Any] | None = None) -> Message:

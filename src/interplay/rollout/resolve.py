@@ -54,6 +54,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
             "learned; expected policies.NAME.frozen to leave some out, or interplay eval."
         )
     _check_algorithm(plan, sample)
+    _check_stream(plan)
     _check_weights(recipe, sample)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
@@ -150,6 +151,20 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
         raise ConfigError(
             f"{recipe.algorithm.name} weighs every legal reply (algorithm.actor = 'gumbel'), so nothing else may be "
             "sampled; expected sampling.legal = true, or algorithm.actor = 'score'."
+        )
+
+
+def _check_stream(plan: RunPlan) -> None:
+    stream, settings = plan.recipe.stream, plan.algorithm.settings
+    if stream.max_staleness and settings.correction == "none":
+        raise ConfigError(
+            f"stream.max_staleness is {stream.max_staleness}, so replies are sampled by older weights than those that "
+            "are trained, but algorithm.correction is 'none'; expected 'tis' or 'icepop'."
+        )
+    if stream.max_staleness and stream.deterministic:
+        raise ConfigError(
+            f"stream.deterministic is true, but with stream.max_staleness = {stream.max_staleness} what is sampled "
+            "depends on when the weights change; expected max_staleness = 0, or deterministic to be left out."
         )
 
 

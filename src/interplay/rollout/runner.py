@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,12 +16,13 @@ from interplay import envs
 from interplay.agents.player import Player, Stamp, forkable
 from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
-from interplay.errors import ConfigError, InterplayError
+from interplay.engines.census import census
+from interplay.errors import ConfigError, EnvError, InterplayError
 from interplay.rollout.decision import Decision
 from interplay.rollout.garbage import rare_collections
-from interplay.rollout.line import Foresight, Ledger, StateValues, sample_each, step
+from interplay.rollout.line import Foresight, Ledger, StateValues, outcome, sample_each, seen_in, step
 from interplay.rollout.tree import decide
-from interplay.types import Episode, Occupant, Rewards, Role, Status, Task, Turn
+from interplay.types import Episode, Occupant, Reward, Rewards, Role, Status, Task, Turn
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Runner:
     ) -> None:
         self.seed, self.limits, self.plan, self.reward = seed, limits, plan, reward
         self.foresight = Foresight(reward, record_playouts, critic)
+        self.gate: asyncio.Event | None = None  # of a stream that can be paused
 
     async def run(
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None = None
@@ -57,18 +60,29 @@ class Runner:
     async def _run(
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None
     ) -> list[Episode]:
-        gate = asyncio.Semaphore(self.limits.concurrency)
+        wanted = [(task, replica) for task in tasks for replica in range(self.plan.replicas)]
+        out: dict[int, Episode] = {}
+        left = deque(enumerate(wanted))
 
-        async def one(task: Task, replica: int) -> Episode:
-            async with gate:
-                episode = await self._guarded(task, replica, seating(task))
-            if done is not None:
-                done(episode)
-            return episode
+        async def play_some() -> None:
+            """Episode after episode; as many of these run at once as the recipe allows."""
+            while left:
+                index, (task, replica) = left.popleft()
+                try:
+                    episode = out[index] = await self.episode(task, replica, seating(task))
+                except BaseException:  # the others end with the episodes that they are at
+                    left.clear()
+                    raise
+                if done is not None:
+                    done(episode)
 
-        return list(await asyncio.gather(*(one(t, r) for t in tasks for r in range(self.plan.replicas))))
+        count = min(self.limits.concurrency, len(wanted))
+        for result in await census().gather(play_some() for _ in range(count)):
+            if isinstance(result, BaseException):
+                raise result
+        return [out[index] for index in range(len(wanted))]
 
-    async def _guarded(self, task: Task, replica: int, seated: Seated) -> Episode:
+    async def episode(self, task: Task, replica: int, seated: Seated) -> Episode:
         """The place where a failed episode becomes data: typed errors by name, anything else as a bug report."""
         episode = Episode(f"{task.id}#{replica}", task, replica, seated.seats)
         began = time.monotonic()
@@ -88,11 +102,11 @@ class Runner:
         return episode
 
     async def _play(self, episode: Episode, agents: Mapping[Role, Player]) -> None:
-        ledger = Ledger(self.limits)
+        ledger = Ledger(self.limits, self.gate)
         try:
             await self._line(episode, agents, ledger)
             for playouts in ledger.behind:
-                episode.turns += await playouts
+                episode.turns += await census().join(playouts)
         finally:
             await ledger.drop()
             episode.turns = [t for t in episode.turns if t.kept or t.outlook is not None]
@@ -104,7 +118,8 @@ class Runner:
         copied = forkable(agents) if isinstance(self.plan, Tree) else {}
         latest: dict[Role, Turn] = {}
         decision = 0
-        while seen := env.observe():
+        while seen := await seen_in(env):
+            await ledger.may_go_on()
             if ledger.spent:
                 episode.truncated = True
                 break
@@ -123,19 +138,38 @@ class Runner:
             episode.turns += turns
             latest |= kept
             episode.rewards += rewards
-            attribute(rewards, latest)
+            attribute(rewards, latest, episode.turns)
             decision += 1
-        final = env.outcome()
+        final = await outcome(env)
         episode.rewards += final
-        attribute(final, latest)
+        attribute(final, latest, episode.turns)
         episode.final_state, episode.answered = env.state(), env.answered
 
 
-def attribute(rewards: Rewards, latest: Mapping[Role, Turn]) -> None:
-    """Rewards go to each role's latest turn, also when they arrive on another's move; the team's go to all."""
+def attribute(rewards: Rewards, latest: Mapping[Role, Turn], turns: Sequence[Turn]) -> None:
+    """Rewards go to each role's latest turn, also when they arrive on another's move; the team's go to all. One that
+    names a decision goes to the role's turn at that decision or, of the team's, to its latest one up to then."""
     for role, turn in latest.items():
         mine = rewards.of(role)
-        if mine:
+        if mine and all(r.turn is None for r in mine):
             turn.rewards += mine
             if any(r.name == "illegal" for r in mine):
                 turn.status = Status.ILLEGAL
+        else:
+            for r in mine:
+                _attribute_one(r, turn, [t for t in turns if t.role == role and t.kept and t.playout is None])
+
+
+def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
+    found: Turn | None = latest
+    if reward.turn is not None:
+        found = next((t for t in reversed(mine) if t.decision <= reward.turn), None)
+        if found is not None and reward.role is not None and found.decision != reward.turn:
+            raise EnvError(
+                f"the reward '{reward.name}' is for {reward.role}'s turn at decision {reward.turn}, where it did not "
+                "act; expected the number of a decision in which it did, or no turn."
+            )
+    if found is not None:
+        found.rewards += Rewards((reward,))
+        if reward.name == "illegal":
+            found.status = Status.ILLEGAL

@@ -10,7 +10,6 @@ decisions of an episode are in flight at once.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 import random
@@ -22,10 +21,11 @@ from statistics import fmean
 from interplay.agents.player import Stamp
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import candidate_return
+from interplay.engines.census import census
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Choice, Decision
 from interplay.rollout.joint import score_joints, value_joint
-from interplay.rollout.line import all_of, step
+from interplay.rollout.line import all_of, seen_in, step
 from interplay.types import Outlook, Role, Turn, seed_of
 
 
@@ -39,7 +39,7 @@ async def decide(d: Decision) -> Choice:
     scoring = d.ledger.later(_score(replace(d, agents=now), drawn))
     choices = drawn
     if d.plan.by_worth:
-        await scoring
+        await census().join(scoring)
         choices = {role: [t for t in turns if t.outlook is not None] or turns[:1] for role, turns in drawn.items()}
     kept = _keep(d, choices)
     for turn in every:
@@ -47,7 +47,7 @@ async def decide(d: Decision) -> Choice:
     following = d.env.fork(seed_of("kept", d.stamp.seed, d.stamp.episode, d.stamp.decision))
     rewards = await step(following, {role: turn.text for role, turn in kept.items()})
     critic = d.foresight.critic
-    if critic is not None and following.observe():
+    if critic is not None and await seen_in(following):
         for role, turn in kept.items():
             if d.agents[role].trainable:
                 critic.arrived(role, following, turn, rewards)
@@ -64,7 +64,7 @@ async def _draw(d: Decision) -> dict[Role, list[Turn]]:
     agents, views = d.agents, d.views
     wanted = [(r, k) for r in views for k in range(d.plan.candidates if agents[r].trainable else 1)]
     jobs = [agents[r].sample(d.env, views[r], replace(d.stamp, candidate=k)) for r, k in wanted]
-    results = await asyncio.gather(*jobs, return_exceptions=True)
+    results = await census().gather(jobs)
     drawn: dict[Role, list[Turn]] = {role: [] for role in views}
     failed: BaseException | None = None
     for (role, _), result in zip(wanted, results, strict=True):

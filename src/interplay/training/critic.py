@@ -24,10 +24,11 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.algorithms.losses import value_loss
 from interplay.config import Recipe, RewardSection, TrainSection
-from interplay.engines.rounds import Desk
+from interplay.engines.desk import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
 from interplay.models.adapter import Adapter
+from interplay.models.latch import Latch
 from interplay.models.load import load
 from interplay.rollout.members import fresh_adapter
 from interplay.rollout.team import Team
@@ -68,6 +69,7 @@ class Critic:
             tensors = nn.ParameterList([t for pair in own.values() for t in pair])
             self.module = nn.ModuleDict({"adapter": tensors, "head": self.head})
         self.optimizer = make_optimizer(self.module.parameters(), config, settings.lr)
+        self.latch = Latch(self.device.type == "cuda")
         self.steps = 0
 
     def _pieces(self, examples: Sequence[Example], tokens: bool) -> Iterator[MicroBatch]:
@@ -108,7 +110,8 @@ class Critic:
                 total += loss.item() / len(parts)
             mixer.collect()
             who, limit = f"the critic of '{self.name}'", self.config.grad_clip
-            clipped_step(self.optimizer, self.module.parameters(), limit, lost, who, "lower algorithm.critic.lr")
+            with self.latch.writing():
+                clipped_step(self.optimizer, self.module.parameters(), limit, lost, who, "lower algorithm.critic.lr")
         self.steps += 1
         return {"value_loss": total}
 
@@ -180,8 +183,9 @@ class StateCritic(Desk[Question, float]):
     def answers(self, questions: Sequence[Question]) -> list[float]:
         values: list[float] = []
         for name, critic in self.critics.items():
-            asked = [q for q in questions if q.policy == name]
-            values += [value for (value,) in critic.values([_read(q.policy, q.seen) for q in asked])]
+            asked = [_read(q.policy, q.seen) for q in questions if q.policy == name]
+            with critic.latch.reading():
+                values += [value for (value,) in critic.values(asked)]
         return values
 
     def broken(self, error: Exception) -> EngineError:
@@ -193,9 +197,8 @@ class StateCritic(Desk[Question, float]):
         paid = {turn: earned for turn, (_, earned) in self._arrived.items()}
         for line in lines:
             for turn, ahead in credit.beyond(line, paid, self.weights):
-                seen, _ = self._arrived[turn.id]
+                seen, _ = self._arrived.pop(turn.id)
                 examples[turn.policy].append(replace(_read(turn.policy, seen), targets=(ahead,)))
-        self._arrived.clear()
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}
 
 

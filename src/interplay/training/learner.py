@@ -22,11 +22,13 @@ Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
 @dataclass(frozen=True)
 class Objective:
     """What a step minimises: a loss over tokens, what its mean is taken over, and whether tokens without an advantage
-    have a gradient all the same (an entropy bonus, a pull to the reference)."""
+    have a gradient all the same (an entropy bonus, a pull to the reference). Tokens whose weights are more than
+    `staleness` training steps old are left out of loss and mean."""
 
     loss: Loss
     average: str | int = "token"
     keep_zeros: bool = False
+    staleness: int = 0
 
 
 class Learner(Protocol):

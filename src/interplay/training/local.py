@@ -6,7 +6,8 @@ fp32 masters and writes them back after every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
@@ -19,6 +20,7 @@ from interplay.algorithms.losses import sft_loss
 from interplay.config import TrainSection
 from interplay.errors import GuardError
 from interplay.models.adapter import Adapter
+from interplay.models.latch import latch_of
 from interplay.training.critic import Critic
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict
 from interplay.training.learner import Objective
@@ -45,6 +47,7 @@ class LocalLearner:
         self.device = next(model.parameters()).device
         self.steps = 0
         self.critic: Critic | None = None
+        self.written: Callable[[], None] | None = None  # called after every optimiser step
         if adapter is None:
             self._named: dict[str, Tensor] = dict(model.named_parameters())
         else:
@@ -105,8 +108,11 @@ class LocalLearner:
     def apply(self, loss: float) -> float:
         """Clip the gradients and take an optimiser step; the gradient norm."""
         who, limit = f"policy '{self.name}'", self.config.grad_clip
-        norm = clipped_step(self.optimizer, self.masters.own, limit, loss, who, "lower train.lr")
-        self.masters.publish()
+        with latch_of(self.model).writing() if self.adapter is None else nullcontext():
+            norm = clipped_step(self.optimizer, self.masters.own, limit, loss, who, "lower train.lr")
+            self.masters.publish()
+            if self.written is not None:
+                self.written()
         return norm
 
     def flat(self, parts: Iterable[Iterable[float]]) -> Tensor:

@@ -23,16 +23,25 @@ def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) ->
     return out
 
 
-def token_weights(examples: Sequence[Example], average: str | int) -> dict[str, float]:
+def token_weights(examples: Sequence[Example], average: str | int, staleness: int = 0) -> dict[str, float]:
     """The weight of one token of each sample, by the sample's id, so that all weights together are 1; given a constant
-    length, of that many tokens per sample. An example counts as its share of a sample."""
-    count = sum(e.share for e in examples)
+    length, of that many tokens per sample. An example counts as its share of a sample; tokens more than `staleness`
+    training steps old do not count."""
+    counts = {e.sample.id: _counted(e, staleness) for e in examples}
+    shares = {e.sample.id: e.share if counts[e.sample.id] else 0.0 for e in examples}
+    left = sum(shares.values())
     if isinstance(average, int):
-        return {e.sample.id: e.share / (average * count) for e in examples}
+        return {name: share / (average * left) if share else 0.0 for name, share in shares.items()}
     if average == "turn":
-        return {e.sample.id: e.share / (len(e.sample.action) * count) for e in examples}
-    total = sum(e.share * len(e.sample.action) for e in examples)
-    return {e.sample.id: e.share / total for e in examples}
+        return {name: share / (counts[name] * left) if share else 0.0 for name, share in shares.items()}
+    total = sum(share * counts[name] for name, share in shares.items())
+    return {name: share / total if share else 0.0 for name, share in shares.items()}
+
+
+def _counted(example: Example, staleness: int) -> int:
+    if example.lags is None:
+        return len(example.sample.action)
+    return sum(lag <= staleness for lag in example.lags)
 
 
 def rate_factor(config: TrainSection, step: int) -> float:

@@ -24,6 +24,7 @@ from interplay.types import Credit, Episode
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+STREAM = "stream.jsonl"
 _PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
 
 
@@ -81,9 +82,14 @@ class RunFolder:
             if backend is not None and not (folder / f"{name}.json").exists():
                 backend.save(str(folder / f"{name}.json"))
 
+    def consumed(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Which groups a step was trained on, in order, and the versions of the weights that sampled them."""
+        with (self.folder / STREAM).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+
     @property
     def _files(self) -> tuple[Path, ...]:
-        return self.metrics, self.episodes, self.folder / records.INDEX
+        return self.metrics, self.episodes, self.folder / records.INDEX, self.folder / STREAM
 
     def offsets(self) -> dict[str, int]:
         return {p.name: p.stat().st_size if p.exists() else 0 for p in self._files}

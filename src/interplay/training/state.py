@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
+from interplay.training.versions import Versions
 from interplay.types import Snapshot
 
 
@@ -59,6 +62,8 @@ class RunState:
         for name, made in self.critics.items():
             self.learners[name].critic = made
         self.guards = Guards(recipe.train)
+        self.versions = Versions()
+        self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of them not trained on
         self.records = RunFolder(self.folder, recipe)
         self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
         if found:
@@ -85,6 +90,7 @@ class RunState:
             "references": {name: str(who) for name, who in self.references.items()},
             "snapshots": {str(who): self.snapshots.digest(who) for who in sorted(self._snapshots(), key=str)},
             "guards": self.guards.state_dict(),
+            "stream": self.stream,
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
@@ -115,6 +121,7 @@ class RunState:
             critic.load_state_dict(state["critics"][name])
         self.algorithm.load_state_dict(papers["algorithm"])
         self.guards.load_state_dict(papers["guards"])
+        self.stream = papers["stream"]
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else it begins now
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.season is not None:
@@ -129,6 +136,41 @@ class RunState:
         self.records.rewind(papers["records"])
         self.best = None if papers["best"] is None else tuple(papers["best"])
         self.step_index = found.step
+
+    # -- versions -------------------------------------------------------------------------------------------------
+
+    def follow_learners(self) -> None:
+        """From now on every optimiser step makes a version of its policy's weights."""
+        for name, learner in self.learners.items():
+            learner.written = partial(self._written, name)
+        self.mark_versions()
+
+    def _written(self, name: str) -> None:
+        """The optimiser has written. The engine samples from full weights as they are; an adapter is copied to it when
+        the whole training step is done."""
+        member = self.team.members[name]
+        if member.adapter is None:
+            member.publish(member.version + 1)
+        else:
+            member.version += 1
+        self.versions.made(name, member.version, self.step_index)
+
+    def publish_adapters(self, names: Iterable[str]) -> None:
+        for name in names:
+            member = self.team.members[name]
+            if member.adapter is not None:
+                member.publish(member.version)
+
+    def publish(self, name: str) -> None:
+        """A policy's weights were replaced outside of a training step."""
+        member = self.team.members[name]
+        member.publish(member.version + 1)
+        self.versions.made(name, member.version, self.step_index)
+
+    def mark_versions(self) -> None:
+        """The newest versions are those of the training steps that are completed now."""
+        for name in self.learners:
+            self.versions.made(name, self.team.members[name].version, self.step_index)
 
     def parameters(self) -> dict[str, int]:
         """How many each trained policy has."""

@@ -97,8 +97,10 @@ class _Account:
     far: float = 0.0
     ratio: float = 0.0  # the same two of the learner with itself, where its two passes should agree
     strayed: float = 0.0
-    tokens: int = 0
+    tokens: int = 0  # sampled with the newest weights
     weight: float = 0.0
+    stale: int = 0  # tokens sampled with older weights
+    stale_kl: float = 0.0
 
 
 class _Minibatch:
@@ -114,7 +116,8 @@ class _Minibatch:
     ) -> None:
         self.learners, self.objective, self.old, self.first = learners, objective, old, first
         self.lead = learners[0]
-        every = [w for part in parts.values() for w in token_weights(part, objective.average).items()]
+        spans = (token_weights(part, objective.average, objective.staleness) for part in parts.values())
+        every = [w for part in spans for w in part.items()]
         self.weight = dict(every)
         # A sample without advantage counts in the denominators but has no gradient: it need not be computed.
         self.examples = [e for x in learners for e in parts[x.name] if objective.keep_zeros or e.has_signal]
@@ -155,16 +158,13 @@ class _Minibatch:
         targets = Targets(
             self._advantages(examples, spread),
             before,
-            spread([self.weight[s.id] for s in samples]),
+            self._weights(examples, spread),
             flat(e.reference or () for e in examples) if examples[0].reference else None,
             sampled,
             spread(list(range(len(samples)))),
         )
         value, metrics = self.objective.loss(targets, outputs)
-        apart = (before - sampled).abs().nan_to_num(math.inf, posinf=math.inf)
-        account.gap = max(account.gap, apart.max().item())
-        account.far += apart.sum().item()
-        account.tokens += len(apart)
+        self._compare(account, before - sampled, examples)
         account.weight += targets.weights_N.sum().item()
         if self.first and self.old:
             stray = (outputs.logprobs_N.detach() - before).abs().nan_to_num(math.inf, posinf=math.inf)
@@ -173,6 +173,30 @@ class _Minibatch:
         for key, number in (metrics | {"loss": value.item()}).items():
             account.metrics[key] = account.metrics.get(key, 0.0) + number
         return value
+
+    def _compare(self, account: _Account, apart: Tensor, examples: Sequence[Example]) -> None:
+        """`apart` is log π_old − log π_rollout. Where the weights were the newest, engine and learner must agree; where
+        they were older, it says how far the policy has moved since."""
+        if any(e.lags is not None for e in examples):
+            lags = torch.tensor([lag for e in examples for lag in e.lags or (0,) * len(e.sample.action)])
+            stale = lags.to(apart.device) > 0
+            moved = -apart[stale]  # log π_rollout − log π_old: the samples are the rollout policy's
+            account.stale += int(stale.sum())
+            account.stale_kl += (torch.expm1(-moved) + moved).sum().item()
+            apart = apart[~stale]
+        if len(apart):
+            apart = apart.abs().nan_to_num(math.inf, posinf=math.inf)
+            account.gap = max(account.gap, apart.max().item())
+            account.far += apart.sum().item()
+            account.tokens += len(apart)
+
+    def _weights(self, examples: Sequence[Example], spread: _Spread) -> Tensor:
+        weights = spread([self.weight[e.sample.id] for e in examples])
+        if all(e.lags is None for e in examples):
+            return weights
+        limit = self.objective.staleness
+        counts = [lag <= limit for e in examples for lag in e.lags or (0,) * len(e.sample.action)]
+        return weights * torch.tensor(counts, device=weights.device)
 
     def _advantages(self, examples: Sequence[Example], spread: _Spread) -> Tensor:
         if any(isinstance(e.advantage, tuple) for e in examples):
@@ -185,11 +209,14 @@ class _Minibatch:
     def _moved(self, learner: Stepping) -> dict[str, float]:
         account = self.accounts[learner.name]
         norm = learner.apply(account.metrics["loss"])
-        gaps = {"gap": account.gap, "gap_mean": account.far / account.tokens}
+        gaps = {"gap": account.gap, "gap_mean": account.far / max(1, account.tokens)}
+        if account.stale:
+            gaps["stale_kl"] = account.stale_kl / account.stale
         if self.first:
-            gaps |= {"ratio": math.exp(account.ratio), "ratio_mean": math.exp(account.strayed / account.tokens)}
+            both = account.tokens + account.stale
+            gaps |= {"ratio": math.exp(account.ratio), "ratio_mean": math.exp(account.strayed / both)}
         # Means over what was computed: samples without advantage may not be, and a constant length is no count.
-        means = {key: value / account.weight for key, value in account.metrics.items() if key != "loss"}
+        means = {key: value / (account.weight or 1.0) for key, value in account.metrics.items() if key != "loss"}
         return {"loss": account.metrics["loss"], **means, **gaps, "grad_norm": norm}
 
 
@@ -225,7 +252,9 @@ def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Steppin
     config, rounded = learner.config, learner.rounded
     key, limit = ("gap_mean_stop", config.gap_mean_stop) if rounded else ("gap_stop", config.gap_stop)
     gap, stray = (
-        (account.far / account.tokens, account.strayed / account.tokens) if rounded else (account.gap, account.ratio)
+        (account.far / max(1, account.tokens), account.strayed / max(1, account.tokens + account.stale))
+        if rounded
+        else (account.gap, account.ratio)
     )
     if max(gap, stray) <= limit:
         return

@@ -91,6 +91,10 @@ class Clock:
         self.times: dict[str, float] = {}
         self._last = time.monotonic()
 
+    @property
+    def total(self) -> float:
+        return sum(self.times.values())
+
     def lap(self, name: str) -> None:
         now = time.monotonic()
         self.times[name] = now - self._last

@@ -1,33 +1,32 @@
 """The loop: tasks → rollout → reward → score → credit → batch → step → publish → log.
 
-Blind to the algorithm, the environment and who sits where. All randomness is a function of (seed, step, …), so a run
-that was killed and resumed is the run that never was.
+Rollout is a stream that lives as long as the run (`feed.py`), on one event loop; a step's learning runs on its own
+thread (`learning.py`). All randomness is a function of (seed, step, …), so that a resumed run is bit-identical to an
+uninterrupted one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from interplay.algorithms import credit
-from interplay.errors import ConfigError, GuardError, did_you_mean
+from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team, speech_of
+from interplay.rollout.stream import Group
+from interplay.rollout.team import Team
 from interplay.training.critic import StateCritic
+from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt
-from interplay.training.learner import Objective
-from interplay.training.local import LocalLearner
-from interplay.training.memory import explained, is_shortage, short_of_memory
-from interplay.training.score import Scorer
+from interplay.training.learning import Learned, Learning
+from interplay.training.memory import explained
+from interplay.training.probe import Probe
 from interplay.training.sft import warmstart
 from interplay.training.state import RunState
-from interplay.training.step import step
-from interplay.training.tally import Clock, Meter, tally
-from interplay.training.tries import Example, by_policy, order
-from interplay.types import Credit, Episode, Occupant, Role, Snapshot, Task
+from interplay.training.tally import Clock, Meter
+from interplay.training.thread import LearnerThread
+from interplay.types import Snapshot
 
 
 @dataclass
@@ -41,31 +40,24 @@ class Observer:
     evaluate: Callable[[Team, int], Awaitable[Mapping[str, float]]] | None = None
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One policy's part of a step: what it is trained on, and what its critic is fitted to."""
-
-    trained: list[Example]
-    valued: list[Example]
-
-
 @dataclass
 class Trainer(RunState):
-    """A run's state, and the loop that moves it."""
+    """A run's state, and the loop that moves it. `seconds` is the time spent training by this process: imitation, steps
+    and the short evaluations between them."""
 
     observer: Observer = field(default_factory=Observer)
-    seconds: float = field(
-        default=0.0, init=False
-    )  # spent training by this process: imitation, steps and the short evaluations between them
+    seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         recipe = self.plan.recipe
-        self.state_critic = self._make_state_critic()
+        self.thread = LearnerThread()
         self.interrupt, self.meter = Interrupt(), Meter(self.team)
-        self.scorer = Scorer(self.algorithm, self.team, self.learners, self.references)
+        state_critic = self._make_state_critic()
+        self.learning = Learning(self, state_critic)
+        self.probe = Probe(recipe.stream.probe, self.thread)
         self.runner = Runner(
-            recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, self.state_critic
+            recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, state_critic
         )
 
     def _make_state_critic(self) -> StateCritic | None:
@@ -78,167 +70,119 @@ class Trainer(RunState):
 
     def train(self) -> None:
         """Run to the recipe's last step, or to a Ctrl-C; either way the newest checkpoint holds all of it."""
-        began = time.monotonic()
         with self.interrupt.heard(), explained(self.plan):
-            if self.fresh and self.plan.recipe.warmstart is not None:
-                section, told = self.plan.recipe.warmstart, self.observer.warmstarted
-                where = self.folder / "bases"
-                self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
-                self._publish(self.plan.trainable)
-                for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
-                    engine.flush()
-            if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
-                self.save()
-            if self.step_index == 0:
-                for name in self.plan.snapshots:
-                    self.snapshots.keep(name)
-            self._seat_snapshots()
-            self.records.recipe(self.plan.on(self.bases).recipe)  # nothing more can refuse it
+            began = time.monotonic()
+            self._begin()
             self.seconds += time.monotonic() - began
             self.observer.ready()
+            if self.step_index < self.plan.recipe.train.steps and not self.stopping:
+                asyncio.run(self._run())
+            if self.stopping and self.saved_step != self.step_index:
+                self.save()
+
+    def _begin(self) -> None:
+        """Imitate, where the recipe asks for it, and keep what the run begins with."""
+        if self.fresh and self.plan.recipe.warmstart is not None:
+            section, told = self.plan.recipe.warmstart, self.observer.warmstarted
+            where = self.folder / "bases"
+            self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
+            self._publish(self.plan.trainable)
+            for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
+                engine.flush()
+        if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
+            self.save()
+        if self.step_index == 0:
+            for who in self.plan.snapshots:
+                self.snapshots.keep(who)
+        self.snapshots.seat(self.plan.starts | set(self.references.values()))
+        self.records.recipe(self.plan.on(self.bases).recipe)  # nothing more can refuse it
+        self.follow_learners()
+
+    async def _run(self) -> None:
+        self.feed = Feed(self, self.runner)
+        async with self.feed.stream.running():
+            self.meter.start()
+            self.feed.begin()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping:
                 began = time.monotonic()
-                with asyncio.Runner() as loop:
-                    metrics = loop.run(self._one_step())
+                metrics = await self._one_step()
                 self.seconds += time.monotonic() - began
                 if metrics is None:  # interrupted before anything changed
                     break
                 self.observer.stepped(self.step_index, metrics)
-            if self.stopping and self.saved_step != self.step_index:
-                self.save()
+                self.feed.stream.advance(self.step_index)
 
     async def _one_step(self) -> dict[str, float] | None:
         clock = Clock()
-        tasks = self._tasks()
-        episodes = await self._rollout(tasks)
-        if episodes is None:
+        groups = await self.interrupt.ends(self.feed.pull())
+        if groups is None:
             return None
         clock.lap("rollout")
-        episodes, metrics = self._reward(episodes)
-        given = self._score(episodes)
-        clock.lap("score")
-        metrics |= self._credit(episodes, given)
-        if self.curriculum is not None:  # after credit, which the critics' targets come from
-            metrics |= self.curriculum.record(self.step_index, episodes, self.learners, given)
-        if self.season is not None:
-            metrics |= self.season.league.record(episodes)
-        batches = self._batch(episodes, given)
-        metrics |= self._step(batches, episodes)
-        self._publish(self.plan.updated(self.step_index))
-        clock.lap("learn")
+        self.meter.stop()
+        oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
+        played = [e for group in groups for e in group.played]
+        learned = await self.thread.do(lambda: self.learning.learn(played, clock))
+        learned.metrics |= self._record(learned)
         self.step_index += 1
+        self.mark_versions()
+        async with self.feed.stream.paused():
+            learned.metrics |= await self._between(learned, clock)
+        if oldest:
+            learned.metrics |= {
+                "stream/staleness": sum(oldest) / len(oldest),
+                "stream/dropped": float(self.feed.dropped),
+            }
+        self.guards.watch(self.step_index, list(self.learners), learned.metrics)
+        return self._log(groups, learned, clock)
+
+    def _record(self, learned: Learned) -> dict[str, float]:
+        """Tell curriculum and league how the step's episodes went."""
+        metrics: dict[str, float] = {}
+        if self.curriculum is not None:  # after credit, which the critics' targets come from
+            metrics |= self.curriculum.record(self.step_index, learned.episodes, self.learners, learned.credit)
         if self.season is not None:
-            found, changed = await self.season.end_step(self.step_index, episodes, metrics)
+            metrics |= self.season.league.record(learned.episodes)
+        return metrics
+
+    async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
+        """What is done between two steps, while nobody samples: probe, league, references, a short evaluation."""
+        metrics: dict[str, float] = {}
+        for name in self.plan.updated(self.step_index - 1):
+            learner = self.learners[name]
+            self.probe.remember(name, learned.batches[name].trained)
+            metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
+        if self.season is not None:
+            found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics)
             metrics |= found
             self._publish(changed)
             clock.lap("league")
         self._refresh_references()
+        if self.plan.recipe.stream.max_staleness:
+            self.feed.seat_snapshots(self.step_index)
         every = self.plan.recipe.eval.every
         if self.observer.evaluate is not None and every and self.step_index % every == 0:
             metrics |= await self.observer.evaluate(self.team, self.step_index)
             clock.lap("eval")
-        self.guards.watch(self.step_index, list(self.learners), metrics)
-        return self._log(episodes, given, metrics, clock)
-
-    def _tasks(self) -> list[Task]:
-        count = self.plan.recipe.rollout.tasks
-        if self.curriculum is not None:
-            return self.curriculum.choose(self.step_index, count, lambda i, options: self.plan.task(i, options=options))
-        return [self.plan.task(self.step_index * count + i) for i in range(count)]
-
-    def _seats_for(self, task: Task) -> Mapping[Role, Occupant]:
-        whose = self.plan if self.season is None else self.season.league
-        return whose.seats_for(task, self.step_index)
-
-    async def _rollout(self, tasks: Sequence[Task]) -> list[Episode] | None:
-        self._seat_snapshots()
-        for engine in self.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
-            engine.flush()
-        seating = self.team.seating(self._seats_for, speech_of(self.plan.recipe))
-        self.meter.start()
-        episodes = await self.interrupt.ends(self.runner.run(tasks, seating))
-        self.meter.stop()
-        return episodes
-
-    def _reward(self, episodes: list[Episode]) -> tuple[list[Episode], dict[str, float]]:
-        """Tally every component by name; episodes that the machinery failed are counted and dropped."""
-        good = [e for e in episodes if e.error is None]
-        metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
-        if not good:
-            first = next(e.error for e in episodes if e.error)
-            if is_shortage(first):
-                raise short_of_memory(self.plan, first)
-            raise GuardError(f"all {len(episodes)} episodes of step {self.step_index} failed; the first: {first}")
-        return good, metrics | tally(good, self.learners, self.plan.recipe.reward)
-
-    def _score(self, episodes: Sequence[Episode]) -> Credit:
-        given = Credit()
-        self.scorer.score(by_policy(episodes, self.learners), given)
-        return given
-
-    def _credit(self, episodes: Sequence[Episode], given: Credit) -> dict[str, float]:
-        metrics = dict(self.algorithm.shape(episodes, given))
-        metrics |= self.algorithm.credit(episodes, given)
-        metrics |= self.algorithm.update(episodes)
         return metrics
-
-    def _batch(self, episodes: Sequence[Episode], given: Credit) -> dict[str, Batch]:
-        """Split by policy, in an order that no timing can change."""
-        out = {}
-        for name, turns in by_policy(episodes, self.learners).items():
-            ordered = sorted(turns, key=order)
-            trained = [
-                Example(name, sample, advantage, given.reference.get(sample.id), share=share)
-                for turn in ordered
-                for drawn in turn.samples
-                for sample, advantage, share in self.algorithm.weighed(drawn, given)
-            ]
-            valued = [
-                Example(name, sample, None, None, given.values.get(sample.id, ()), given.targets.get(sample.id))
-                for turn in (ordered if "values" in self.algorithm.needs else ())
-                for sample in self.scorer.seen_by_critic(name, turn)
-            ]
-            out[name] = Batch(trained, valued)
-        return out
-
-    def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode]) -> dict[str, float]:
-        settings, critic = self.algorithm.settings, self.algorithm.critic
-        objective = Objective(self.algorithm.loss, settings.average, settings.regularised)
-        warming = critic is not None and self.step_index < critic.warmup
-        metrics: dict[str, float] = {}
-        found: dict[str, dict[str, float]] = {name: {} for name in batches}
-        for together in [] if warming else self._sharing(batches):
-            found |= step(together, {name: batch.trained for name, batch in batches.items()}, objective)
-        for name, batch in batches.items():
-            learner = self.learners[name]
-            self.guards.gate(name, found[name], learner.rounded)
-            if learner.critic is not None and self.state_critic is None:
-                found[name] |= learner.fit(batch.valued, "tokens" in self.algorithm.needs)
-            metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
-        if self.state_critic is not None:
-            metrics |= self.state_critic.learn(credit.lines(episodes))
-        return metrics
-
-    def _sharing(self, batches: Mapping[str, Batch]) -> list[list[LocalLearner]]:
-        """The learners whose step it is and who have something to learn, those of one model together."""
-        by_model: dict[int, list[LocalLearner]] = defaultdict(list)
-        for name in self.plan.updated(self.step_index):
-            if any(e.advantage is not None for e in batches[name].trained):
-                by_model[id(self.learners[name].model)].append(self.learners[name])
-        return list(by_model.values())
 
     def _publish(self, names: Iterable[str]) -> None:
+        """Weights were replaced outside of a training step."""
         for name in names:
-            self.team.members[name].publish(self.team.members[name].version + 1)
+            self.publish(name)
 
-    def _log(
-        self, episodes: Sequence[Episode], given: Credit, metrics: dict[str, float], clock: Clock
-    ) -> dict[str, float]:
-        metrics["tokens_sampled"] = sum(t.sampled for e in episodes for t in e.turns)
-        metrics["tokens_per_second"] = self.meter.sampled / max(clock.times["rollout"], 1e-9)
+    def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> dict[str, float]:
+        metrics = learned.metrics
+        metrics["tokens_sampled"] = sum(t.sampled for e in learned.episodes for t in e.turns)
+        ahead = bool(self.plan.recipe.stream.max_staleness)
+        metrics["tokens_per_second"] = self.meter.sampled / max(clock.total if ahead else clock.times["rollout"], 1e-9)
         metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
+        if ahead:
+            metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
+        self.meter.start()
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
-        self.records.step(self.step_index, episodes, metrics, given)
+        self.records.step(self.step_index, learned.episodes, metrics, learned.credit)
+        self.records.consumed(consumed(groups, self.step_index, self.learners))
+        self.stream = self.feed.state_dict()
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
         if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
             self.save()
@@ -262,11 +206,6 @@ class Trainer(RunState):
         self.best = (self.step_index, value)
         return True
 
-    def _seat_snapshots(self) -> None:
-        """Whom this step needs as they were: the start where a matchup names it, references, the league's opponents."""
-        drawn = set() if self.season is None else self.season.opponents(self.step_index)
-        self.snapshots.seat(self.plan.starts | set(self.references.values()) | drawn)
-
     def _refresh_references(self) -> None:
         every = self.algorithm.settings.kl_refresh
         if every and self.step_index % every == 0:
@@ -278,3 +217,7 @@ class Trainer(RunState):
     def stopping(self) -> bool:
         """Ctrl-C was heard: the run ends with this step."""
         return self.interrupt.asked
+
+    def close(self) -> None:
+        self.thread.close()
+        super().close()

@@ -27,6 +27,7 @@ class Example:
     reference: tuple[float, ...] | None = None
     values: tuple[float, ...] = ()
     targets: tuple[float, ...] | None = None
+    lags: tuple[int, ...] | None = None  # training steps since each token's weights; None: all are the newest
     share: float = 1.0
 
     @property

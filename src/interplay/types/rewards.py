@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 Role = str
@@ -19,12 +19,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One named number. `value=None` means it was never scored, which is not zero."""
+    """One named number. `value=None` means it was never scored, which is not zero. `turn` is the decision it is for,
+    counted from 0; without it the reward belongs to the latest turn of its role."""
 
     name: str
     level: Level
     role: Role | None
     value: float | None
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +63,17 @@ class Rewards:
     def scaled(self, factor: float) -> Rewards:
         if factor == 1.0:
             return self
-        return Rewards(
-            tuple(Reward(r.name, r.level, r.role, None if r.value is None else r.value * factor) for r in self.records)
-        )
+        return Rewards(tuple(replace(r, value=None if r.value is None else r.value * factor) for r in self.records))
 
     @staticmethod
     def mean(parts: Iterable[Rewards], count: int) -> Rewards:
         """The record-wise mean of `count` reward sets; a record absent from a set counts as 0."""
-        sums: dict[tuple[str, Level, Role | None], float | None] = {}
+        sums: dict[tuple[str, Level, Role | None, int | None], float | None] = {}
         for part in parts:
             for r in part:
-                key = (r.name, r.level, r.role)
+                key = (r.name, r.level, r.role, r.turn)
                 if r.value is None or sums.get(key, 0.0) is None:
                     sums[key] = None
                 else:
                     sums[key] = (sums.get(key) or 0.0) + r.value / count
-        return Rewards(tuple(Reward(*key, value) for key, value in sums.items()))
+        return Rewards(tuple(Reward(*key[:3], value, key[3]) for key, value in sums.items()))

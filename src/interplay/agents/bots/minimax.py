@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
 from interplay.envs import zero_sum
-from interplay.envs.env import Env
+from interplay.envs.env import Env, outcome_of
 from interplay.errors import EnvError
 from interplay.types import Role
 
@@ -79,7 +79,7 @@ class MinimaxBot(Bot):
             self.refuse(f"has more than {self.LIMIT:,} positions; expected a smaller game")
         role = self._to_move(env)
         if role is None:
-            value = zero_sum.gain(env.roles, env.outcome(), self.refuse)
+            value = zero_sum.gain(env.roles, outcome_of(env), self.refuse)
         else:
             value = max(self._values(env, solved).values()) * (1.0 if role == env.roles[0] else -1.0)
         solved[state] = value

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 from interplay.agents.bots.bot import Bot, legal_actions, register_bot
-from interplay.envs.env import Env
+from interplay.envs.env import Env, outcome_of
 from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Role
 
@@ -76,7 +76,7 @@ class GreedyBot(Bot):
                 after = world.fork()
                 rewards = after.step({**others, role: action})
                 if not after.observe():
-                    rewards += after.outcome()
+                    rewards += outcome_of(after)
                 total[action] += sum(r.value or 0.0 for r in rewards.of(role))
         best = max(total.values())
         return rng.choice([action for action, value in total.items() if value >= best - 1e-9])

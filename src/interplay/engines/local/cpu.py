@@ -119,7 +119,7 @@ class Window:
         at = np.arange(used)
         pages = np.minimum(at // size, self._table.shape[1] - 1)
         context = torch.from_numpy((self._table[:, pages] * size + at % size).reshape(-1))
-        longest = max(len(s.prompt.ids) + s.request.room for s in sequences)
+        longest = max(len(s.request.ids) + s.request.room for s in sequences)
         rows, room = len(sequences), min(used + _ROOM, longest)
         self._rows, self._room = rows, room
         self._keys = [self._gather(k, context, (0, 2, 3, 1)) for k in runner.keys]

@@ -184,18 +184,20 @@ class _Host:
         self.ids, self.lengths, self.counts, self.limits, self.seeds = (np.zeros(rows, np.int64) for _ in range(5))
         self.temperatures = np.ones(rows, np.float32)
         self.adapters = np.full(rows, -1, np.int32)
+        self.fresh = np.zeros(rows, bool)  # its next token is the first since it was seated
         self.stops = np.full((rows, STOPS), -1, np.int64)
         self.table = np.zeros((rows, pages), np.int32)
         self.pages = np.zeros(rows, np.int64)
         self.changed = False
         self._columns = (
-            self.ids, self.lengths, self.counts, self.limits, self.seeds, self.temperatures, self.adapters, self.stops,
-            self.table, self.pages,
+            self.ids, self.lengths, self.counts, self.limits, self.seeds, self.temperatures, self.adapters, self.fresh,
+            self.stops, self.table, self.pages,
         )  # fmt: skip
 
     def write(self, row: int, sequence: Sequence, adapter: int) -> None:
         sampling = sequence.request.sampling
-        self.lengths[row], self.counts[row], self.limits[row] = len(sequence.prompt.ids), 0, sampling.max_tokens
+        self.lengths[row], self.counts[row] = len(sequence.prompt.ids), len(sequence.tokens)
+        self.limits[row], self.fresh[row] = sampling.max_tokens, True
         self.seeds[row] = sequence.request.seed
         self.temperatures[row], self.adapters[row] = sampling.temperature, adapter
         self.stops[row] = -1
@@ -219,12 +221,13 @@ class _Host:
         self.lengths[:count] += made
         self.counts[:count] += made
         got = made > 0
+        self.fresh[:count][got] = False
         self.ids[:count][got] = tokens[np.arange(count)[got], made[got] - 1]
 
     def upload(self, rows: kernels.Rows, size: int) -> None:
-        """All rows of a bucket. A fresh row (no token yet) holds its prompt's length: sampling moves it on."""
+        """All rows of a bucket. A fresh row holds its prompt's length: sampling moves it on."""
         lengths, pages = self.lengths[:size], int(self.pages[:size].max(initial=1))
-        live = (lengths > 0) & (self.counts[:size] > 0)
+        live = (lengths > 0) & ~self.fresh[:size]
         at = np.maximum(lengths - 1, 0)
         slots = self.table[np.arange(size), at // kernels.PAGE] * kernels.PAGE + at % kernels.PAGE
         put = lambda target, array: target.copy_(torch.from_numpy(np.ascontiguousarray(array)), non_blocking=True)  # noqa: E731

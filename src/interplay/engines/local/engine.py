@@ -1,8 +1,8 @@
 """The in-process engine behind the `Engine` protocol.
 
 It shares its parameters with the learner, so new weights is a version number and a cache flush.
-A step runs on one worker thread, so that the event loop stays free; steps are taken in rounds (`rounds.py`), so that
-a batch holds every request that is ready, whatever the timing.
+A step runs on one worker thread, so that the event loop stays free; steps are taken when nobody can send
+another request before the next answer (`census.py`), so that a batch holds every request that is ready.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import asyncio
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -18,6 +21,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from interplay.engines.census import census, deliver
 from interplay.engines.engine import (
     CPU_CACHE_TOKENS,
     GPU_CACHE_SHARE,
@@ -32,9 +36,9 @@ from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.runner import ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
-from interplay.engines.rounds import rounds
 from interplay.errors import EngineError, did_you_mean
 from interplay.models.adapter import Adapter
+from interplay.models.latch import latch_of
 from interplay.models.shape import cache_shape
 from interplay.types import Completion, Stop
 
@@ -42,7 +46,8 @@ from interplay.types import Completion, Stop
 class LocalEngine:
     """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, at most a quarter of a GPU's free memory);
     `prefill_tokens` the most prompt tokens of one step; `chunk` how many tokens a GPU decodes between two looks of
-    the host. Stop strings need the tokenizer."""
+    the host. Stop strings need the tokenizer. With `keep_cache`, running requests go on with what older weights
+    computed when the weights change; otherwise it is computed anew."""
 
     capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
 
@@ -55,11 +60,15 @@ class LocalEngine:
         max_running: int = MAX_RUNNING,
         chunk: int = 16,
         tokenizer: PreTrainedTokenizerBase | None = None,
+        keep_cache: bool = False,
     ) -> None:
         self.version = 0
+        self.keep_cache = keep_cache
         self._sampled = 0
-        self._versions: dict[str, int] = {}
+        self._slots: dict[str, _Slot] = {}  # adapters by name, the newest of each
+        self._retired: list[_Slot] = []  # older ones that requests still name
         self._salts = 0
+        self.latch = latch_of(model)
         self._tokenizer = tokenizer
         self.max_context = int(model.config.get_text_config().max_position_embeddings)
         self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
@@ -76,6 +85,7 @@ class LocalEngine:
         else:
             blocks = (cache_tokens or CPU_CACHE_TOKENS) // block_size + 1
             self.runner = CpuRunner(model, blocks, block_size, prefill_tokens)
+        self._cuda = torch.cuda.Stream(model.device) if model.device.type == "cuda" else None
         self.scheduler = Scheduler(BlockCache(blocks, block_size), max_running)
         self._arrived: list[tuple[Request, asyncio.Future[Completion]]] = []
         self._closed = False
@@ -83,11 +93,17 @@ class LocalEngine:
 
     async def generate(self, request: Request) -> Completion:
         self._refuse_impossible(request)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Completion] = loop.create_future()
-        self._arrived.append((request, future))
-        rounds().serve(self)
-        return await future
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        if request.adapter is None:
+            self._arrived.append((request, future))
+            return await census().answer(self, future)
+        slot = self._slots[request.adapter]
+        slot.users += 1
+        try:
+            self._arrived.append((replace(request, adapter=slot.key), future))
+            return await census().answer(self, future)
+        finally:
+            slot.users -= 1
 
     async def score(
         self, ids: tuple[int, ...], replies: Seq[tuple[int, ...]], adapter: str | None = None
@@ -100,18 +116,25 @@ class LocalEngine:
         ]
         for request in requests:  # all or none
             self._refuse_impossible(request)
-        return [completion.logprobs for completion in await asyncio.gather(*map(self.generate, requests))]
+        found = await census().gather(map(self.generate, requests))
+        for completion in found:
+            if isinstance(completion, BaseException):
+                raise completion
+        return [c.logprobs for c in found if isinstance(c, Completion)]
 
     def flush(self) -> None:
-        self._quiet("flush")
-        self.scheduler.flush()
+        with self.latch.writing():
+            self.scheduler.flush()
 
     def update(self, version: int, source: Path | None = None) -> None:
         if source is not None:
             raise EngineError("the local engine shares its weights with the learner; expected no source to read from.")
-        self._quiet("update")
-        self.version = version
-        self.scheduler.flush()
+        with self.latch.writing():
+            self.version = version
+            self._drop_cancelled()
+            if not self.keep_cache:
+                self.scheduler.restart()
+            self.scheduler.flush()
 
     def cancel(self, key: tuple[object, ...]) -> bool:
         found = [f for r, f in [*self._arrived, *self.scheduler.requests()] if r.key == key and not f.done()]
@@ -131,26 +154,34 @@ class LocalEngine:
         return EngineLimits(self.max_context, cache.total * cache.block_size)
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
-        self._quiet("load")
-        self.runner.load(name, adapter)
-        self._versions[name] = version
-        self._salts += 1
-        self.scheduler.salts[name] = self._salts  # what its earlier weights computed is not found any more
+        with self.latch.writing():
+            self._retire()
+            slot = self._slots.get(name)
+            if slot is not None and slot.users:  # requests in flight end with the weights that they began with
+                self._retired.append(slot)
+                slot = None
+            self._salts += 1
+            if slot is None:
+                key = name if all(s.key != name for s in self._retired) else f"{name}#{self._salts}"
+                slot = self._slots[name] = _Slot(key)
+            slot.version = version
+            self.runner.load(slot.key, adapter)
+            self.scheduler.salts[slot.key] = self._salts  # what its earlier weights computed is not found any more
 
     def unload(self, name: str) -> None:
-        self._quiet("unload")
-        if name not in self._versions:
-            raise EngineError(f"no adapter '{name}' is loaded; {did_you_mean(name, self._versions)}")
-        self.runner.unload(name)
-        del self._versions[name], self.scheduler.salts[name]
+        if name not in self._slots:
+            raise EngineError(f"no adapter '{name}' is loaded; {did_you_mean(name, self._slots)}")
+        with self.latch.writing():
+            self._retired.append(self._slots.pop(name))
+            self._retire()
 
-    def _quiet(self, doing: str) -> None:
-        futures = [f for _, f in [*self._arrived, *self.scheduler.requests()]]
-        if any(not f.done() for f in futures):
-            raise EngineError(f"{doing} was called while requests are in flight; wait for them or cancel them first.")
-        self.thread.submit(int).result()  # a step that only cancelled requests still ride on ends first
-        self.take()
+    def _retire(self) -> None:
+        """Give back the memory of adapters that no request names any more."""
         self._drop_cancelled()
+        for slot in [s for s in self._retired if not s.users]:
+            self._retired.remove(slot)
+            self.runner.unload(slot.key)
+            del self.scheduler.salts[slot.key]
 
     def close(self) -> None:
         self._closed = True
@@ -171,10 +202,8 @@ class LocalEngine:
             raise EngineError(f"max_tokens is {sampling.max_tokens}; expected at least 1.")
         if min(everything) < 0 or max(everything) >= self._vocabulary:
             raise EngineError(f"the request holds a token id outside the model's vocabulary of {self._vocabulary}.")
-        if request.adapter is not None and request.adapter not in self._versions:
-            raise EngineError(
-                f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, self._versions)}"
-            )
+        if request.adapter is not None and request.adapter not in self._slots:
+            raise EngineError(f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, self._slots)}")
         if not all(request.legal):
             raise EngineError("a legal reply has no tokens; expected at least the token that ends it.")
         ordered = sorted(request.legal)  # a beginning stands right before what goes on from it
@@ -236,8 +265,7 @@ class LocalEngine:
         scheduler.running, scheduler.waiting = [], []
         scheduler.flush()
         for _, future in waiting:
-            if not future.done():
-                future.set_exception(error)
+            deliver(future, error)
 
     def _drop_cancelled(self) -> None:
         """Give back what requests hold that nobody waits for any more."""
@@ -250,6 +278,14 @@ class LocalEngine:
 
     def step(self) -> list[Callable[[], None]]:
         """Admit, compute prompts, sample. Returns what to do on the event loop: deliver the finished completions."""
+        with self._stream(), self.latch.reading():
+            return self._step()
+
+    def _stream(self) -> AbstractContextManager[object]:
+        """A GPU works for the engine beside its work for the learner."""
+        return nullcontext() if self._cuda is None else torch.cuda.stream(self._cuda)
+
+    def _step(self) -> list[Callable[[], None]]:
         scheduler = self.scheduler
         self._drop_cancelled()
         ongoing = [s for s in scheduler.running if s.ready]
@@ -266,6 +302,7 @@ class LocalEngine:
         if scored:
             for sequence, logprobs in zip(scored, self.runner.score(scored), strict=True):
                 sequence.tokens, sequence.logprobs = list(sequence.request.forced), logprobs
+                sequence.versions = [self._version_of(sequence)] * len(logprobs)
                 ended.append((sequence, Stop.END))
             fresh = [s for s in fresh if not s.request.forced]
         if ongoing or fresh:
@@ -285,6 +322,7 @@ class LocalEngine:
             tokens, logprobs = self._up_to_stop(sequence, tokens, logprobs)
         sequence.tokens += tokens
         sequence.logprobs += logprobs
+        sequence.versions += [self._version_of(sequence)] * len(tokens)
         if sequence.legal is not None:  # it is over where a legal reply is, and nowhere else
             return None if allowed(sequence) else Stop.END
         if tokens[-1] in sampling.stop:
@@ -313,16 +351,23 @@ class LocalEngine:
     def _delivery(self, sequence: Sequence, stop: Stop) -> Callable[[], None]:
         """Give back what the sequence held; what hands out its completion."""
         self.scheduler.finish(sequence)
-        adapter = sequence.request.adapter
-        version = self.version if adapter is None else self._versions[adapter]
-        tokens = tuple(sequence.tokens)
-        completion = Completion(tokens, tuple(sequence.logprobs), (version,) * len(tokens), stop)
+        completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), tuple(sequence.versions), stop)
+        return partial(deliver, sequence.future, completion)
 
-        def deliver() -> None:
-            if not sequence.future.done():
-                sequence.future.set_result(completion)
+    def _version_of(self, sequence: Sequence) -> int:
+        key = sequence.request.adapter
+        if key is None:
+            return self.version
+        return next(s.version for s in (*self._slots.values(), *self._retired) if s.key == key)
 
-        return deliver
+
+@dataclass
+class _Slot:
+    """An adapter in the bank, and how many requests name it."""
+
+    key: str
+    version: int = 0
+    users: int = 0
 
 
 def _gpu_cache_tokens(model: PreTrainedModel) -> int:

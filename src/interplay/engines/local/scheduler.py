@@ -31,8 +31,10 @@ class CachedPrompt:
     hashes: list[int]  # names of its full blocks
     blocks: list[int]
     done: int  # leading tokens that are in the cache
+    epoch: int  # of the weights that compute it: what two epochs computed is never found again
     hidden: Tensor | None = None  # of the last token, once computed
     users: int = 0
+    detached: bool = False  # the weights changed: it serves those who use it, and nobody else
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +58,36 @@ class Sequence:
     ready: bool = False  # its prompt is computed and copied
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
     legal: LegalTrie | None = None  # what may follow, where only some replies are legal
 
     @property
     def length(self) -> int:
-        return len(self.prompt.ids) + len(self.tokens)
+        return len(self.request.ids) + len(self.tokens)
+
+
+class Begun(NamedTuple):
+    """What a request had sampled before its cache was given up."""
+
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    versions: tuple[int, ...] = ()
 
 
 class Waiting(NamedTuple):
     order: tuple[str, object]
     request: Request
     future: asyncio.Future[Completion]
+    begun: Begun = Begun()
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All that must be in the cache before the next token can be sampled."""
+        return self.request.ids + self.begun.tokens
+
+    @property
+    def identity(self) -> tuple[int, ...]:
+        return self.request.identity + self.begun.tokens
 
 
 class Scheduler:
@@ -81,6 +102,7 @@ class Scheduler:
         self._computing: Counter[int] = Counter()  # names of the blocks of unfinished prompts
         self._tries: dict[tuple[tuple[int, ...], ...], LegalTrie] = {}
         self.salts: dict[str | None, int] = {None: 0}
+        self.epoch = 0
         self.prompt_tokens = 0
         self.saved_tokens = 0
 
@@ -117,12 +139,12 @@ class Scheduler:
         started: list[Sequence] = []
         later = []
         for i, wait in enumerate(self.waiting):
-            hashes = self._hashes(wait.request)
+            hashes = self._hashes(wait)
             if self._begun_by_another(hashes):
                 later.append(wait)
                 continue
             fits = len(self.running) + len(started) < self.limit
-            sequence = self._start(wait.request, wait.future, hashes) if fits else None
+            sequence = self._start(wait, hashes) if fits else None
             if sequence is None:
                 later += self.waiting[i:]
                 break
@@ -131,11 +153,11 @@ class Scheduler:
         self.waiting = later
         return started
 
-    def _hashes(self, request: Request) -> list[int]:
+    def _hashes(self, wait: Waiting) -> list[int]:
         """The names of a new prompt's full blocks; none of one that is known as a whole."""
-        salt = self.salts[request.adapter]
-        known = (salt, request.identity) in self._prompts
-        return [] if known else self.cache.hashes(request.identity, salt=salt)
+        salt = self.salts[wait.request.adapter]
+        known = (salt, wait.identity) in self._prompts
+        return [] if known else self.cache.hashes(wait.identity, salt=salt)
 
     def _begun_by_another(self, hashes: list[int]) -> bool:
         """Whether a prompt that is being computed begins alike, for at least two blocks that are not cached yet: then
@@ -145,25 +167,25 @@ class Scheduler:
         known = len(self.cache.match(hashes))
         return len(hashes) >= known + 2 and all(h in self._computing for h in hashes[known : known + 2])
 
-    def _start(self, request: Request, future: asyncio.Future[Completion], hashes: list[int]) -> Sequence | None:
-        cache, size = self.cache, self.cache.block_size
+    def _start(self, wait: Waiting, hashes: list[int]) -> Sequence | None:
+        cache, size, request = self.cache, self.cache.block_size, wait.request
+        ids = wait.ids
         salt = self.salts[request.adapter]
-        name = (salt, request.identity)
+        name = (salt, wait.identity)
         prompt = self._prompts.get(name)
-        shared = len(request.ids) // size
+        shared = len(ids) // size
         own_count = cache.blocks_for(len(request.ids) + request.room) - shared
         if prompt is None:
             # At least the last token is computed anew, so that its hidden state exists.
-            found = cache.match(hashes[: (len(request.ids) - 1) // size])
+            found = cache.match(hashes[: (len(ids) - 1) // size])
             cache.retain(found)
-            needed = cache.blocks_for(len(request.ids)) - len(found)
+            needed = cache.blocks_for(len(ids)) - len(found)
             if not self._make_room(needed + own_count):
                 cache.release(found)
                 return None
             blocks = found + cache.allocate(needed)
-            prompt = CachedPrompt(
-                request.ids, request.identity, request.adapter, salt, hashes, blocks, len(found) * size
-            )
+            done = len(found) * size
+            prompt = CachedPrompt(ids, wait.identity, request.adapter, salt, hashes, blocks, done, self.epoch)
             self._prompts[name] = prompt
             self._unfinished.append(prompt)
             self._computing.update(hashes)
@@ -174,15 +196,18 @@ class Scheduler:
             prompt.users -= 1
             if not fits:
                 return None
-            self.saved_tokens += len(request.ids)
-        self.prompt_tokens += len(request.ids)
+            self.saved_tokens += len(ids)
+        self.prompt_tokens += len(ids)
         prompt.users += 1
         self._prompts.move_to_end(name)
         owned = cache.allocate(own_count)
         blocks = prompt.blocks[:shared] + owned
         cache.retain(prompt.blocks[:shared])
-        copy = (prompt.blocks[shared], owned[0]) if len(request.ids) % size else None
-        return Sequence(request, future, prompt, blocks, copy, legal=self._trie(request.legal))
+        copy = (prompt.blocks[shared], owned[0]) if len(ids) % size else None
+        sequence = Sequence(request, wait.future, prompt, blocks, copy, legal=self._trie(request.legal))
+        sequence.tokens, sequence.logprobs = list(wait.begun.tokens), list(wait.begun.logprobs)
+        sequence.versions = list(wait.begun.versions)
+        return sequence
 
     def _trie(self, legal: tuple[tuple[int, ...], ...]) -> LegalTrie | None:
         if not legal:
@@ -225,7 +250,8 @@ class Scheduler:
             piece.prompt.done = piece.end
             if piece.end == len(piece.prompt.ids):
                 self._abandon(piece.prompt)
-                self.cache.remember(piece.prompt.hashes, piece.prompt.blocks)
+                if piece.prompt.epoch == self.epoch:
+                    self.cache.remember(piece.prompt.hashes, piece.prompt.blocks)
         fresh = [s for s in self.running if not s.ready and s.prompt.hidden is not None]
         for sequence in fresh:
             sequence.ready = True
@@ -233,16 +259,32 @@ class Scheduler:
 
     def finish(self, sequence: Sequence) -> None:
         """Give back a sequence's blocks; what it computed stays findable for the turn that extends it."""
-        if sequence.ready:
-            computed = sequence.prompt.identity + tuple(sequence.tokens[:-1])
+        if sequence.ready and sequence.prompt.epoch == self.epoch:
+            computed = sequence.request.identity + tuple(sequence.tokens[:-1])
             self.cache.remember(self.cache.hashes(computed, sequence.prompt.hashes), sequence.blocks)
+        self._give_back(sequence)
+
+    def _give_back(self, sequence: Sequence) -> None:
         self.cache.release(sequence.blocks)
         prompt = sequence.prompt
         prompt.users -= 1
-        if not prompt.users and prompt in self._unfinished:  # nobody waits for the rest of it
+        if prompt.users:
+            return
+        unfinished = prompt in self._unfinished  # nobody waits for the rest of it
+        if unfinished:
             self._abandon(prompt)
-            if self._prompts.pop((prompt.salt, prompt.identity), None) is not None:
-                self.cache.release(prompt.blocks)
+        if prompt.detached or (unfinished and self._prompts.pop((prompt.salt, prompt.identity), None) is not None):
+            self.cache.release(prompt.blocks)
+
+    def restart(self) -> None:
+        """The weights changed: every running sequence waits again, to compute its cache anew. It keeps its tokens."""
+        for sequence in self.running:
+            begun = Begun(tuple(sequence.tokens), tuple(sequence.logprobs), tuple(sequence.versions))
+            request = sequence.request
+            self._give_back(sequence)
+            self.waiting.append(Waiting(_order(request.key), request, sequence.future, begun))
+        self.running = []
+        self.waiting = sorted(self.waiting, key=lambda w: w.order)
 
     def _abandon(self, prompt: CachedPrompt) -> None:
         self._unfinished.remove(prompt)
@@ -252,11 +294,15 @@ class Scheduler:
                 del self._computing[h]
 
     def flush(self) -> None:
-        """Forget all cached prompts (those in use go when their users finish)."""
+        """Nothing that was computed so far is found again. Prompts in use go when their users finish."""
         for prompt in self._prompts.values():
-            self.cache.release(prompt.blocks)
+            if prompt.users:
+                prompt.detached = True
+            else:
+                self.cache.release(prompt.blocks)
         self._prompts.clear()
         self.cache.flush()
+        self.epoch += 1
 
 
 def _order(part: object) -> tuple[str, object]:

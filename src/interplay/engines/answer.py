@@ -1,0 +1,93 @@
+"""What counts as an answer of a chat-completions server, and what is wrong with everything else.
+
+A server's failure must never become a move of the model. So an answer is accepted only if it is complete: it has a text
+that the model ended itself or that ran into the limit, and a token count that is possible.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+_READ = 20_000  # characters of a server's words that are kept
+
+
+class BadAnswer(Exception):
+    """`what` the server did, to follow "remote model 'm' at URL", and the server's own words for it, if any.
+
+    The words are kept apart because a server may echo the key in them.
+    """
+
+    def __init__(self, what: str, words: str = "") -> None:
+        super().__init__(what, words)
+        self.what, self.words = what, words
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`used` tokens were sampled; `cut` says that the model ran into its limit."""
+
+    text: str
+    used: int
+    cut: bool
+
+
+def read_answer(body: bytes, limit: object) -> Answer:
+    """The first choice of a chat completion; raises `BadAnswer`. `limit` is the number of tokens that was allowed."""
+    if not body:
+        raise BadAnswer("answered with an empty body")
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
+        raise BadAnswer("answered with something that is not JSON", words_of(body)) from None
+    choices = data.get("choices") if isinstance(data, dict) and not data.get("error") else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise BadAnswer("answered with something that is not a chat completion", words_of(body))
+    reason = choice.get("finish_reason")
+    if reason not in ("stop", "length"):
+        raise BadAnswer("ended its answer with a finish_reason other than 'stop' and 'length'", _repr(reason))
+    cut = reason == "length"
+    return Answer(_text(message, cut), _count(data.get("usage"), limit), cut)
+
+
+def words_of(body: bytes) -> str:
+    """The message of an error object, or the beginning of whatever came."""
+    try:
+        error = json.loads(body)["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        text = body[: 4 * _READ].decode("utf-8", "replace")
+    return text[:_READ]
+
+
+def _text(message: dict[str, Any], cut: bool) -> str:
+    text = message.get("content")
+    if text is None:
+        text = message.get("refusal")  # a refusal is what the model said
+    if text in (None, ""):
+        if cut:  # a reasoning model that spent its whole limit on thinking
+            return ""
+        raise BadAnswer("answered without text")
+    if not isinstance(text, str):
+        raise BadAnswer("answered with a content that is not text", _repr(text))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadAnswer("answered with text that is not valid Unicode (half of a surrogate pair)") from None
+    return text
+
+
+def _count(usage: object, limit: object) -> int:
+    used = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    most = limit if isinstance(limit, int) else None
+    if type(used) is not int or used < 1 or (most is not None and used > most):
+        expected = "at least 1" if most is None else f"1 to {most}"
+        raise BadAnswer(f"counted its tokens wrong (usage.completion_tokens; expected {expected})", _repr(used))
+    return used
+
+
+def _repr(value: object) -> str:
+    return repr(value)[:_READ]

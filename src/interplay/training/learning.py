@@ -1,0 +1,153 @@
+"""One training step, from played episodes to new weights: reward → score → credit → batch → step.
+
+It runs on the learner's own thread. Blind to the algorithm, the environment and who sits where.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from interplay.algorithms import credit
+from interplay.errors import GuardError
+from interplay.training.critic import StateCritic
+from interplay.training.learner import Objective
+from interplay.training.local import LocalLearner
+from interplay.training.memory import is_shortage, short_of_memory
+from interplay.training.score import Scorer
+from interplay.training.state import RunState
+from interplay.training.step import step
+from interplay.training.tally import Clock, tally
+from interplay.training.tries import Example, by_policy, order
+from interplay.types import Credit, Episode, Sample
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One policy's part of a step: what it is trained on, and what its critic is fitted to."""
+
+    trained: list[Example]
+    valued: list[Example]
+
+
+@dataclass
+class Learned:
+    """What a step came to: the episodes that it was trained on, their credit, each policy's batch, and metrics."""
+
+    episodes: list[Episode]
+    credit: Credit
+    batches: dict[str, Batch]
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Learning:
+    def __init__(self, state: RunState, state_critic: StateCritic | None) -> None:
+        self.state, self.state_critic = state, state_critic
+        self.algorithm = state.algorithm
+        self.scorer = Scorer(state.algorithm, state.team, state.learners, state.references)
+
+    def learn(self, played: Sequence[Episode], clock: Clock) -> Learned:
+        state = self.state
+        episodes, metrics = self._reward(played)
+        given = self._score(episodes)
+        clock.lap("score")
+        metrics |= self._credit(episodes, given)
+        batches = self._batch(episodes, given)
+        metrics |= self._masked(batches) | self._step(batches, episodes)
+        state.publish_adapters(state.plan.updated(state.step_index))
+        clock.lap("learn")
+        return Learned(episodes, given, batches, metrics)
+
+    def _reward(self, episodes: Sequence[Episode]) -> tuple[list[Episode], dict[str, float]]:
+        """Tally every component by name; episodes that the machinery failed are counted and dropped."""
+        plan = self.state.plan
+        good = [e for e in episodes if e.error is None]
+        metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
+        if not good:
+            first = next(e.error for e in episodes if e.error)
+            if is_shortage(first):
+                raise short_of_memory(plan, first)
+            raise GuardError(f"all {len(episodes)} episodes of step {self.state.step_index} failed; the first: {first}")
+        return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
+
+    def _score(self, episodes: Sequence[Episode]) -> Credit:
+        given = Credit()
+        self.scorer.score(by_policy(episodes, self.state.learners), given)
+        return given
+
+    def _credit(self, episodes: Sequence[Episode], given: Credit) -> dict[str, float]:
+        metrics = dict(self.algorithm.shape(episodes, given))
+        metrics |= self.algorithm.credit(episodes, given)
+        metrics |= self.algorithm.update(episodes)
+        return metrics
+
+    def _batch(self, episodes: Sequence[Episode], given: Credit) -> dict[str, Batch]:
+        """Split by policy, in an order that no timing can change."""
+        out = {}
+        for name, turns in by_policy(episodes, self.state.learners).items():
+            ordered = sorted(turns, key=order)
+            trained = [
+                Example(
+                    name,
+                    w.sample,
+                    w.advantage,
+                    given.reference.get(w.sample.id),
+                    lags=self._lags(name, w.sample),
+                    share=w.share,
+                )
+                for turn in ordered
+                for drawn in turn.samples
+                for w in self.algorithm.weighed(drawn, given)
+            ]
+            valued = [
+                Example(name, sample, None, None, given.values.get(sample.id, ()), given.targets.get(sample.id))
+                for turn in (ordered if "values" in self.algorithm.needs else ())
+                for sample in self.scorer.seen_by_critic(name, turn)
+            ]
+            out[name] = Batch(trained, valued)
+        return out
+
+    def _masked(self, batches: Mapping[str, Batch]) -> dict[str, float]:
+        """The share of tokens that are too old to be trained on."""
+        limit = self.state.plan.recipe.stream.max_staleness
+        if not limit:
+            return {}
+        examples = [e for batch in batches.values() for e in batch.trained]
+        old = sum(lag > limit for e in examples for lag in e.lags or ())
+        return {"stream/masked": old / max(1, sum(len(e.sample.action) for e in examples))}
+
+    def _lags(self, name: str, sample: Sample) -> tuple[int, ...] | None:
+        """How old each token is, in training steps; None where all were sampled with the newest weights."""
+        if not self.state.plan.recipe.stream.max_staleness:
+            return None
+        lags = self.state.versions.lags(name, sample.versions, self.state.step_index)
+        return lags if any(lags) else None
+
+    def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode]) -> dict[str, float]:
+        state, settings, critic = self.state, self.algorithm.settings, self.algorithm.critic
+        staleness = state.plan.recipe.stream.max_staleness
+        objective = Objective(self.algorithm.loss, settings.average, settings.regularised, staleness)
+        warming = critic is not None and state.step_index < critic.warmup
+        metrics: dict[str, float] = {}
+        found: dict[str, dict[str, float]] = {name: {} for name in batches}
+        for together in [] if warming else self._sharing(batches):
+            found |= step(together, {name: batch.trained for name, batch in batches.items()}, objective)
+        for name, batch in batches.items():
+            learner = state.learners[name]
+            state.guards.gate(name, found[name], learner.rounded)
+            if learner.critic is not None and self.state_critic is None:
+                found[name] |= learner.fit(batch.valued, "tokens" in self.algorithm.needs)
+            metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
+        if self.state_critic is not None:
+            metrics |= self.state_critic.learn(credit.lines(episodes))
+        return metrics
+
+    def _sharing(self, batches: Mapping[str, Batch]) -> list[list[LocalLearner]]:
+        """The learners whose step it is and who have something to learn, those of one model together."""
+        by_model: dict[int, list[LocalLearner]] = defaultdict(list)
+        for name in self.state.plan.updated(self.state.step_index):
+            if any(e.advantage is not None for e in batches[name].trained):
+                learner = self.state.learners[name]
+                by_model[id(learner.model)].append(learner)
+        return list(by_model.values())

@@ -1,0 +1,65 @@
+"""After every update the engine scores some recent tokens, and must agree with the learner (promise 11).
+
+A weight update that does not arrive looks like slow learning, and nothing else tells it: an output layer that keeps old
+weights, an adapter that was not delivered, a scale that is applied twice. Past the limits of promise 2 the run stops
+before anything is sampled from such an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from interplay.config import TrainSection
+from interplay.errors import GuardError
+from interplay.rollout.members import Member
+from interplay.training.learner import Learner
+from interplay.training.thread import LearnerThread
+from interplay.training.tries import Example
+from interplay.types import Sample
+
+
+class Probe:
+    def __init__(self, tokens: int, thread: LearnerThread) -> None:
+        self.tokens, self.thread = tokens, thread
+        self._recent: dict[str, list[Sample]] = {}
+
+    def remember(self, policy: str, examples: Sequence[Example]) -> None:
+        """Keep a few of a policy's newest samples, to be scored after the next updates."""
+        chosen: list[Sample] = []
+        left = self.tokens
+        for example in reversed(examples):
+            if left <= 0:
+                break
+            sample = example.sample
+            action = sample.action[:left]
+            chosen.append(
+                replace(sample, action=action, logprobs=(), versions=(), mask=(), temperature=1.0, extends=None)
+            )
+            left -= len(action)
+        if chosen:
+            self._recent[policy] = chosen
+
+    async def compare(self, member: Member, learner: Learner, config: TrainSection, rounded: bool) -> dict[str, float]:
+        """Score the remembered samples in the engine and in the learner; raise where they disagree."""
+        samples = self._recent.get(member.name, [])
+        if not self.tokens or not samples:
+            return {}
+        examples = [Example(member.name, sample) for sample in samples]
+        ours = await self.thread.do(lambda: learner.logprobs(examples))
+        adapter = None if member.adapter is None else member.name
+        gaps: list[float] = []
+        for sample, expected in zip(samples, ours, strict=True):
+            (found,) = await member.engine.score(sample.prompt, [sample.action], adapter)
+            gaps += [abs(a - b) for a, b in zip(found, expected, strict=True)]
+        worst, mean = max(gaps), sum(gaps) / len(gaps)
+        gap, key, limit = (
+            (mean, "gap_mean_stop", config.gap_mean_stop) if rounded else (worst, "gap_stop", config.gap_stop)
+        )
+        if not gap <= limit:  # also where it is not a number
+            raise GuardError(
+                f"policy '{member.name}': after the update the engine's log-probs differ from the learner's by "
+                f"{gap:.2e} over {len(gaps)} recent tokens, past train.{key} ({limit:g}): the engine does not sample "
+                "from the weights that were trained, so the run stops before it does."
+            )
+        return {f"{member.name}/probe": gap}
