@@ -77,15 +77,25 @@ def candidate_return(turn: Turn, weights: RewardSection) -> float:
 
 
 def lines(episodes: Iterable[Episode]) -> list[list[Turn]]:
-    """Each role's model turns of each episode, as played."""
+    """Each role's turns of each episode, as played, where a model took some of them. A bot that took the others is part
+    of the line: what came on its turns was earned by the role."""
     out = []
     for episode in episodes:
         by_role: dict[Role, list[Turn]] = defaultdict(list)
         for turn in episode.line():
-            if turn.is_model:
-                by_role[turn.role].append(turn)
-        out += list(by_role.values())
+            by_role[turn.role].append(turn)
+        out += [line for line in by_role.values() if any(turn.is_model for turn in line)]
     return out
+
+
+def by_seat(turns: Iterable[Turn]) -> list[list[Turn]]:
+    """Model turns of one policy in one role. Who else sat there, a frozen opponent or a partner, earns something else:
+    its returns belong in no mean or deviation of the policy's."""
+    out: dict[tuple[str, Role], list[Turn]] = defaultdict(list)
+    for turn in turns:
+        if turn.is_model:
+            out[turn.policy, turn.role].append(turn)
+    return list(out.values())
 
 
 def groups(turns: Iterable[Turn], grouping: tuple[str, ...]) -> list[list[Turn]]:
@@ -166,7 +176,7 @@ def grade_candidates(
 
 def whiten(turns: Sequence[Turn], given: Credit) -> None:
     """Mean 0 and deviation 1 over the trained tokens of these turns, tool calls included; ties become exact zeros."""
-    samples = [sample for turn in turns for sample in turn.samples]
+    samples = [sample for turn in turns for sample in turn.samples if sample.action]
     found = [given.advantages[sample.id] for sample in samples]
     parts = [
         list(a) if isinstance(a, tuple) else [a] * len(sample.action) for sample, a in zip(samples, found, strict=True)

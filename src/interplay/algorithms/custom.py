@@ -19,7 +19,6 @@ that cannot work is refused with the reason.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -41,7 +40,7 @@ from interplay.algorithms.algorithm import (
 )
 from interplay.config import Section
 from interplay.errors import ConfigError, did_you_mean
-from interplay.types import KEY_NAMES, Credit, Episode, Role, Turn
+from interplay.types import KEY_NAMES, Credit, Episode, Turn
 
 INSIDE = {"decision", "phase", "tool", "prompt"}
 _WITH_CRITIC = {(kind, "critic") for kind in ("tree", "crossed", "replay")}
@@ -89,7 +88,7 @@ class CustomSettings(LossSettings):
     plan: PlanSettings
     grouping: list[str]
     credit: Literal["mean", "scaled", "leave_one_out", "wins", "batch"] = Field(
-        "mean", description="how a group's returns become advantages; batch whitens per role and needs no group"
+        "mean", description="how a group's returns become advantages; batch whitens per policy and role, without groups"
     )
     critic: CriticSettings = CriticSettings()
 
@@ -172,12 +171,10 @@ class Custom(Algorithm):
         units = self._units(episodes)
         turns = [t for unit, _ in units for t in unit]
         if self.settings.credit == "batch":
-            by_role: dict[Role, list[Turn]] = defaultdict(list)
             for unit, value in units:
                 for turn in unit:
                     given.give(turn, value)
-                    by_role[turn.role].append(turn)
-            for members in by_role.values():
+            for members in credit.by_seat(turns):
                 credit.whiten(members, given)
             return credit.summary(turns, given)
         rule, lonely = credit.RULES[self.settings.credit], 0
@@ -198,11 +195,13 @@ class Custom(Algorithm):
             return [([t], credit.candidate_return(t, self.reward)) for t in credit.candidates(episodes)]
         lines = [(line, credit.returns(line, self.reward)) for line in credit.lines(episodes)]
         if INSIDE & set(self.settings.grouping):
-            return [([t], ahead) for line, all_ahead in lines for t, ahead in zip(line, all_ahead, strict=True)]
+            after = [pair for line, ahead in lines for pair in zip(line, ahead, strict=True)]
+            return [([turn], ahead) for turn, ahead in after if turn.is_model]
         return [(line, ahead[0]) for line, ahead in lines]
 
 
 def _comparable(turn: Turn, other: Turn) -> bool:
-    """Whether the return of `other` may stand in the baseline of `turn`: its action did not cause it. Decisions of one
-    line of play share what they earn."""
-    return turn is not other and (turn.keys.episode != other.keys.episode or turn.decision == other.decision)
+    """Whether the return of `other` may stand in the baseline of `turn`: the same policy drew it, and the action of
+    `turn` did not cause it. Decisions of one line of play share what they earn."""
+    apart = turn.keys.episode != other.keys.episode or turn.decision == other.decision
+    return turn is not other and turn.policy == other.policy and apart

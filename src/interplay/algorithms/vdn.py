@@ -11,7 +11,6 @@ waiting, with what it knows. MADDPG has a critic per agent instead, and QMIX mix
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -74,11 +73,10 @@ class VDN(FittedCredit):
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         metrics = super().credit(episodes, given)
-        own: dict[Role, list[tuple[Turn, float]]] = defaultdict(list)
-        for turn in (t for e in episodes for t in e.line() if given.advantage(t) is not None):
-            own[turn.role].append((turn, credit.mix(credit.own(turn.rewards), turn.role, self.reward)))
-        for found in own.values():
-            for (turn, _), extra in zip(found, credit.centred([value for _, value in found], False), strict=True):
+        credited = [t for e in episodes for t in e.line() if given.advantage(t) is not None]
+        for turns in credit.by_seat(credited):
+            own = [credit.mix(credit.own(t.rewards), t.role, self.reward) for t in turns]
+            for turn, extra in zip(turns, credit.centred(own, False), strict=True):
                 given.give(turn, (given.advantage(turn) or 0.0) + extra)
         return metrics
 
