@@ -95,9 +95,13 @@ class LossSettings(Section):
     )
     entropy: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     kl: float = Field(0.0, ge=0, description="pull towards the policy as it was when reinforcement learning began")
-    kl_kind: Literal["k2", "k3"] = Field("k2", description="its estimate; k2 has the gradient of the KL itself")
+    kl_kind: Literal["k2", "k3", "sequence"] = Field(
+        "k2", description="k2: KL of each token given its prefix; sequence: of the whole reply, noisier; k3: biased"
+    )
     kl_refresh: int = Field(0, ge=0, description="steps after which the pull is towards the policy of then; 0: never")
-    kl_reward: float = Field(0.0, ge=0, description="the same pull as a reward (k1 of each turn), not as a loss")
+    kl_reward: float = Field(
+        0.0, ge=0, description="the same pull as a reward: k1 of each turn, or in PPO by token of each token"
+    )
     correction: Literal["none", "tis", "icepop"] = Field(
         "none", description="for engines whose numerics differ from the learner's"
     )

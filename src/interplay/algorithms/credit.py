@@ -16,12 +16,12 @@ from typing import TypeVar
 
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Task, Turn, seed_of
+from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Sample, Task, Turn, seed_of
 
 T = TypeVar("T")
 
 Rule = Callable[[Sequence[float]], list[float]]  # the returns of a group to its advantages
-SHAPED = ("kl", "overlong")  # the rewards that an algorithm's settings add
+KL, OVERLONG = SHAPED = ("kl", "overlong")  # the rewards that an algorithm's settings add
 CRITIC = "critic"  # the reward record that holds a critic's value, in the units of the mix already
 
 
@@ -218,6 +218,12 @@ def drift(turn: Turn, given: Credit) -> float:
     return math.fsum(math.fsum(s.logprobs) - math.fsum(given.reference.get(s.id, ())) for s in turn.samples)
 
 
+def token_drifts(sample: Sample, given: Credit) -> list[float]:
+    """log π − log ref of each token; 0 where there is no reference."""
+    reference = given.reference.get(sample.id, sample.logprobs)
+    return [mine - theirs for mine, theirs in zip(sample.logprobs, reference, strict=True)]
+
+
 def shape(episodes: Sequence[Episode], given: Credit, kl: float, length: tuple[int, int] | None) -> Mapping[str, float]:
     """Add `kl` (−coefficient · Σ(log π − log π_ref) of the turn: k1, a constant) and `overlong` to model turns."""
     if not kl and length is None:
@@ -226,9 +232,9 @@ def shape(episodes: Sequence[Episode], given: Credit, kl: float, length: tuple[i
     for turn in (t for e in episodes for t in e.turns if t.is_model and t.playout is None):
         extra = []
         if kl and turn.last.id in given.reference:
-            extra.append(Reward("kl", Level.PROCESS, turn.role, -kl * drift(turn, given)))
+            extra.append(Reward(KL, Level.PROCESS, turn.role, -kl * drift(turn, given)))
         if length is not None:
-            extra.append(Reward("overlong", Level.PROCESS, turn.role, overlong(turn.sampled, *length)))
+            extra.append(Reward(OVERLONG, Level.PROCESS, turn.role, overlong(turn.sampled, *length)))
         turn.rewards += Rewards(tuple(extra))
         if turn.outlook is not None:
             turn.outlook = replace(turn.outlook, rewards=turn.outlook.rewards + Rewards(tuple(extra)))

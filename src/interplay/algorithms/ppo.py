@@ -3,11 +3,12 @@
 Loss −min(ρ·A, clip(ρ, 1 − ε, 1 + ε)·A), ρ = π/π_old; A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t (GAE).
 V is read at the end of a turn's prompt, and one advantage is given to all tokens of the turn. GAE runs over *one
 role's* turns, of these over those of trained policies: chaining it across players would flip signs in zero-sum games.
-With `level = "token"` V is read before every sampled token and GAE runs over them: γ is 1 inside a turn, and what
-others (or tools) said in between is skipped. Advantages are whitened per policy and role, over trained tokens only. Truncated
-episodes bootstrap with the last value, finished ones with 0. The critic's targets have a λ of their own, 1: the
-Monte-Carlo return, so that it is never taught by its guesses (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs no
-critic and no values inside the episode; it pays with a group of episodes for every task.
+With `level = "token"` V is read before every sampled token and GAE runs over them: γ is 1 inside a turn, what others
+(or tools) said in between is skipped, and `kl_reward` is paid token by token. Advantages are whitened per policy and
+role, over trained tokens only. Truncated episodes bootstrap with the last value, finished ones with 0. The critic's
+targets have a λ of their own, 1: the Monte-Carlo return, so that it is never taught by its guesses (VC-PPO, 2503.01491;
+VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it pays with a group of episodes for every
+task.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Algorithm, CriticSettings, Independent, LossSettings, Need, register
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Credit, Episode, Turn
+from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Sample, Turn
 
 
 class PPOSettings(LossSettings):
@@ -81,7 +82,7 @@ class PPO(Algorithm):
         out: list[Stretch] = []
         gamma, after, factor = self.reward.gamma, 0.0, 1.0
         for turn in reversed(line):
-            reward = credit.mix(turn.rewards, turn.role, self.reward)
+            reward = credit.mix(self._whole(turn.rewards), turn.role, self.reward)
             if turn.policy not in trained:
                 after, factor = reward + gamma * after, gamma * factor
                 continue
@@ -90,6 +91,12 @@ class PPO(Algorithm):
             out.append(Stretch(turn, reward + gamma * after, gamma * factor))
             after, factor = 0.0, 1.0
         return out[::-1]
+
+    def _whole(self, rewards: Rewards) -> Rewards:
+        """What belongs to a turn as a whole: by token, the pull to the reference is each token's own."""
+        if self.settings.level == "turn":
+            return rewards
+        return Rewards(tuple(r for r in rewards if r.name != credit.KL))
 
     def _by_turn(self, line: list[Stretch], over: bool, given: Credit) -> None:
         values = [given.value(s.turn) or 0.0 for s in line]
@@ -105,15 +112,23 @@ class PPO(Algorithm):
         samples = [(stretch, sample) for stretch in line for sample in stretch.turn.samples]
         for stretch, sample in samples:
             last = sample is stretch.turn.last  # before it the decision goes on after a tool has answered
-            rest = len(sample.action) - 1
             values += given.values[sample.id]
-            rewards += [0.0] * rest + [stretch.reward if last else 0.0]
-            gammas += [1.0] * rest + [stretch.gamma if last else 1.0]
+            earned = self._drift_rewards(stretch.turn.role, sample, given)
+            earned[-1] += stretch.reward if last else 0.0
+            rewards += earned
+            gammas += [1.0] * (len(earned) - 1) + [stretch.gamma if last else 1.0]
         advantages, targets = self._estimate(rewards, values, gammas, over)
         at = 0
         for _, sample in samples:
             span = slice(at, at := at + len(sample.action))
             given.advantages[sample.id], given.targets[sample.id] = tuple(advantages[span]), tuple(targets[span])
+
+    def _drift_rewards(self, role: Role, sample: Sample, given: Credit) -> list[float]:
+        """`kl_reward` token by token: a token answers for its own drift and what follows, not for what was before."""
+        if not self.settings.kl_reward:
+            return [0.0] * len(sample.action)
+        weight = credit.weight_of(Reward(credit.KL, Level.PROCESS, role, None), self.reward)
+        return [-self.settings.kl_reward * weight * drift for drift in credit.token_drifts(sample, given)]
 
     def _estimate(
         self, rewards: list[float], values: list[float], gammas: list[float], over: bool
