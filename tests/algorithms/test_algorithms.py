@@ -295,18 +295,6 @@ def test_ppo_chains_one_roles_turns_only(make_turn: MakeTurn, make_episode: Make
     assert (given.target(x0), given.target(x1), given.target(o)) == (1.0, 1.0, -1.0)  # λ 1: the Monte-Carlo return
 
 
-@pytest.mark.parametrize(("truncated", "target"), [(False, 2.0), (True, 5.0)])
-def test_ppo_bootstraps_truncated_episodes(
-    make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, truncated: bool, target: float
-) -> None:
-    """Cut off by a limit, the last value stands for what would have followed: 2 + 1·3; at a true end 0 does."""
-    turn = make_turn("X", 2.0, value=3.0)
-    episode = make_episode([turn])
-    episode.truncated = truncated
-    make("ppo").credit([episode], given)
-    assert given.target(turn) == target
-
-
 def test_ppo_refuses_a_line_with_a_value_missing(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
     """A critic that was not asked is not read as 0."""
     line = [make_turn("X", 0.0, value=0.5), make_turn("X", 1.0, decision=2, prompt="q")]

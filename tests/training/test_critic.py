@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,25 @@ def test_a_critics_minibatches_are_drawn_as_the_recipes_seed_says(
         made.close()
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
+
+
+@pytest.mark.parametrize("level", ["turn", "token"])
+def test_ppo_trains_in_a_role_that_it_shares_with_a_frozen_policy(tmp_path: Path, level: str) -> None:
+    """The player opens each role, a frozen policy takes the second turn: the player learns, and only from its own."""
+    policies = {"player": {"base": "tiny-16x1"}, "rival": {"base": "tiny-16x1", "trainable": False}}
+    seats = {"p0@1": "player", "p0": "rival", "p1@1": "player", "p1": "rival"}
+    sampling = {"max_tokens": 4, "legal": True}
+    made = trainer(
+        tmp_path,
+        policies=policies,
+        seats=seats,
+        sampling=sampling,
+        algorithm={"name": "ppo", "level": level},
+        rollout={"tasks": 8},
+    )
+    before = [p.detach().clone() for p in made.learners["player"].model.parameters()]
+    made.train()
+    made.close()
+    row = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert row["turns_per_episode"] == 4 and row["player/turns"] == 2 * 8
+    assert any((a != b).any() for a, b in zip(before, made.learners["player"].model.parameters(), strict=True))

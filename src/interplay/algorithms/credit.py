@@ -88,6 +88,19 @@ def lines(episodes: Iterable[Episode]) -> list[list[Turn]]:
     return out
 
 
+def in_play(episode: Episode) -> dict[str, Rewards]:
+    """By turn of the line, what was earned in play. Where a limit cut the episode off, what the environment paid for
+    ending there is left out: whoever puts a value in place of what would have followed must not count both."""
+    earned = {turn.id: list(turn.rewards) for turn in episode.line()}
+    if episode.cut is not None:
+        for role in {turn.role for turn in episode.line()}:
+            line = episode.line(role)[::-1]
+            for reward in episode.cut.outcome.of(role):
+                if holder := next((t.id for t in line if reward in earned[t.id]), None):
+                    earned[holder].remove(reward)
+    return {name: Rewards(tuple(records)) for name, records in earned.items()}
+
+
 def by_seat(turns: Iterable[Turn]) -> list[list[Turn]]:
     """Model turns of one policy in one role. Who else sat there, a frozen opponent or a partner, earns something else:
     its returns belong in no mean or deviation of the policy's."""

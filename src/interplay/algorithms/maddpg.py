@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from interplay.algorithms.algorithm import LossSettings, Weighed, register
-from interplay.algorithms.fitted import FittedCredit, FittedSettings, Judged, Transitions
-from interplay.algorithms.replay import Step
+from interplay.algorithms.fitted import FittedCredit, FittedSettings, Judged
+from interplay.algorithms.replay import Step, Transition
 from interplay.config import RewardSection
 from interplay.errors import ConfigError
 from interplay.types import Credit, Episode, Role, Sample, Turn, seed_of
@@ -136,15 +136,15 @@ class MADDPG(FittedCredit):
             out.append(Weighed(other, slopes[k], 1 / len(slopes)))
         return out
 
-    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
+    def error(self, name: str, network: Network, sample: Sequence[Transition]) -> Tensor:
         from torch import tensor
 
-        wanted = tensor([step.rewards[name] for step, _ in sample])
-        ahead = [(i, after) for i, (_, after) in enumerate(sample) if after is not None]
+        wanted = tensor([t.step.rewards[name] for t in sample])
+        ahead = [(i, t.after) for i, t in enumerate(sample) if t.after is not None]
         if ahead:
             following = network.target([_joint(after) for _, after in ahead]).detach()
             wanted = wanted.index_add(0, tensor([i for i, _ in ahead]), self.reward.gamma * following)
-        return (network.module([_joint(step) for step, _ in sample]) - wanted).pow(2).mean()
+        return (network.module([_joint(t.step) for t in sample]) - wanted).pow(2).mean()
 
 
 def _joint_actions(episode: Episode) -> dict[int, dict[Role, str]]:

@@ -5,10 +5,10 @@ V is read at the end of a turn's prompt, and one advantage is given to all token
 role's* turns, of these over those of trained policies: chaining it across players would flip signs in zero-sum games.
 With `level = "token"` V is read before every sampled token and GAE runs over them: γ is 1 inside a turn, what others
 (or tools) said in between is skipped, and `kl_reward` is paid token by token. Advantages are whitened per policy and
-role, over trained tokens only. Truncated episodes bootstrap with the last value, finished ones with 0. The critic's
-targets have a λ of their own, 1: the Monte-Carlo return, so that it is never taught by its guesses (VC-PPO, 2503.01491;
-VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it pays with a group of episodes for every
-task.
+role, over trained tokens only. A finished episode ends with 0; one that a limit cut off, with the value of what the
+role was to answer next. The critic's targets have a λ of their own, 1: the Monte-Carlo return, so that it is never
+taught by its guesses (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it
+pays with a group of episodes for every task.
 """
 
 from __future__ import annotations
@@ -66,23 +66,28 @@ class PPO(Algorithm):
         trained = {t.policy for e in episodes for t in e.line() if given.value(t) is not None}
         turns: list[Turn] = []
         for episode in episodes:
+            earned = credit.in_play(episode)
             for line in credit.lines([episode]):
-                stretches = self._stretches(line, trained, given)
-                if stretches:
-                    (self._by_turn if self.settings.level == "turn" else self._by_token)(
-                        stretches, not episode.truncated, given
-                    )
+                stretches = self._stretches(line, trained, earned, given)
+                end = _bootstrap(episode, line[0].role, given)
+                if stretches and end is None:
+                    # What its last turn led to is not known; that turn's own value is what the turns before it led to.
+                    end = given.values[stretches.pop().turn.samples[0].id][0]
+                if stretches and end is not None:
+                    (self._by_turn if self.settings.level == "turn" else self._by_token)(stretches, end, given)
                 turns += [s.turn for s in stretches]
         for members in credit.by_seat(turns):
             credit.whiten(members, given)
         return credit.summary(turns, given)
 
-    def _stretches(self, line: Sequence[Turn], trained: Collection[str], given: Credit) -> list[Stretch]:
+    def _stretches(
+        self, line: Sequence[Turn], trained: Collection[str], earned: Mapping[str, Rewards], given: Credit
+    ) -> list[Stretch]:
         """A line of play, cut at the turns of whoever is trained."""
         out: list[Stretch] = []
         gamma, after, factor = self.reward.gamma, 0.0, 1.0
         for turn in reversed(line):
-            reward = credit.mix(self._whole(turn.rewards), turn.role, self.reward)
+            reward = credit.mix(self._whole(earned[turn.id]), turn.role, self.reward)
             if turn.policy not in trained:
                 after, factor = reward + gamma * after, gamma * factor
                 continue
@@ -98,14 +103,14 @@ class PPO(Algorithm):
             return rewards
         return Rewards(tuple(r for r in rewards if r.name != credit.KL))
 
-    def _by_turn(self, line: list[Stretch], over: bool, given: Credit) -> None:
+    def _by_turn(self, line: list[Stretch], end: float, given: Credit) -> None:
         values = [given.value(s.turn) or 0.0 for s in line]
-        advantages, targets = self._estimate([s.reward for s in line], values, [s.gamma for s in line], over)
+        advantages, targets = self._estimate([s.reward for s in line], values, [s.gamma for s in line], end)
         for stretch, advantage, target in zip(line, advantages, targets, strict=True):
             given.give(stretch.turn, advantage)
             given.targets[stretch.turn.last.id] = (target,)
 
-    def _by_token(self, line: list[Stretch], over: bool, given: Credit) -> None:
+    def _by_token(self, line: list[Stretch], end: float, given: Credit) -> None:
         values: list[float] = []
         rewards: list[float] = []
         gammas: list[float] = []
@@ -117,7 +122,7 @@ class PPO(Algorithm):
             earned[-1] += stretch.reward if last else 0.0
             rewards += earned
             gammas += [1.0] * (len(earned) - 1) + [stretch.gamma if last else 1.0]
-        advantages, targets = self._estimate(rewards, values, gammas, over)
+        advantages, targets = self._estimate(rewards, values, gammas, end)
         at = 0
         for _, sample in samples:
             span = slice(at, at := at + len(sample.action))
@@ -131,10 +136,17 @@ class PPO(Algorithm):
         return [-self.settings.kl_reward * weight * drift for drift in credit.token_drifts(sample, given)]
 
     def _estimate(
-        self, rewards: list[float], values: list[float], gammas: list[float], over: bool
+        self, rewards: list[float], values: list[float], gammas: list[float], end: float
     ) -> tuple[list[float], list[float]]:
-        """Advantages, and what the critic should have said."""
-        end = 0.0 if over else values[-1]
+        """Advantages, and what the critic should have said; `end` is the value of what follows the last one."""
         advantages = credit.gae(rewards, values, end, gammas, self.settings.gae_lambda)
         errors = credit.gae(rewards, values, end, gammas, self.settings.critic_lambda)
         return advantages, [v + e for v, e in zip(values, errors, strict=True)]
+
+
+def _bootstrap(episode: Episode, role: Role, given: Credit) -> float | None:
+    """What follows the last turn of a role: nothing at an end; where a limit cut the episode off, the value of what the
+    role was to answer next. None where that is not known: another had to act first."""
+    if episode.cut is None:
+        return 0.0
+    return next((given.value(turn) for turn in episode.cut.due if turn.role == role), None)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
-from interplay.algorithms.fitted import FittedCredit, Judged, Transitions
-from interplay.algorithms.replay import move_of, steps
+from interplay.algorithms.fitted import FittedCredit, Judged
+from interplay.algorithms.replay import Transition, move_of, steps
 from interplay.types import Credit, Episode, Role, Turn
 
 if TYPE_CHECKING:
@@ -80,17 +80,22 @@ class VDN(FittedCredit):
                 given.give(turn, (given.advantage(turn) or 0.0) + extra)
         return metrics
 
-    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
+    def error(self, name: str, network: Network, sample: Sequence[Transition]) -> Tensor:
         from torch import tensor
 
-        now = [step for step, _ in sample]
+        target: TeamValue = network.target  # type: ignore[assignment]
+        now = [t.step for t in sample]
         if all(move.legal for step in now for move in step.moves):
             wanted = tensor([step.team for step in now])
-            ahead = [(i, after) for i, (_, after) in enumerate(sample) if after is not None]
+            ahead = [(i, t.after) for i, t in enumerate(sample) if t.after is not None]
             if ahead:
-                target: TeamValue = network.target  # type: ignore[assignment]
                 best = target.greedy([after for _, after in ahead])
                 wanted = wanted.index_add(0, tensor([i for i, _ in ahead]), self.reward.gamma * best)
         else:
             wanted = tensor([step.ahead for step in now])
+            cut = [(i, t.last, t.step.tail) for i, t in enumerate(sample) if t.last is not None]
+            if cut:
+                last = [step for _, step, _ in cut]
+                value = target.total(target.table(last), last).detach()
+                wanted = wanted.index_add(0, tensor([i for i, *_ in cut]), tensor([tail for *_, tail in cut]) * value)
         return (self.value.total(self.value.table(now), now) - wanted).pow(2).mean()

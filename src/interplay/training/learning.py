@@ -73,7 +73,8 @@ class Learning:
 
     def _score(self, episodes: Sequence[Episode]) -> Credit:
         given = Credit()
-        self.scorer.score(by_policy(episodes, self.state.learners), given)
+        due = [turn for e in episodes if e.cut is not None for turn in e.cut.due]
+        self.scorer.score(by_policy(episodes, self.state.learners), due, given)
         return given
 
     def _credit(self, episodes: Sequence[Episode], given: Credit) -> dict[str, float]:

@@ -11,6 +11,15 @@ from interplay.types.task import Task
 from interplay.types.turn import Turn
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a limit cut an episode off. `due` are the turns that had to be taken next, with their prompts and without a
+    reply; `outcome` is what the environment paid as it stood then. A critic's value of what was due takes its place."""
+
+    due: tuple[Turn, ...]
+    outcome: Rewards
+
+
 @dataclass(slots=True)
 class Episode:
     """One play of one task. `error` is set when the machinery failed: such an episode is never trained on."""
@@ -21,7 +30,8 @@ class Episode:
     seats: Mapping[Role, Occupant]
     turns: list[Turn] = field(default_factory=list)
     rewards: Rewards = field(default_factory=Rewards)
-    truncated: bool = False
+    truncated: bool = False  # by a limit: the line of play (then there is a `cut`), or a playout
+    cut: Cut | None = None  # not part of records
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
