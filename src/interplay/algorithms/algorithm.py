@@ -141,6 +141,9 @@ class CriticSettings(Section):
     lr: float = Field(1e-5, gt=0)
     warmup: int = Field(0, ge=0, description="steps in which only the critic learns")
     clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate")
+    normalise: bool = Field(
+        False, description="learn returns in units of their running deviation (PopArt); clip is then in these too"
+    )
 
 
 class TreeSettings(LossSettings):

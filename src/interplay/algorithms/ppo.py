@@ -14,7 +14,7 @@ pays with a group of episodes for every task.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -44,7 +44,7 @@ class Stretch(NamedTuple):
 
 @register("ppo")
 class PPO(Algorithm):
-    Settings = PPOSettings
+    Settings: ClassVar[type[PPOSettings]] = PPOSettings
     settings: PPOSettings
     needs: frozenset[Need] = frozenset({"values"})
 

@@ -37,6 +37,7 @@ from interplay.training.forward import AdapterMixer, hidden_states, pieces
 from interplay.training.minibatches import minibatches
 from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
 from interplay.training.tries import Example
+from interplay.training.value_scale import ValueScale
 from interplay.types import Message, Rewards, Role, Sample, Turn, seed_of
 
 
@@ -69,6 +70,7 @@ class Critic:
             tensors = nn.ParameterList([t for pair in own.values() for t in pair])
             self.module = nn.ModuleDict({"adapter": tensors, "head": self.head})
         self.optimizer = make_optimizer(self.module.parameters(), config, settings.lr)
+        self.scale = ValueScale() if settings.normalise else None
         self.latch = Latch(self.device.type == "cuda")
         self.steps = 0
 
@@ -85,7 +87,7 @@ class Critic:
         out: list[tuple[float, ...]] = [()] * len(examples)
         mixer = AdapterMixer(self.model, self.adapters)
         for batch in self._pieces(examples, tokens):
-            flat = iter(self._predict(batch, mixer).tolist())
+            flat = iter(self._outer(self._predict(batch, mixer).tolist()))
             for i in batch.examples:
                 out[i] = tuple(itertools.islice(flat, len(examples[i].sample.action) if tokens else 1))
         return out
@@ -93,6 +95,9 @@ class Critic:
     def step(self, examples: Sequence[Example], tokens: bool = False) -> dict[str, float]:
         """Move towards the examples' targets: epochs × minibatches optimiser steps, as the policy takes."""
         examples = [e for e in examples if e.targets is not None]
+        if self.scale is not None:
+            with self.latch.writing():
+                self.scale.follow([t for e in examples for t in e.targets or ()], self.head)
         parts = minibatches(examples, self.config, seed_of("critic", self.seed, self.name, self.steps))
         total = 0.0
         for part in parts:
@@ -115,17 +120,25 @@ class Critic:
         self.steps += 1
         return {"value_loss": total}
 
+    def _outer(self, values: list[float]) -> list[float]:
+        return values if self.scale is None else [self.scale.outer(v) for v in values]
+
     def _column(self, parts: Iterable[Sequence[float]]) -> Tensor:
-        return torch.tensor([x for part in parts for x in part], device=self.device)
+        """Returns of many examples, in the head's units."""
+        inner = self.scale.inner if self.scale is not None else float
+        return torch.tensor([inner(x) for part in parts for x in part], device=self.device)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
+        state = {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
+        return state if self.scale is None else {**state, "scale": self.scale.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.module.load_state_dict(state["module"])
         load_moments(self.optimizer, state["optimizer"])
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
+        if self.scale is not None:
+            self.scale.load_state_dict(state["scale"])
         self.steps = state["steps"]
 
 
