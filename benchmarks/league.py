@@ -50,7 +50,7 @@ def curve(way: str, seed: int, steps: int, every: int) -> list[float]:
     plan = resolve(parse(data))
     found: list[float] = []
 
-    async def rate(team: Team, step: int) -> Mapping[str, float]:
+    async def rate(team: Team, step: int, seats: object = None) -> Mapping[str, float]:
         found.append(0.5 - 0.5 * (await strategies.measure(plan, team)).found.exploitability)
         return {}
 

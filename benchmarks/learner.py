@@ -26,24 +26,24 @@ from interplay.algorithms import losses
 from interplay.config import TrainSection
 from interplay.models.lora import new_adapter
 from interplay.training import forward
-from interplay.training.learner import Learner, Loss, step
-from interplay.types import Keys, Turn
+from interplay.training.learner import Loss, Objective
+from interplay.training.local import LocalLearner
+from interplay.training.step import step
+from interplay.training.tries import Example
+from interplay.types import Sample
 
 
-def turns_of(
+def examples_of(
     policy: str, count: int, prompt: int, reply: int, vocabulary: int, seed: int = 0, samples: int = 1
-) -> list[Turn]:
-    """`count` turns, every `samples` of which answer one prompt."""
+) -> list[Example]:
+    """`count` replies, every `samples` of which answer one prompt."""
     rng = random.Random(seed)
     some = lambda size: tuple(rng.randrange(10, vocabulary) for _ in range(size))  # noqa: E731
-    out: list[Turn] = []
+    out: list[Example] = []
     for i in range(count):
-        name = f"{policy}{i}"
-        asked = some(prompt) if i % samples == 0 else out[-1].prompt
-        keys = Keys(name, 0, name, 0, "solver", "", "", name)
-        turn = Turn(name, None, "solver", 0, keys, policy, 0, asked, some(reply), (0.0,) * reply, "")
-        turn.advantage = rng.choice((-1.0, 1.0))
-        out.append(turn)
+        asked = some(prompt) if i % samples == 0 else out[-1].sample.prompt
+        sample = Sample(f"{policy}{i}", asked, some(reply), (0.0,) * reply, (0,) * reply, "")
+        out.append(Example(policy, sample, rng.choice((-1.0, 1.0))))
     return out
 
 
@@ -85,16 +85,17 @@ def main() -> None:
         learners = []
         for i, name in enumerate(names):
             adapter = new_adapter(model, 16, 32.0, [], i) if "LoRA" in what else None
-            learners.append(Learner(name, model, config, 1e-6, 0, adapter))
+            learners.append(LocalLearner(name, model, config, 1e-6, 0, adapter))
         vocabulary = model.config.vocab_size
         batches = {
-            n: turns_of(n, per, prompt, reply, vocabulary, i, 8 if what in shared else 1) for i, n in enumerate(names)
+            n: examples_of(n, per, prompt, reply, vocabulary, i, 8 if what in shared else 1)
+            for i, n in enumerate(names)
         }
         seconds = []
         for _ in range(4):
             sync(device)
             began = time.perf_counter()
-            step(learners, batches, loss, "token", False)
+            step(learners, batches, Objective(loss))
             sync(device)
             seconds.append(time.perf_counter() - began)
         best = min(seconds[1:])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def test_imports_run_one_way(path: Path) -> None:
         ("interplay.rollout.runner", "class A:\n    def f(self):\n        from interplay.training import batch", 1),
         ("interplay.types", "from interplay.errors import EnvError", 1),
         ("interplay.envs.env", "try:\n    from ..agents import bots\nexcept ImportError:\n    pass", 1),
-        ("interplay.agents.agent", "from . import bots\nfrom ..rollout.runner import Runner", 1),
+        ("interplay.agents.player", "from . import bots\nfrom ..rollout.runner import Runner", 1),
         ("interplay.models.load", "from interplay.engines.engine import Engine", 1),
         ("interplay.execution.programs", "from interplay.rewards import verify", 1),
         ("interplay.engines.engine", "import interplay.envs.env as e", 1),
@@ -177,10 +178,20 @@ def test_training_does_not_know_the_local_engine() -> None:
 
 
 def test_types_are_standard_library_only() -> None:
-    """types.py and errors.py import nothing that must be installed."""
-    for name in ("types", "errors"):
-        found = imports(ast.parse((SOURCE / f"{name}.py").read_text(encoding="utf-8")), "interplay")
-        assert [n for n in found if n.split(".")[0] not in sys.stdlib_module_names] == []
+    """types/ and errors.py import nothing that must be installed."""
+    files = [*sorted((SOURCE / "types").glob("*.py")), SOURCE / "errors.py"]
+    assert len(files) > 5
+    for path in files:
+        found = imports(ast.parse(path.read_text(encoding="utf-8")), "interplay.types")
+        outside = [n for n in found if n.split(".")[0] not in sys.stdlib_module_names]
+        assert [n for n in outside if not n.startswith("interplay.types.")] == [], path
+
+
+def test_a_turn_has_at_most_15_fields() -> None:
+    """What one algorithm or one step needs lives beside the turns, in Credit or with the algorithm."""
+    from interplay.types import Turn
+
+    assert len(fields(Turn)) <= 15
 
 
 def test_adapted_packages_are_imported_only_where_they_are_adapted() -> None:

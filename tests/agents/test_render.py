@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from interplay.errors import ModelError
 from interplay.models.load import FALLBACK_TEMPLATE, Loaded, load
 from interplay.models.save import save
 from interplay.models.tiny import TEMPLATE, VOCABULARY, build_tokenizer
-from interplay.types import Message
+from interplay.types import MediaSpan, Message
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id
@@ -225,6 +226,21 @@ def test_equal_prompts_have_equal_digests_and_only_those() -> None:
     ours = renderer()
     one, two = (ours.prompt((Message("user", text),)) for text in ("go", "gone"))
     assert ours.prompt((Message("user", "go"),)).digest == one.digest != two.digest
+
+
+def test_promise_12_prompts_that_differ_in_a_picture_have_different_digests() -> None:
+    """A grouping by prompt never puts them together."""
+    made = [Prompt((7, 9, 9), "", media=media) for media in ((), (MediaSpan(1, 2, "ca7"),), (MediaSpan(1, 2, "d09"),))]
+    assert len({p.digest for p in made}) == 3
+    assert Prompt((7, 9, 9), "", media=(MediaSpan(1, 2, "ca7"),)) == made[1]
+
+
+def test_promise_12_a_prompt_that_extends_another_keeps_its_pictures() -> None:
+    talk = Talk(renderer(), "go")
+    seen = (MediaSpan(1, 2, "ca7"),)
+    talk.prompt = replace(talk.prompt, media=seen)
+    after = talk.reply((*encode("rock"), END), "on")
+    assert after.merged and after.media == seen
 
 
 def test_a_reply_without_an_end_token_to_close_it_cannot_be_imitated() -> None:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 
 from interplay import envs
 from interplay.agents.bots import known_bots
+from interplay.algorithms import algorithm
 from interplay.cli import main as cli
 from interplay.config import load
 from interplay.errors import ConfigError, EngineError, GuardError
@@ -199,12 +200,29 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert caught.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
 
 
-def test_the_readme_s_own_environment_and_algorithm_are_found(recipe: str, tmp_path: Path) -> None:
+@pytest.fixture
+def readme(tmp_path: Path) -> None:
+    """The README's own environment and algorithm as modules in this folder."""
+    page = (Path(cli.__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    for name, example in zip(("guessing", "bestof"), re.findall(r"```python\n(.*?)```", page, re.DOTALL), strict=True):
+        (tmp_path / f"{name}.py").write_text(example)
+
+
+def test_the_readme_s_own_algorithm_trains(
+    readme: None, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(algorithm, "_REGISTRY", dict(algorithm._REGISTRY))
+    short = ("train.steps=1", "eval.every=0", "eval.before=false", "eval.after=false")
+    call("train", recipe, 'algorithm={name="bestof:BestOf"}', *short, "--run", str(tmp_path / "run"))
+    found = [r.credit.advantages for r in records.read(tmp_path / "run" / "episodes.jsonl")]
+    assert {a for given in found for a in given.values()} == {0.0, 1.0} and all(found), (
+        "every turn, the best ones alone"
+    )
+
+
+def test_the_readme_s_own_environment_and_algorithm_are_found(readme: None, recipe: str, tmp_path: Path) -> None:
     """In the folder where the command is called, by module:Class; what cannot be imported is said."""
-    readme = Path(cli.__file__).parents[3] / "README.md"
-    env, algorithm = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "guessing.py").write_text(env)
-    (tmp_path / "bestof.py").write_text(algorithm)
     source = str(Path(cli.__file__).parents[2])
     code = f"import sys; sys.path.append({source!r}); from interplay.cli.main import main; main()"
 
@@ -518,7 +536,7 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in metrics] == [1, 2]
     assert all("eval/win_rate/bot:random" in row and "reward" in row for row in metrics)
-    episodes = list(records.read(run / "episodes.jsonl"))
+    episodes = [r.episode for r in records.read(run / "episodes.jsonl")]
     assert len(episodes) == 2 * 2 * 4 and all(e.error is None for e in episodes)
     for pattern in ("game_results_*.log", "llm_conversation_*.log", "game_summary_*.txt"):
         (log,) = (run / "logs").glob(pattern)
@@ -561,8 +579,8 @@ def test_training_against_a_remote_model(recipe: str, tmp_path: Path) -> None:
         result = call("train", recipe, far, seats, "eval.every=0", "eval.games=1", "--run", str(run))
     assert result.exit_code == 0 and "needs about" in result.output
     assert chat.bodies and {body["model"] for body in chat.bodies} == {"m"}
-    turns = [t for e in records.read(run / "episodes.jsonl") for t in e.turns]
-    assert {(t.role, t.policy, bool(t.action)) for t in turns} == {("X", "player", True), ("O", "far", False)}
+    turns = [t for r in records.read(run / "episodes.jsonl") for t in r.episode.turns]
+    assert {(t.role, t.policy, t.is_model) for t in turns} == {("X", "player", True), ("O", "far", False)}
     assert [p.name for p in (run / "checkpoints" / "step-000002" / "policies").iterdir()] == ["player"]
 
 

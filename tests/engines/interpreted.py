@@ -86,7 +86,7 @@ class Numbers:
 
 def same(plain: LocalEngine, ours: LocalEngine, wanted: list[Request]) -> None:
     for request, a, b in zip(wanted, serve(plain, wanted), serve(ours, wanted), strict=True):
-        assert (a.tokens, a.stop, a.version) == (b.tokens, b.stop, b.version), (request, a, b)
+        assert (a.tokens, a.stop, a.versions) == (b.tokens, b.stop, b.versions), (request, a, b)
         torch.testing.assert_close(torch.tensor(a.logprobs), torch.tensor(b.logprobs), atol=2e-4, rtol=1e-3)
 
 

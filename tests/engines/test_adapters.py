@@ -58,7 +58,7 @@ def test_a_mixed_batch_gives_each_the_logprobs_of_its_merged_weights(family: str
     requests += [replace(r, key=(50 + i,), forced=(9, 8, 7)) for i, r in enumerate(requests)]
     for request, completion in zip(requests, serve(engine, requests), strict=True):
         close_to(completion.logprobs, full_forward(plain[request.adapter], request.ids, completion.tokens))
-        assert completion.version == {None: 0, "a": 10, "b": 11, "c": 12}[request.adapter]
+        assert {*completion.versions} == {{None: 0, "a": 10, "b": 11, "c": 12}[request.adapter]}
     different = {tuple(c.logprobs) for r, c in zip(requests, serve(engine, requests), strict=True) if r.forced}
     assert len(different) == 8, "guards this test: every adapter is felt"
     assert empty(engine)
@@ -102,7 +102,7 @@ def test_replacing_one_adapter_changes_its_own_completions_only(rank: int) -> No
     plain = merged(make("llama", "sdpa"), new)
     for request, completion in zip(requests, after, strict=True):
         if request.adapter == "b":
-            assert completion.version == 77
+            assert {*completion.versions} == {77}
             close_to(completion.logprobs, full_forward(plain, request.ids, completion.tokens))
     # The others found their prompts whole; b's shared with each other only, as in an engine that never had another b.
     fresh = loaded(make("llama"))
@@ -194,7 +194,7 @@ def test_what_cannot_be_loaded_is_one_sentence_and_changes_nothing() -> None:
     with pytest.raises(EngineError, match=r"no adapter 'd' is loaded"):
         asyncio.run(engine.score(request.ids, [(5,)], "d"))
     after = serve(engine, [request])[0]
-    assert (after.tokens, after.version) == (before.tokens, before.version)
+    assert (after.tokens, after.versions) == (before.tokens, before.versions)
     assert empty(engine)
 
 
@@ -217,4 +217,4 @@ def test_loading_and_unloading_wait_for_nobody_but_refuse_while_requests_run() -
 
     assert asyncio.run(play()).tokens == alone.tokens
     engine.load("a", random_adapter(model, 4, 50), 1)
-    assert serve(engine, [request])[0].version == 1
+    assert {*serve(engine, [request])[0].versions} == {1}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.scheduler import Scheduler, Sequence
+from interplay.types import MediaSpan, identity
 
 few_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple)
 calm = settings(deadline=None, max_examples=150, derandomize=True)
@@ -101,7 +102,8 @@ class Waiter:
 
 @dataclass
 class Simulation:
-    """A scheduler whose 'keys and values' are the tokens themselves, written where a model would write them."""
+    """A scheduler whose 'keys and values' are the tokens themselves, and numbers of the pictures in place of their
+    placeholders, written where a model would write them."""
 
     scheduler: Scheduler
     memory: dict[int, int | None] = field(default_factory=dict)  # slot -> token
@@ -130,7 +132,7 @@ class Simulation:
         for piece in pieces:
             assert piece.start < piece.end, "the last token must be computed, for its hidden state"
             for i in range(piece.start, piece.end):
-                self.memory[self.slot(piece.prompt.blocks, i)] = piece.prompt.ids[i]
+                self.memory[self.slot(piece.prompt.blocks, i)] = piece.prompt.identity[i]
             if piece.end == len(piece.prompt.ids):
                 piece.prompt.hidden = DONE
         for sequence in self.scheduler.computed(pieces):
@@ -151,7 +153,7 @@ class Simulation:
         sequence.tokens.append(token)
 
     def finish(self, sequence: Sequence) -> None:
-        computed = sequence.prompt.ids + tuple(sequence.tokens[:-1]) if sequence.ready else ()
+        computed = sequence.request.identity + tuple(sequence.tokens[:-1]) if sequence.ready else ()
         assert self.read(sequence, len(computed)) == computed
         self.scheduler.running.remove(sequence)
         self.scheduler.finish(sequence)
@@ -166,7 +168,7 @@ class Simulation:
             assert not {b for blocks in others for b in blocks} & set(owned)
             if not sequence.ready:
                 continue
-            assert self.read(sequence, len(sequence.prompt.ids)) == sequence.prompt.ids
+            assert self.read(sequence, len(sequence.prompt.ids)) == sequence.request.identity
         for prompt in prompts:
             assert prompt.users == sum(s.prompt is prompt for s in scheduler.running)
 
@@ -176,7 +178,7 @@ class Simulation:
     blocks=st.integers(6, 16),
     operations=st.lists(
         st.one_of(
-            st.tuples(st.just("add"), st.tuples(few_tokens, st.integers(1, 6))),
+            st.tuples(st.just("add"), st.tuples(few_tokens, st.integers(1, 6), st.sampled_from(["", "ca7", "d09"]))),
             st.tuples(st.just("admit"), st.none()),
             st.tuples(st.sampled_from(["decode", "finish", "cancel"]), st.integers(0, 50)),
         ),
@@ -191,9 +193,10 @@ def test_scheduler_shares_prompts_never_a_written_block_and_ends_empty(
     scheduler, added = simulation.scheduler, 0
     for operation, argument in operations:
         if operation == "add":
-            ids, max_tokens = argument
+            ids, max_tokens, picture = argument
+            media = (MediaSpan(len(ids) // 2, len(ids) - len(ids) // 2, picture),) if picture else ()
             if cache.blocks_for(len(ids)) + cache.blocks_for(len(ids) + max_tokens) - len(ids) // 2 <= cache.total:
-                request = Request((added,), ids, seed=0, sampling=Sampling(max_tokens=max_tokens))
+                request = Request((added,), ids, seed=0, sampling=Sampling(max_tokens=max_tokens), media=media)
                 scheduler.add(request, Waiter())  # type: ignore[arg-type]
                 added += 1
         elif operation == "admit":
@@ -221,6 +224,22 @@ def test_scheduler_shares_prompts_never_a_written_block_and_ends_empty(
     scheduler.flush()
     simulation.check()
     assert cache.free == cache.total
+
+
+def test_promise_12_prompts_with_different_pictures_share_what_comes_before_them_and_nothing_else() -> None:
+    """Equal ids: two of them with one picture are one prompt, the third shares the two blocks before its picture."""
+    simulation = Simulation(Scheduler(BlockCache(blocks=40, block_size=2)))
+    ids = (5, 5, 5, 5, 9, 9, 6, 6, 6)
+    for key, picture in enumerate(("ca7", "ca7", "d09")):
+        request = Request((key,), ids, 0, Sampling(max_tokens=2), media=(MediaSpan(4, 2, picture),))
+        simulation.scheduler.add(request, Waiter())  # type: ignore[arg-type]
+        simulation.admit()
+        simulation.compute(99)
+    one, same, other = simulation.scheduler.running
+    assert one.prompt is same.prompt is not other.prompt
+    assert one.blocks[:4] == same.blocks[:4]
+    assert one.blocks[:2] == other.blocks[:2] and not {*one.blocks[2:]} & {*other.blocks[2:]}
+    simulation.check()
 
 
 def test_requests_are_admitted_in_the_order_of_their_keys() -> None:
@@ -252,3 +271,11 @@ def test_names_of_blocks_go_on_from_those_known_and_never_meet_across_salts() ->
     ids = (1, 2, 3, 4, 5)
     assert cache.hashes(ids, cache.hashes(ids[:3], salt=7), salt=7) == cache.hashes(ids, salt=7)
     assert not set(cache.hashes(ids, salt=7)) & set(cache.hashes(ids, salt=8))
+
+
+def test_promise_12_blocks_of_equal_ids_with_different_pictures_have_different_names() -> None:
+    cache = BlockCache(blocks=4, block_size=2)
+    ids = (5, 5, 9, 9, 6, 6)
+    names = [cache.hashes(identity(ids, media)) for media in ((), (MediaSpan(2, 2, "ca7"),), (MediaSpan(2, 2, "d09"),))]
+    assert len({first for first, *_ in names}) == 1
+    assert len({name for _, *rest in names for name in rest}) == 6

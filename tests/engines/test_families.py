@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 
 from interplay.engines.local import LocalEngine
 from interplay.models.load import FALLBACK_TEMPLATE, Loaded, load
-from interplay.training.learner import logprobs
-from interplay.types import Keys, Turn
+from interplay.training.forward import logprobs
+from interplay.training.tries import Example
+from interplay.types import Sample
 
 WINDOWS = {"mistral": 7, "gemma3": 6, "phi3": 9}
 
@@ -63,13 +64,13 @@ def test_promise_2_logprobs_equal_a_full_forward_pass_in_engine_score_and_learne
     saved = engine.scheduler.saved_tokens
     said += serve(engine, longer)
     assert engine.scheduler.saved_tokens > saved
-    turns = []
+    examples = []
     for i, (request, completion) in enumerate(zip(first + longer, said, strict=True)):
         expected = full_forward(twins.theirs, request.ids, completion.tokens)
         close_to(completion.logprobs, expected)
-        turns.append(turn(i, request.ids, completion.tokens, i >= len(first)))
+        examples.append(example(i, request.ids, completion.tokens, "1" if i >= len(first) else None))
     for limit in (4096, 64):
-        for mine, completion in zip(logprobs(twins.ours, turns, limit), said, strict=True):
+        for mine, completion in zip(logprobs(twins.ours, examples, limit), said, strict=True):
             close_to(mine, torch.tensor(completion.logprobs))
     forced = [replace(r, forced=c.tokens, key=(100 + i,)) for i, (r, c) in enumerate(zip(first, said, strict=False))]
     for scored, completion in zip(serve(engine, forced), said, strict=False):
@@ -78,10 +79,9 @@ def test_promise_2_logprobs_equal_a_full_forward_pass_in_engine_score_and_learne
     assert empty(engine)
 
 
-def turn(number: int, prompt: tuple[int, ...], action: tuple[int, ...], merged: bool) -> Turn:
-    keys = Keys("t", 0, "e", 0, "X", "", "", "")
-    parent = "1" if merged else None
-    return Turn(str(number), parent, "X", 0, keys, "p", 0, prompt, action, (0.0,) * len(action), "", merged=merged)
+def example(number: int, prompt: tuple[int, ...], action: tuple[int, ...], extends: str | None) -> Example:
+    size = len(action)
+    return Example("p", Sample(str(number), prompt, action, (0.0,) * size, (0,) * size, "", extends=extends))
 
 
 @pytest.mark.parametrize("family", WINDOWS)

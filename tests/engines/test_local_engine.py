@@ -20,7 +20,7 @@ from interplay.errors import EngineError
 from interplay.models.load import Loaded, load
 from interplay.models.locate import locate
 from interplay.models.tiny import VOCABULARY
-from interplay.types import Completion, Stop
+from interplay.types import Completion, MediaSpan, Stop
 
 SHAPES: dict[str, Callable[[], Any]] = {
     "qwen2": lambda: Qwen2Config(num_key_value_heads=2, tie_word_embeddings=False, **COMMON),
@@ -191,7 +191,7 @@ def test_promise_2_holds_after_the_weights_changed_under_a_warm_cache(make_tiny:
     expected = full_forward(model, prompt, after.tokens, 1.0)
     torch.testing.assert_close(torch.tensor(after.logprobs), expected, atol=1e-4, rtol=0)
     assert engine.scheduler.saved_tokens == saved, "nothing computed with the old weights is reused"
-    assert (before.version, after.version) == (0, 1)
+    assert ({*before.versions}, {*after.versions}) == ({0}, {1})
 
 
 def test_greedy_decoding_equals_transformers_generate(pair: Pair) -> None:
@@ -256,12 +256,12 @@ def test_one_token_is_a_reply_too(small: Pair) -> None:
     small.check(request, completion)
 
 
-def test_the_version_of_the_weights_is_stamped(small: Pair) -> None:
+def test_the_version_of_the_weights_is_stamped_on_every_token(small: Pair) -> None:
     engine = small.engine()
     request = ask(0, (7, 8, 9), 3)
-    assert serve(engine, [request])[0].version == 0
+    assert serve(engine, [request])[0].versions == (0, 0, 0)
     engine.update(41)
-    assert serve(engine, [request])[0].version == 41
+    assert serve(engine, [request])[0].versions == (41, 41, 41)
 
 
 # -- what cannot be served, and what fails --------------------------------------------------------------------------
@@ -286,6 +286,16 @@ def test_an_impossible_request_is_refused_with_the_limit_and_leaves_the_engine_h
     with pytest.raises(EngineError, match=sentence):
         serve(engine, [ask(0, prompt, max_tokens)])
     request = ask(1, (7, 8, 9), 4)
+    small.check(request, serve(engine, [request])[0])
+    assert empty(engine)
+
+
+def test_a_prompt_with_a_picture_is_refused_by_an_engine_that_reads_text_alone(small: Pair) -> None:
+    engine = small.engine()
+    request = ask(0, (7, 8, 9), 4)
+    assert not engine.capabilities.media
+    with pytest.raises(EngineError, match="this engine reads text alone; expected a prompt without pictures"):
+        serve(engine, [replace(request, media=(MediaSpan(1, 1, "ca7"),))])
     small.check(request, serve(engine, [request])[0])
     assert empty(engine)
 
@@ -399,7 +409,7 @@ def test_publish_while_requests_are_in_flight_is_refused(small: Pair) -> None:
         return await task
 
     completion = asyncio.run(asyncio.wait_for(play(), timeout=120))
-    assert completion.version == engine.version == 0
+    assert {*completion.versions} == {engine.version} == {0}
     small.check(request, completion)
 
 

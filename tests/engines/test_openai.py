@@ -6,17 +6,17 @@ import asyncio
 import base64
 import gzip
 import itertools
-import json
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_server import Chat, completion, serving
 from failures import FAILURES
 
-from interplay.agents.agent import Stamp
+from interplay.agents.player import Stamp
 from interplay.agents.remote import RemoteAgent
 from interplay.config import RemoteSection, parse
 from interplay.engines.engine import Request, Sampling
@@ -28,6 +28,7 @@ from interplay.rollout.team import Team
 from interplay.types import (
     Completion,
     Episode,
+    Media,
     Message,
     Observation,
     Parameter,
@@ -137,7 +138,7 @@ def test_a_refusal_and_a_reply_that_is_all_thinking_are_answers(chat: Chat) -> N
     assert ask(chat)[0].text == "I will not."
     for nothing in (None, ""):
         chat.reply = {"message": {"content": nothing}, "finish_reason": "length"}
-        assert ask(chat)[0] == Completion((), (), 0, Stop.LENGTH, "", 6)
+        assert ask(chat)[0] == Completion((), (), (), Stop.LENGTH, "", 6)
 
 
 def test_a_compressed_answer_without_a_content_type_is_read(chat: Chat) -> None:
@@ -224,10 +225,10 @@ def test_what_a_remote_model_cannot_do_is_said(chat: Chat, monkeypatch: pytest.M
 
 
 def test_pictures_go_along_unless_the_model_cannot_see(chat: Chat) -> None:
-    """As parts of the message, in a data URL; `images = false` sends the words alone."""
+    """As parts of the message, in a data URL; sounds stay here, and `images = false` sends the words alone."""
     image = b"\x89PNG..."
     url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
-    seen = (Message("user", "What is this?", (image,)),)
+    seen = (Message("user", "What is this?", media=(Media("audio", b"RIFF"), Media("image", image))),)
     for section, wanted in (
         ({}, [{"type": "text", "text": "What is this?"},
               {"type": "image_url", "image_url": {"url": url}}]),
@@ -237,6 +238,9 @@ def test_pictures_go_along_unless_the_model_cannot_see(chat: Chat) -> None:
         asyncio.run(engine.generate(Request((0,), (), 7, Sampling(), messages=seen)))
         engine.close()
         assert chat.bodies[-1]["messages"] == [{"role": "user", "content": wanted}]
+
+
+PICTURE = Media("image", b"\x89PNG")
 
 
 class Shown(Env):
@@ -250,7 +254,7 @@ class Shown(Env):
 
     def observe(self) -> dict[str, Observation]:
         look = Tool("look", "Looks at a cell.", (Parameter("cell", "its number", "integer"),), lambda cell: f"x{cell}")
-        message = Message("user", "What is in cell 3?", (b"\x89PNG",))
+        message = Message("user", "What is in cell 3?", media=(PICTURE,))
         return {} if self.said else {"finder": Observation((message,), tools=(look,))}
 
     def step(self, actions: dict[str, str]) -> Rewards:
@@ -264,7 +268,7 @@ class Shown(Env):
         return self.said
 
 
-def test_a_remote_model_sees_and_calls_tools(chat: Chat) -> None:
+def test_a_remote_model_sees_and_calls_tools(chat: Chat, tmp_path: Path) -> None:
     """Tools are described in its first message and called by a line; the output is in its next request. The episode's
     record keeps picture and calls. A text model in the same seat is given the words."""
     from interplay.rollout import records
@@ -287,17 +291,20 @@ def test_a_remote_model_sees_and_calls_tools(chat: Chat) -> None:
         turn = asyncio.run(agent.sample(env, view, Stamp(0, task, 0, "e", 0)))
         agent.commit(view, turn)
         episode = Episode("e", task, 0, {"finder": who}, [turn])
-        assert records.from_json(json.loads(json.dumps(records.to_json(episode)))) == episode
+        records.write(tmp_path / f"{who}.jsonl", [episode], step=1)
+        (record,) = records.read(tmp_path / f"{who}.jsonl")
+        assert record.episode == episode
         return turn
 
     try:
         turn = play("eye")
-        assert turn.text == "x3" and [c.text for c in turn.calls] == ["@look 3"] and turn.keys.tool == "look"
-        assert turn.calls[0].messages[0].images == (b"\x89PNG",) and turn.sampled == len("@look 3x3") + 2
+        assert turn.text == "x3" and [s.text for s in turn.samples] == ["@look 3", "x3"] and turn.keys.tool == "look"
+        assert turn.samples[0].messages[0].media == (PICTURE,) and turn.sampled == len("@look 3x3") + 2
+        assert not turn.is_model and [s.extends for s in turn.samples] == [None, None]
         first, second = (body["messages"] for body in chat.bodies)
         assert first[0]["content"][0]["text"].endswith("@look CELL: Looks at a cell.")
         assert [m["role"] for m in second] == ["user", "assistant", "user"]
-        assert not any(m.images for m in play("player").whole[0].messages)
+        assert not any(m.media for m in play("player").samples[0].messages)
     finally:
         team.close()
 
@@ -332,7 +339,7 @@ def test_a_recipe_that_asks_too_much_is_refused(chat: Chat, rival: dict[str, Any
         parse(recipe(chat, **rival))
 
 
-def test_a_remote_model_plays_a_seat(chat: Chat) -> None:
+def test_a_remote_model_plays_a_seat(chat: Chat, tmp_path: Path) -> None:
     """It sees the whole conversation, its words are the moves, and the server's count is the episode's."""
     from interplay.algorithms import Independent
     from interplay.rollout import records
@@ -352,7 +359,8 @@ def test_a_remote_model_plays_a_seat(chat: Chat) -> None:
         assert episode.error is None
         mine = episode.line("X")
         assert [t.text for t in mine[:2]] == ["5", "7"] and mine[0].sampled == 2 and not mine[0].is_model
-        assert records.from_json(records.to_json(episode)) == episode
+        records.write(tmp_path / "episodes.jsonl", [episode], step=1)
+        assert [r.episode for r in records.read(tmp_path / "episodes.jsonl")] == [episode]
         chat.reply = {"finish_reason": "length"}
         assert play().line("X")[0].status is Status.LENGTH
         for failure in FAILURES:

@@ -132,13 +132,14 @@ def test_the_table_can_be_seen_where_there_is_opengl() -> None:
     except EnvError as error:
         assert "MUJOCO_GL" in str(error)
         pytest.skip(f"no OpenGL on this machine: {error}")
-    (image,) = told.messages[-1].images
-    assert image.startswith(b"\x89PNG") and len(image) > 500
+    (picture,) = told.messages[-1].media
+    image = picture.data
+    assert picture.kind == "image" and image.startswith(b"\x89PNG") and len(image) > 500
     assert "red block:" in told.messages[-1].content and "A is orange" in told.messages[-1].content
     before = make(sample_task("robotics", {})).observe()
-    assert not any(m.images for o in before.values() for m in o.messages)
+    assert not any(m.media for o in before.values() for m in o.messages)
     env.step({"planner": "Bring it."})
     (told,) = env.observe().values()
-    assert told.messages[-1].images == (image,), "nothing moved"
+    assert told.messages[-1].media == (picture,), "nothing moved"
     env.step({"controller": env.script("controller")})
     assert env.picture(64) != image

@@ -20,15 +20,15 @@ from interplay.evaluation.field import Field
 from interplay.evaluation.intervals import wilson
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
-from interplay.types import Episode, Keys, Rewards, Status, Task, Turn
+from interplay.types import Episode, Keys, Observation, Rewards, Sample, Status, Task, Turn
 
 
 def episode(x: float, o: float, *turns: tuple[str, Status, int], task: str = "t") -> Episode:
     """An episode with these rewards; turns are (role, status, tokens)."""
     rewards = Rewards.agent("win", {"X": x, "O": o})
     made = [
-        Turn(str(i), None, role, i, Keys("t", 0, "t#0", i, role, "", "", "p"), "player", 0, (1,), (2,) * tokens,
-             (0.0,) * tokens, "a", status=status)
+        Turn(str(i), None, Keys("t", 0, "t#0", i, role, "", "", "p"), "player", "a", Observation(()),
+             (Sample(str(i), (1,), (2,) * tokens, (0.0,) * tokens, (0,) * tokens, "a"),), status)
         for i, (role, status, tokens) in enumerate(turns)
     ]  # fmt: skip
     return Episode(f"{task}#0", Task(task, "tictactoe", 0), 0, {"X": "player", "O": "bot:random"}, made, rewards)

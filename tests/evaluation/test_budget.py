@@ -55,7 +55,7 @@ def speak(team: Team, monkeypatch: pytest.MonkeyPatch, says: Callable[[Any], str
     async def generate(request: Any) -> Completion:
         tokens = renderer.encode_reply(says(request))[: request.sampling.max_tokens]
         stop = Stop.END if tokens[-1] in renderer.stop_ids else Stop.LENGTH
-        return Completion(tokens, (0.0,) * len(tokens), 0, stop)
+        return Completion(tokens, (0.0,) * len(tokens), (0,) * len(tokens), stop)
 
     monkeypatch.setattr(team.members["p"].engine, "generate", generate)
 
@@ -65,7 +65,7 @@ def test_every_budget_is_spent_to_the_token(team: Team, monkeypatch: pytest.Monk
     longer episode never uses more. And the same again from what was kept."""
     speak(team, monkeypatch, lambda request: "x" * (request.seed % 3))
     found, whole = compare(team, played=Played(tmp_path / "played.jsonl"))
-    spent = [sum(len(t.action) for t in e.line()) for e in whole]
+    spent = [sum(len(s.action) for t in e.line() for s in t.samples) for e in whole]
     assert [row.budget for row in found.tasks] == spent and len(spent) == 12 and len(set(spent)) > 2
     assert all(row.samples == row.budget and 0 < row.longer <= row.budget for row in found.tasks)
     ways = {way.name: way for way in found.ways}

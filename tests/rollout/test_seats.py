@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
+from interplay.seats.policy import seat_map, sitting, takers
 
 from interplay.algorithms import Independent, Tree
 from interplay.config import RewardSection, RolloutSection, parse
@@ -14,7 +15,6 @@ from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team
-from interplay.seats.policy import seat_map, sitting, takers
 
 TINY = {"base": "tiny-16x1"}
 RECIPE: dict[str, Any] = {

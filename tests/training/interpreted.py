@@ -18,34 +18,33 @@ from interplay.models.adapter import Adapter
 from interplay.models.fused import Fused, suits
 from interplay.models.lora import new_adapter
 from interplay.training import packed
-from interplay.training.batch import lay, micro_batches
-from interplay.training.forward import Mixer, predict
-from interplay.types import Keys, Turn
+from interplay.training.batch import micro_batches
+from interplay.training.forward import AdapterMixer, predict
+from interplay.training.tries import Example, lay
+from interplay.types import Sample
 
 HEAT = 0.8
 
 
-def turns() -> list[Turn]:
+def examples() -> list[Example]:
     rng = random.Random(0)
-    out = []
+    out: list[Example] = []
 
     def some(count: int) -> tuple[int, ...]:
         return tuple(rng.randrange(2, WORDS) for _ in range(count))
 
-    def say(policy: str, prompt: tuple[int, ...], reply: int, parent: str | None = None) -> Turn:
-        name = f"t{len(out)}"
-        keys = Keys(name, 0, name, 0, "solver", "", "", name)
-        return Turn(name, parent, "solver", 0, keys, policy, 0, prompt, some(reply), (0.0,) * reply, "")
+    def say(policy: str, prompt: tuple[int, ...], reply: int, extends: str | None = None) -> None:
+        sample = Sample(f"t{len(out)}", prompt, some(reply), (0.0,) * reply, (0,) * reply, "", extends=extends)
+        out.append(Example(policy, sample))
 
     for policy, prompt, reply in (("a", 5, 4), ("b", 1, 1), ("a", 17, 9), ("b", 8, 3)):
-        out.append(say(policy, some(prompt), reply))
+        say(policy, some(prompt), reply)
     shared = some(11)  # three replies to one prompt; to one of them a next turn, which is answered twice
     for reply in (2, 1, 5):
-        out.append(say("b", shared, reply))
-    longer = shared + out[-1].action + some(3)
+        say("b", shared, reply)
+    longer = shared + out[-1].sample.action + some(3)
     for reply in (4, 2):
-        out.append(say("b", longer, reply, out[6].id))
-        out[-1].merged = True
+        say("b", longer, reply, out[6].sample.id)
     return out
 
 
@@ -66,11 +65,11 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
     """Log-probs and entropies, and the gradients of everything that is trained."""
     model.requires_grad_(not lora)
     mixed = adapters(model) if lora else {}
-    mixer = Mixer(model, mixed)
-    wanted = turns()
+    mixer = AdapterMixer(model, mixed)
+    wanted = examples()
     found = []
     generator = torch.Generator().manual_seed(7)
-    weights = {t.id: torch.randn(len(t.action), generator=generator) for t in wanted}
+    weights = [torch.randn(len(e.sample.action), generator=generator) for e in wanted]
     trie = lay(wanted, row_limit=64)
     assert any(row.branches for row in trie.rows)
     for batch in micro_batches(trie, wanted, 40, torch.device("cpu"), True, ours):
@@ -85,14 +84,14 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
         else:
             logp, spread = predict(model, batch, HEAT, mixer.mix(batch))
         logp, spread = (x.index_select(0, batch.prediction_N) for x in (logp, spread))
-        weight = torch.cat([weights[wanted[i].id] for i in batch.turns])
+        weight = torch.cat([weights[i] for i in batch.examples])
         loss = (logp * weight).sum()
         if entropy:
             loss = loss + entropy * (spread * weight).sum()
         loss.backward()
-        found += [(batch.turns, logp.detach(), spread.detach())]
+        found += [(batch.examples, logp.detach(), spread.detach())]
     mixer.collect()
-    order = [(i, n) for turns_, _, _ in found for i in turns_ for n in range(len(wanted[i].action))]
+    order = [(i, n) for members, _, _ in found for i in members for n in range(len(wanted[i].sample.action))]
     values = [torch.cat([f[k] for f in found])[sorted(range(len(order)), key=order.__getitem__)] for k in (1, 2)]
     if lora:
         grads = [t.grad for a in mixed.values() for pair in a.weights.values() for t in pair]

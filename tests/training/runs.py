@@ -11,7 +11,8 @@ from typing import Any
 from interplay.config import parse
 from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
-from interplay.types import Keys, Turn
+from interplay.training.tries import Example
+from interplay.types import Sample
 
 
 def make(folder: Path, data: Mapping[str, Any], *overrides: str) -> Trainer:
@@ -48,8 +49,15 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in timed and not k.startswith("seconds/")} for row in lines]
 
 
-def turn(name: str, prompt: Sequence[int], action: Sequence[int], parent: str | None = None, **settings: Any) -> Turn:
-    """A turn as credit leaves it, whose log-probs no engine gave."""
-    keys = Keys("t", 0, "e", 0, "X", "", "", "")
-    made = Turn(name, parent, "X", 0, keys, "player", 0, tuple(prompt), tuple(action), (-1.0,) * len(action), "")
-    return replace(made, **{"advantage": 1.0, **settings})
+def example(
+    name: str, prompt: Sequence[int], action: Sequence[int], extends: str | None = None, **credit: Any
+) -> Example:
+    """A sample as credit leaves it, whose log-probs no engine gave."""
+    size = len(action)
+    sample = Sample(name, tuple(prompt), tuple(action), (-1.0,) * size, (0,) * size, "", extends=extends)
+    return Example(**{"policy": "player", "sample": sample, "advantage": 1.0, **credit})
+
+
+def resampled(one: Example, **changes: Any) -> Example:
+    """The same credit for a sample that differs in this."""
+    return replace(one, sample=replace(one.sample, **changes))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from peft import PeftModel
 from rich.console import Console
-from runs import Killed, killed_at, train
+from runs import Killed, example, killed_at, train
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -23,8 +23,10 @@ from interplay.models.load import Loaded
 from interplay.models.locate import locate
 from interplay.models.lora import new_adapter
 from interplay.training import checkpoint
-from interplay.training.learner import Learner, step
-from interplay.types import Keys, Turn
+from interplay.training.learner import Objective
+from interplay.training.local import LocalLearner
+from interplay.training.step import step
+from interplay.training.tries import Example
 
 # Two roles, an adapter each, of different ranks, over one base that was imitated into nothing: only adapters learn.
 L2: dict[str, Any] = {
@@ -47,16 +49,12 @@ L2: dict[str, Any] = {
 }
 
 
-def turns_of(policy: str, count: int, seed: int) -> list[Turn]:
+def examples_of(policy: str, count: int, seed: int) -> list[Example]:
     generator = torch.Generator().manual_seed(seed)
     out = []
     for i in range(count):
         ids = tuple(torch.randint(6, 600, (9 + i,), generator=generator).tolist())
-        name = f"{policy}{i}"
-        keys = Keys(name, 0, name, 0, "X", "", "", name)
-        turn = Turn(name, None, "X", 0, keys, policy, 0, ids[:5], ids[5:], (0.0,) * (len(ids) - 5), "")
-        turn.advantage = (-1.0) ** i
-        out.append(turn)
+        out.append(example(f"{policy}{i}", ids[:5], ids[5:], policy=policy, advantage=(-1.0) ** i))
     return out
 
 
@@ -65,7 +63,7 @@ def tensors(adapter: Adapter | None) -> list[torch.Tensor]:
     return [t.detach().clone() for pair in adapter.weights.values() for t in pair]
 
 
-def learners(loaded: Loaded, *names: str, **options: Any) -> list[Learner]:
+def learners(loaded: Loaded, *names: str, **options: Any) -> list[LocalLearner]:
     """An adapter each, its second matrix not zero, so that every gradient is."""
     out = []
     for i, name in enumerate(names):
@@ -73,7 +71,7 @@ def learners(loaded: Loaded, *names: str, **options: Any) -> list[Learner]:
         for _, up in adapter.weights.values():
             torch.nn.init.normal_(up, std=0.1, generator=torch.Generator().manual_seed(i))
         config = TrainSection(lr=1e-2, gap_stop=1e9, **options)
-        out.append(Learner(name, loaded.model, config, 1e-2, 0, adapter))
+        out.append(LocalLearner(name, loaded.model, config, 1e-2, 0, adapter))
     return out
 
 
@@ -86,12 +84,12 @@ def test_adapters_trained_together_move_as_if_trained_alone(make_tiny: Callable[
     """One forward and backward pass over a mixed batch; minibatches, clipping and denominators stay each one's own."""
     loaded = make_tiny(0, "tiny-16x1")
     options = {"micro_batch_tokens": limit, "minibatches": 2, "grad_clip": 0.05}
-    batches = {"a": turns_of("a", 7, 1), "b": turns_of("b", 4, 2)}
+    batches = {"a": examples_of("a", 7, 1), "b": examples_of("b", 4, 2)}
     together = learners(loaded, "a", "b", **options)
-    found = step(together, batches, loss, "token", True)
+    found = step(together, batches, Objective(loss, keep_zeros=True))
     for i, name in enumerate("ab"):
         alone = learners(loaded, "a", "b", **options)[i]
-        expected = alone.step(batches[name], loss, "token", True)
+        expected = alone.step(batches[name], Objective(loss, keep_zeros=True))
         for ours, theirs in zip(tensors(together[i].adapter), tensors(alone.adapter), strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
         assert found[name] == pytest.approx(expected, rel=1e-3, abs=1e-5)
@@ -101,10 +99,10 @@ def test_promise_4_a_step_of_one_adapter_leaves_base_and_others_bit_identical(ma
     """Momentum and weight decay included: the second has a state that would move it."""
     loaded = make_tiny(0, "tiny-16x1")
     one, two = learners(loaded, "a", "b", weight_decay=0.1)
-    two.step(turns_of("b", 4, 1), loss, "token", True)
+    two.step(examples_of("b", 4, 1), Objective(loss, keep_zeros=True))
     base = [p.detach().clone() for p in loaded.model.parameters()]
     before = tensors(two.adapter), tensors(one.adapter)
-    one.step(turns_of("a", 5, 2), loss, "token", True)
+    one.step(examples_of("a", 5, 2), Objective(loss, keep_zeros=True))
     assert all(torch.equal(x, y) for x, y in zip(tensors(two.adapter), before[0], strict=True))
     assert not all(torch.equal(x, y) for x, y in zip(tensors(one.adapter), before[1], strict=True))
     assert all(torch.equal(x, y) for x, y in zip(loaded.model.parameters(), base, strict=True))
@@ -158,12 +156,12 @@ def test_a_checkpoint_is_an_adapter_that_peft_loads(tmp_path: Path) -> None:
     folder = checkpoint.read(tmp_path / "checkpoints" / "step-000002").policy("second")
     base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).eval()
     peft = PeftModel.from_pretrained(base, folder).eval()
-    turns = turns_of("second", 3, 5)
-    found = trainer.learners["second"].logprobs(turns)
-    for turn, ours in zip(turns, found, strict=True):
+    examples = examples_of("second", 3, 5)
+    found = trainer.learners["second"].logprobs(examples)
+    for sample, ours in zip((e.sample for e in examples), found, strict=True):
         with torch.no_grad():
-            logits = peft(torch.tensor([turn.prompt + turn.action])).logits[0, len(turn.prompt) - 1 : -1]
-        expected = logits.log_softmax(-1)[torch.arange(len(turn.action)), torch.tensor(turn.action)]
+            logits = peft(torch.tensor([sample.prompt + sample.action])).logits[0, len(sample.prompt) - 1 : -1]
+        expected = logits.log_softmax(-1)[torch.arange(len(sample.action)), torch.tensor(sample.action)]
         torch.testing.assert_close(torch.tensor(ours), expected, atol=1e-4, rtol=0)
 
 

@@ -1,4 +1,4 @@
-"""Turns to tensors: every path reads as if it stood alone, and only what was sampled is trained.
+"""Samples to tensors: every path reads as if it stood alone, and only what was sampled is trained.
 
 The reference is plain transformers, one sequence at a time, without padding, sharing or cutting.
 """
@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import turn
+from runs import example, resampled
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
@@ -25,10 +25,10 @@ from interplay.models import fused
 from interplay.models.load import Loaded
 from interplay.models.locate import locate
 from interplay.training import forward
-from interplay.training.batch import MicroBatch, lay, micro_batches
+from interplay.training.batch import MicroBatch, micro_batches
 from interplay.training.forward import hidden_states, logprobs, pieces, predict
-from interplay.training.learner import token_weights
-from interplay.types import Turn
+from interplay.training.minibatches import token_weights
+from interplay.training.tries import Example, lay
 
 CPU = torch.device("cpu")
 HUGE = 1_000_000
@@ -38,29 +38,30 @@ def some(rng: random.Random, low: int, high: int) -> tuple[int, ...]:
     return tuple(rng.randrange(6, 600) for _ in range(rng.randint(low, high)))
 
 
-def conversations(temperature: float = 1.0) -> list[Turn]:
+def conversations(temperature: float = 1.0) -> list[Example]:
     """Candidates that share prompts, equal replies, kept lines that go on from one of them, strangers, a rewritten
-    history that is not merged, and a merged turn whose parent is not here."""
+    history that extends nothing, and a sample that extends one which is not here."""
     rng = random.Random(0)
-    turns: list[Turn] = []
+    examples: list[Example] = []
     for episode in range(3):
-        prompt, parent, merged = some(rng, 3, 20), None, False
+        prompt, before = some(rng, 3, 20), None
         for decision in range(3):
             replies = [some(rng, 1, 6) for _ in range(4)]
             replies.append(replies[1])
             for k, reply in enumerate(replies):
-                turns.append(turn(f"{episode}/{decision}/{k}", prompt, reply, parent, merged=merged))
+                examples.append(example(f"{episode}/{decision}/{k}", prompt, reply, before))
             kept = rng.randrange(5)
-            parent, merged = f"{episode}/{decision}/{kept}", True
+            before = f"{episode}/{decision}/{kept}"
             prompt = prompt + replies[kept] + some(rng, 1, 5)
             if (episode, decision) == (1, 0):
-                prompt, merged = some(rng, 4, 9), False
-    turns.append(turn("stranger", some(rng, 30, 30), some(rng, 5, 5)))
-    turns.append(turn("one token", some(rng, 1, 1), some(rng, 1, 1)))
-    turns.append(turn("orphan", some(rng, 12, 12), some(rng, 2, 2), "elsewhere", merged=True))
-    for i, t in enumerate(turns):
-        t.advantage, t.temperature = (-1.0) ** i * (1 + i % 5) / 3, temperature
-    return turns
+                prompt, before = some(rng, 4, 9), None
+    examples.append(example("stranger", some(rng, 30, 30), some(rng, 5, 5)))
+    examples.append(example("one token", some(rng, 1, 1), some(rng, 1, 1)))
+    examples.append(example("orphan", some(rng, 12, 12), some(rng, 2, 2), "elsewhere"))
+    return [
+        replace(resampled(e, temperature=temperature), advantage=(-1.0) ** i * (1 + i % 5) / 3)
+        for i, e in enumerate(examples)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +70,12 @@ def plain(tiny: Loaded) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(locate("tiny", 0), attn_implementation="sdpa").eval()
 
 
-def alone(model: PreTrainedModel, t: Turn) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies of a turn's tokens by a plain forward pass over its one sequence."""
-    logits = model(torch.tensor([t.prompt + t.action])).logits[0, len(t.prompt) - 1 : -1].float() / t.temperature
+def alone(model: PreTrainedModel, one: Example) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of a sample's tokens by a plain forward pass over its one sequence."""
+    s = one.sample
+    logits = model(torch.tensor([s.prompt + s.action])).logits[0, len(s.prompt) - 1 : -1].float() / s.temperature
     logp = torch.log_softmax(logits, -1)
-    return logp[torch.arange(len(t.action)), torch.tensor(t.action)], -(logp.exp() * logp).sum(-1)
+    return logp[torch.arange(len(s.action)), torch.tensor(s.action)], -(logp.exp() * logp).sum(-1)
 
 
 # -- every path reads as if alone -----------------------------------------------------------------------------------
@@ -84,18 +86,18 @@ def alone(model: PreTrainedModel, t: Turn) -> tuple[Tensor, Tensor]:
 def test_logprobs_equal_a_plain_forward_pass_per_sequence(
     tiny: Loaded, plain: PreTrainedModel, temperature: float, limit: int
 ) -> None:
-    turns = conversations(temperature)
+    examples = conversations(temperature)
     with torch.no_grad():
-        for t, found in zip(turns, logprobs(tiny.model, turns, limit), strict=True):
-            torch.testing.assert_close(torch.tensor(found), alone(plain, t)[0], atol=1e-5, rtol=0, msg=t.id)
+        for e, found in zip(examples, logprobs(tiny.model, examples, limit), strict=True):
+            torch.testing.assert_close(torch.tensor(found), alone(plain, e)[0], atol=1e-5, rtol=0, msg=e.sample.id)
 
 
-def test_logprobs_do_not_depend_on_the_order_of_turns(tiny: Loaded) -> None:
-    turns = conversations()
-    found = dict(zip((t.id for t in turns), logprobs(tiny.model, turns, HUGE), strict=True))
-    mixed = random.Random(1).sample(turns, len(turns))  # also children before their parents
-    for t, again in zip(mixed, logprobs(tiny.model, mixed, 200), strict=True):
-        assert again == pytest.approx(found[t.id], abs=1e-5)
+def test_logprobs_do_not_depend_on_the_order_of_samples(tiny: Loaded) -> None:
+    examples = conversations()
+    found = dict(zip((e.sample.id for e in examples), logprobs(tiny.model, examples, HUGE), strict=True))
+    mixed = random.Random(1).sample(examples, len(examples))  # also before those that they extend
+    for e, again in zip(mixed, logprobs(tiny.model, mixed, 200), strict=True):
+        assert again == pytest.approx(found[e.sample.id], abs=1e-5)
 
 
 def test_grouped_heads_go_through_the_same_masks() -> None:
@@ -108,10 +110,10 @@ def test_grouped_heads_go_through_the_same_masks() -> None:
         theirs = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
     ours = AutoModelForCausalLM.from_config(config, attn_implementation="interplay").eval()
     ours.load_state_dict(theirs.state_dict())
-    turns = conversations()
+    examples = conversations()
     with torch.no_grad():
-        for t, found in zip(turns, logprobs(ours, turns, HUGE), strict=True):
-            torch.testing.assert_close(torch.tensor(found), alone(theirs, t)[0], atol=1e-5, rtol=0, msg=t.id)
+        for e, found in zip(examples, logprobs(ours, examples, HUGE), strict=True):
+            torch.testing.assert_close(torch.tensor(found), alone(theirs, e)[0], atol=1e-5, rtol=0, msg=e.sample.id)
 
 
 def read(batch: MicroBatch, row: int, column: int) -> tuple[int, ...]:
@@ -124,23 +126,23 @@ def read(batch: MicroBatch, row: int, column: int) -> tuple[int, ...]:
     return tuple(places[p] for p in sorted(places))
 
 
-def check_paths(turns: list[Turn], share: bool, limit: int, max_tokens: int) -> None:
-    trie = lay(turns, share=share, row_limit=limit)
+def check_paths(examples: list[Example], share: bool, limit: int, max_tokens: int) -> None:
+    trie = lay(examples, share=share, row_limit=limit)
     met: list[int] = []
-    for batch in micro_batches(trie, turns, max_tokens, CPU):
+    for batch in micro_batches(trie, examples, max_tokens, CPU):
         predictions = [
             (read(batch, r, c), t)
             for r, c, t in zip(batch.row_M.tolist(), batch.column_M.tolist(), batch.target_M.tolist(), strict=True)
         ]
         wanted = [
-            (turns[i].prompt + turns[i].action[:k], turns[i].action[k])
-            for i in batch.turns
-            for k in range(len(turns[i].action))
+            (sample.prompt + sample.action[:k], sample.action[k])
+            for sample in (examples[i].sample for i in batch.examples)
+            for k in range(len(sample.action))
         ]
         assert [predictions[m] for m in batch.prediction_N.tolist()] == wanted
         assert {*batch.prediction_N.tolist()} == {*range(len(predictions))}, "nothing is predicted but what was sampled"
-        met += batch.turns
-    assert sorted(met) == list(range(len(turns)))
+        met += batch.examples
+    assert sorted(met) == list(range(len(examples)))
 
 
 few = st.integers(6, 7)
@@ -148,91 +150,91 @@ short = st.lists(few, min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
-def many_turns(draw: st.DrawFn) -> list[Turn]:
-    """Turns over two tokens, so that prompts, replies and whole paths coincide in every way."""
-    turns: list[Turn] = []
+def many_examples(draw: st.DrawFn) -> list[Example]:
+    """Samples over two tokens, so that prompts, replies and whole paths coincide in every way."""
+    examples: list[Example] = []
     for i in range(draw(st.integers(1, 9))):
-        parent = draw(st.sampled_from([None, *turns]))
-        if parent is None:
+        before = draw(st.sampled_from([None, *(e.sample for e in examples)]))
+        if before is None:
             prompt = draw(short)
         else:
-            prompt = parent.prompt + parent.action + draw(st.lists(few, max_size=3).map(tuple))
-        turns.append(turn(f"t{i}", prompt, draw(short), parent and parent.id, merged=parent is not None))
-    return draw(st.permutations(turns))
+            prompt = before.prompt + before.action + draw(st.lists(few, max_size=3).map(tuple))
+        examples.append(example(f"t{i}", prompt, draw(short), before and before.id))
+    return draw(st.permutations(examples))
 
 
 @settings(deadline=None, max_examples=300, derandomize=True)
-@given(many_turns(), st.sampled_from([1, 8, 20, HUGE]), st.sampled_from([1, 16, HUGE]))
+@given(many_examples(), st.sampled_from([1, 8, 20, HUGE]), st.sampled_from([1, 16, HUGE]))
 def test_promise_5_predictions_are_exactly_the_sampled_tokens_each_after_its_own_path(
-    turns: list[Turn], limit: int, max_tokens: int
+    examples: list[Example], limit: int, max_tokens: int
 ) -> None:
-    check_paths(turns, True, limit, max_tokens)
-    check_paths(turns, False, limit, max_tokens)
+    check_paths(examples, True, limit, max_tokens)
+    check_paths(examples, False, limit, max_tokens)
 
 
 def test_a_prompt_that_ends_inside_anothers_reply_reads_its_own_path() -> None:
     """Equal paths cut at different places: (P)(345), (P)(3) and, going on from it, (P3)(45)."""
-    turns = [
-        turn("a", (1, 2), (3, 4, 5)),
-        turn("b", (1, 2), (3,)),
-        turn("c", (1, 2, 3), (4, 5), parent="b", merged=True),
+    examples = [
+        example("a", (1, 2), (3, 4, 5)),
+        example("b", (1, 2), (3,)),
+        example("c", (1, 2, 3), (4, 5), "b"),
     ]
-    check_paths(turns, True, HUGE, HUGE)
+    check_paths(examples, True, HUGE, HUGE)
 
 
 def test_sharing_shares() -> None:
     """Guards the tests above: one row for a conversation with its candidates, each token once."""
     p, kept, other, more = (7, 8, 9), (10, 11), (12,), (13, 14)
-    turns = [
-        turn("0a", p, kept),
-        turn("0b", p, other),
-        turn("0c", p, kept),
-        turn("1a", p + kept + more, (15,), "0a", merged=True),
-        turn("1b", p + kept + more, (16,), "0c", merged=True),
+    examples = [
+        example("0a", p, kept),
+        example("0b", p, other),
+        example("0c", p, kept),
+        example("1a", p + kept + more, (15,), "0a"),
+        example("1b", p + kept + more, (16,), "0c"),
     ]
-    trie = lay(turns)
+    trie = lay(examples)
     assert len(trie.rows) == 1
     assert trie.rows[0].length == 3 + 2 + 1 + 2 + 1 + 1
-    (batch,) = micro_batches(trie, turns, HUGE, CPU)
+    (batch,) = micro_batches(trie, examples, HUGE, CPU)
     assert len(batch.target_M) == 2 + 1 + 1 + 1  # equal replies are predicted once
-    assert len(batch.prediction_N) == sum(len(t.action) for t in turns)
-    assert len(lay(turns, share=False).rows) == 5
-    assert len(lay([replace(t, merged=False) for t in turns]).rows) == 2
+    assert len(batch.prediction_N) == sum(len(e.sample.action) for e in examples)
+    assert len(lay(examples, share=False).rows) == 5
+    assert len(lay([resampled(e, extends=None) for e in examples]).rows) == 2
 
 
 @pytest.mark.parametrize("limit", [10, 30, 100])
-def test_a_row_stays_within_its_limit_unless_one_turn_alone_is_longer(limit: int) -> None:
-    turns = conversations()
-    longest = max(len(t.prompt) + len(t.action) for t in turns)
-    trie = lay(turns, row_limit=limit)
+def test_a_row_stays_within_its_limit_unless_one_sample_alone_is_longer(limit: int) -> None:
+    examples = conversations()
+    longest = max(len(e.sample.prompt) + len(e.sample.action) for e in examples)
+    trie = lay(examples, row_limit=limit)
     assert all(r.length <= max(limit, longest) for r in trie.rows)
-    for batch in micro_batches(trie, turns, limit, CPU):
+    for batch in micro_batches(trie, examples, limit, CPU):
         assert batch.ids_BL.numel() <= max(limit, longest)
 
 
 def test_the_critic_reads_every_prompt_to_its_end_and_no_further() -> None:
-    turns = conversations()
+    examples = conversations()
     for limit in (1, 40, HUGE):
         seen: Counter[int] = Counter()
-        for batch in micro_batches(lay(turns, row_limit=limit, actions=False), turns, limit, CPU, actions=False):
-            for i, m in zip(batch.turns, batch.prediction_N.tolist(), strict=True):
-                assert read(batch, int(batch.row_M[m]), int(batch.column_M[m])) == turns[i].prompt
+        for batch in micro_batches(lay(examples, row_limit=limit, actions=False), examples, limit, CPU, actions=False):
+            for i, m in zip(batch.examples, batch.prediction_N.tolist(), strict=True):
+                assert read(batch, int(batch.row_M[m]), int(batch.column_M[m])) == examples[i].sample.prompt
                 seen[i] += 1
-        assert seen == Counter(range(len(turns)))
+        assert seen == Counter(range(len(examples)))
 
 
-def test_the_critic_reads_states_that_are_shorter_than_the_turn_they_follow() -> None:
-    """A state critic swaps in prompts of its own, which extend nothing though their turns did."""
-    first = turn("a", (7,) * 12, (8,) * 12)
+def test_the_critic_reads_states_that_are_shorter_than_what_they_are_said_to_extend() -> None:
+    """A state critic swaps in prompts of its own, which extend nothing though their samples did."""
+    first = example("a", (7,) * 12, (8,) * 12)
     states = [(9,) * 6, (9,) * 5 + (8,), (9,) * 6]
-    turns = [
-        replace(first, prompt=states[0]),
-        *(turn(f"b{i}", s, (8,), "a", merged=True) for i, s in enumerate(states)),
+    examples = [
+        resampled(first, prompt=states[0]),
+        *(example(f"b{i}", s, (8,), "a") for i, s in enumerate(states)),
     ]
     for limit in (1, 3, 7, HUGE):
-        for batch in micro_batches(lay(turns, row_limit=limit, actions=False), turns, limit, CPU, actions=False):
-            for i, m in zip(batch.turns, batch.prediction_N.tolist(), strict=True):
-                assert read(batch, int(batch.row_M[m]), int(batch.column_M[m])) == turns[i].prompt
+        for batch in micro_batches(lay(examples, row_limit=limit, actions=False), examples, limit, CPU, actions=False):
+            for i, m in zip(batch.examples, batch.prediction_N.tolist(), strict=True):
+                assert read(batch, int(batch.row_M[m]), int(batch.column_M[m])) == examples[i].sample.prompt
 
 
 # -- promise 5: gradients -------------------------------------------------------------------------------------------
@@ -241,12 +243,12 @@ def test_the_critic_reads_states_that_are_shorter_than_the_turn_they_follow() ->
 def test_promise_5_no_gradient_reaches_padding_or_what_stands_after_the_last_sampled_token(tiny: Loaded) -> None:
     """The gradient by the embedding of each column: exactly zero where nothing that is trained comes after."""
     model = tiny.model
-    turns = [
-        turn("long", range(10, 30), (40, 41, 42)),
-        turn("short", (50, 51), (52, 53)),  # padded
-        turn("fork a", (60, 61, 62), (63, 64)),
-        turn("fork b", (60, 61, 62), (65, 66)),
-        turn("after b", (60, 61, 62, 65, 66, 67), (68,), "fork b", merged=True),
+    examples = [
+        example("long", range(10, 30), (40, 41, 42)),
+        example("short", (50, 51), (52, 53)),  # padded
+        example("fork a", (60, 61, 62), (63, 64)),
+        example("fork b", (60, 61, 62), (65, 66)),
+        example("after b", (60, 61, 62, 65, 66, 67), (68,), "fork b"),
     ]
     kept: list[Tensor] = []
 
@@ -256,9 +258,10 @@ def test_promise_5_no_gradient_reaches_padding_or_what_stands_after_the_last_sam
 
     hook = model.get_input_embeddings().register_forward_hook(keep)
     try:
-        (batch,) = micro_batches(lay(turns), turns, HUGE, CPU)
+        (batch,) = micro_batches(lay(examples), examples, HUGE, CPU)
         logp_M, _ = predict(model, batch, 1.0)
-        weight = torch.tensor([0.0 if turns[i].id == "fork a" else 1.0 for i in batch.turns for _ in turns[i].action])
+        members = [examples[i].sample for i in batch.examples]
+        weight = torch.tensor([0.0 if s.id == "fork a" else 1.0 for s in members for _ in s.action])
         (logp_M[batch.prediction_N] * weight).sum().backward()
     finally:
         hook.remove()
@@ -273,7 +276,7 @@ def test_promise_5_no_gradient_reaches_padding_or_what_stands_after_the_last_sam
         elif 50 in moved:
             assert moved == {50, 51, 52}
         else:
-            # Through "fork b" to the turn after it; its sibling, of weight zero, is not touched.
+            # Through "fork b" to what comes after it; its sibling, of weight zero, is not touched.
             assert moved == {60, 61, 62, 65, 66, 67}
     assert int(reached.sum()) == 22 + 3 + 6  # padding, whose id is 0, is not among them
     assert torch.equal(embedded.grad[~reached], torch.zeros_like(embedded.grad[~reached]))
@@ -281,16 +284,16 @@ def test_promise_5_no_gradient_reaches_padding_or_what_stands_after_the_last_sam
 
 def test_promise_5_only_the_sampled_tokens_are_predicted(tiny: Loaded) -> None:
     """The output layer is never even asked about prompts, observations and padding."""
-    turns = conversations()
+    examples = conversations()
     asked: list[int] = []
     hook = tiny.model.get_output_embeddings().register_forward_hook(lambda m, i, o: asked.append(len(i[0])))
     try:
-        batches = list(micro_batches(lay(turns, share=False), turns, HUGE, CPU))
+        batches = list(micro_batches(lay(examples, share=False), examples, HUGE, CPU))
         for batch in batches:
             predict(tiny.model, batch, 1.0)
     finally:
         hook.remove()
-    assert sum(asked) == sum(len(t.action) for t in turns)
+    assert sum(asked) == sum(len(e.sample.action) for e in examples)
     columns = {(i, int(r), int(c)) for i, b in enumerate(batches) for r, c in zip(b.row_M, b.column_M, strict=True)}
     assert len(columns) == sum(asked)
 
@@ -298,17 +301,17 @@ def test_promise_5_only_the_sampled_tokens_are_predicted(tiny: Loaded) -> None:
 # -- promise 6: cutting ---------------------------------------------------------------------------------------------
 
 
-def objective(turns: Sequence[Turn], logp: Tensor, entropy: Tensor, average: str) -> Tensor:
-    """A loss with every term, over the tokens of `turns` in order."""
+def objective(examples: Sequence[Example], logp: Tensor, entropy: Tensor, average: str) -> Tensor:
+    """A loss with every term, over the tokens of `examples` in order."""
     weights = token_weights(ALL, average)
-    flat = lambda f: torch.tensor([f(t) for t in turns for _ in t.action])  # noqa: E731
-    old = torch.tensor([x for t in turns for x in OLD[t.id]])
-    targets = Targets(flat(lambda t: t.advantage), old, flat(lambda t: weights[t.id]), old - 0.3)
+    flat = lambda f: torch.tensor([f(e) for e in examples for _ in e.sample.action])  # noqa: E731
+    old = torch.tensor([x for e in examples for x in OLD[e.sample.id]])
+    targets = Targets(flat(lambda e: e.advantage), old, flat(lambda e: weights[e.sample.id]), old - 0.3)
     return policy_loss(targets, Outputs(logp, entropy), 0.2, 0.28, 3.0, entropy=0.01, kl=0.1)[0]
 
 
 ALL = conversations(0.7)
-OLD = {t.id: [-5.0 - 0.1 * (k + i % 7) for k in range(len(t.action))] for i, t in enumerate(ALL)}
+OLD = {e.sample.id: [-5.0 - 0.1 * (k + i % 7) for k in range(len(e.sample.action))] for i, e in enumerate(ALL)}
 
 
 def gradients(model: PreTrainedModel, losses: Sequence[Tensor]) -> tuple[float, dict[str, Tensor]]:
@@ -321,8 +324,8 @@ def gradients(model: PreTrainedModel, losses: Sequence[Tensor]) -> tuple[float, 
 
 @pytest.fixture(scope="module", params=["token", "turn"])
 def reference(request: pytest.FixtureRequest, plain: PreTrainedModel) -> tuple[str, float, dict[str, Tensor]]:
-    """Loss and gradients by plain transformers: each turn alone."""
-    return (request.param, *gradients(plain, [objective([t], *alone(plain, t), request.param) for t in ALL]))
+    """Loss and gradients by plain transformers: each sample alone."""
+    return (request.param, *gradients(plain, [objective([e], *alone(plain, e), request.param) for e in ALL]))
 
 
 @pytest.mark.parametrize(
@@ -340,14 +343,14 @@ def test_promise_6_loss_and_gradients_do_not_depend_on_sharing_merging_or_cuttin
     tiny: Loaded, reference: tuple[str, float, dict[str, Tensor]], share: bool, merged: bool, limit: int
 ) -> None:
     average, expected_loss, expected = reference
-    turns = ALL if merged else [replace(t, merged=False) for t in ALL]
+    examples = ALL if merged else [resampled(e, extends=None) for e in ALL]
     losses = []
-    for batch in micro_batches(lay(turns, share=share, row_limit=limit), turns, limit, CPU):
+    for batch in micro_batches(lay(examples, share=share, row_limit=limit), examples, limit, CPU):
         logp_M, entropy_M = predict(tiny.model, batch, 0.7)
-        members = [turns[i] for i in batch.turns]
+        members = [examples[i] for i in batch.examples]
         losses.append(objective(members, logp_M[batch.prediction_N], entropy_M[batch.prediction_N], average))
     if limit == 1:
-        assert len(losses) >= len(turns)
+        assert len(losses) >= len(examples)
     loss, found = gradients(tiny.model, losses)
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     assert found.keys() == expected.keys()
@@ -372,7 +375,7 @@ def test_promise_6_loss_and_gradients_do_not_depend_on_packing(
         assert batch.spans is not None and len(batch.ids_BL) == 1
         padding += batch.ids_BL.numel() - sum(batch.spans.lengths)
         logp_M, entropy_M = predict(tiny.model, batch, 0.7)
-        members = [ALL[i] for i in batch.turns]
+        members = [ALL[i] for i in batch.examples]
         losses.append(objective(members, logp_M[batch.prediction_N], entropy_M[batch.prediction_N], average))
     assert padding == 0 and (len(losses) == 1) == (limit == HUGE)
     loss, found = gradients(tiny.model, losses)
@@ -399,11 +402,12 @@ def test_log_probs_are_made_in_pieces_with_the_same_gradients(
     tiny: Loaded, monkeypatch: pytest.MonkeyPatch, masked: bool
 ) -> None:
     """[predictions, vocabulary] never exists, forward or backward; a large vocabulary costs time, not memory."""
-    turns = [turn(f"t{i}", (5, 6, 7 + i), (20 + i, 21, 22, 23)) for i in range(30)]
+    examples = [example(f"t{i}", (5, 6, 7 + i), (20 + i, 21, 22, 23)) for i in range(30)]
     if masked:  # some of them, so that pieces with and without a mask meet
-        turns[::2] = [replace(t, masked=(t.action, (*t.action[:2], 40, 41))) for t in turns[::2]]
+        said = [e.sample.action for e in examples[::2]]
+        examples[::2] = [resampled(e, mask=(a, (*a[:2], 40, 41))) for e, a in zip(examples[::2], said, strict=True)]
     vocabulary = tiny.model.config.vocab_size
-    (batch,) = pieces(tiny.model, turns, 10_000)
+    (batch,) = pieces(tiny.model, examples, 10_000)
     found = []
     for limit in (1 << 24, 5 * vocabulary):
         monkeypatch.setattr(forward, "CPU_LOGITS", limit)
@@ -424,8 +428,8 @@ def test_log_probs_are_made_in_pieces_with_the_same_gradients(
 
 
 def test_hidden_states_are_those_of_the_predicting_columns(tiny: Loaded) -> None:
-    turns = [turn("a", (7, 8, 9), (10, 11))]
-    (batch,) = micro_batches(lay(turns), turns, HUGE, CPU)
+    examples = [example("a", (7, 8, 9), (10, 11))]
+    (batch,) = micro_batches(lay(examples), examples, HUGE, CPU)
     with torch.no_grad():
         found = hidden_states(tiny.model, batch)
         whole = tiny.model.base_model(torch.tensor([[7, 8, 9, 10, 11]])).last_hidden_state[0]

@@ -45,7 +45,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path, save: Save) -> None:
     found = checkpoint.latest(tmp_path)
     assert found is not None
     assert found.step == 12
-    assert found.trainer == {"algorithm": {"baselines": {"x": 0.1}}, "versions": {"player": 3}, "step": 12, "format": 1}
+    assert found.trainer == {"algorithm": {"baselines": {"x": 0.1}}, "versions": {"player": 3}, "step": 12, "format": 2}
     assert torch.equal(found.state()["learners"]["player"]["moment"], torch.arange(3.0) + 12)
 
 
@@ -223,16 +223,24 @@ def test_a_checkpoint_without_its_papers_and_nothing_before_it_is_refused(
 def test_a_forged_trainer_file_is_refused(tmp_path: Path, save: Save) -> None:
     """Valid JSON, but not what was saved."""
     folder = save(2)
-    (folder / "trainer.json").write_text('{"step": 99, "format": 1}')
+    (folder / "trainer.json").write_text('{"step": 99, "format": 2}')
     with pytest.raises(CheckpointError, match=r"damaged at trainer\.json"):
         checkpoint.latest(tmp_path)
 
 
-def test_another_format_is_refused_by_its_number(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", [1, 99])
+def test_an_older_or_newer_format_is_refused_by_its_number(
+    tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch, other: int
+) -> None:
+    """Also where a whole one of this format lies before it: going back unasked would lose what was trained."""
+    save(1)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "FORMAT", 99)
-        save(1)
-    with pytest.raises(CheckpointError, match="has format 99, this version of Interplay reads 1"):
+        patch.setattr(checkpoint, "FORMAT", other)
+        save(2)
+    says = (
+        rf"step-000002' has format {other}, this version of Interplay reads 2; resume it with the version that wrote it"
+    )
+    with pytest.raises(CheckpointError, match=says):
         checkpoint.latest(tmp_path)
 
 

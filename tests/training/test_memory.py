@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from runs import example
 
 from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import TrainSection, parse
@@ -19,9 +21,9 @@ from interplay.models.lora import new_adapter
 from interplay.rollout.resolve import Plan, resolve
 from interplay.training import memory
 from interplay.training.critic import Critic
-from interplay.training.learner import Learner
+from interplay.training.local import LocalLearner
 from interplay.training.trainer import Trainer
-from interplay.types import Keys, Turn
+from interplay.training.tries import Example
 
 RECIPE: dict[str, Any] = {
     "name": "test",
@@ -45,10 +47,8 @@ def bytes_of(tensors: Any) -> int:
     return sum(t.nbytes for t in tensors)
 
 
-def turn(i: int, action: tuple[int, ...] = (10,)) -> Turn:
-    name = f"{i}{action}"
-    keys = Keys(name, 0, name, 0, "X", "", "", name)
-    return Turn(name, None, "X", 0, keys, "player", 0, (7 + i, 8, 9), action, (0.0,) * len(action), "")
+def reply(i: int, action: tuple[int, ...] = (10,)) -> Example:
+    return example(f"{i}{action}", (7 + i, 8, 9), action)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
@@ -97,16 +97,16 @@ def test_activations_computed_again_give_the_same_gradients_from_less(
 ) -> None:
     """Through prompts shared by several replies, and through an adapter: the second pass attends as the first did."""
     loaded = make_tiny(0, "tiny-32x3")
-    turns = [turn(i % 2, (11 + i, 12)) for i in range(6)]
+    examples = [reply(i % 2, (11 + i, 12)) for i in range(6)]
     found = []
     for recompute in (False, True):
         adapter = new_adapter(loaded.model, 2, 4.0, [], 0) if adapted else None
         loaded.model.requires_grad_(True)
         config = TrainSection(recompute=recompute, gap_stop=1e9, lr=1e-9)
-        learner = Learner("player", loaded.model, config, 1e-9, 0, adapter)
+        learner = LocalLearner("player", loaded.model, config, 1e-9, 0, adapter)
         monkeypatch.setattr(learner, "apply", lambda loss: 0.0)
         with memory.count_saved(loaded.model) as counted:
-            learner.imitate(turns)
+            learner.imitate(examples)
         grads = [t.grad.clone() for t in learner.masters.own if t.grad is not None]
         learner.optimizer.zero_grad()
         found.append((grads, sum(counted.values())))
@@ -227,12 +227,10 @@ def test_a_critic_on_an_adapter_leaves_its_base_and_learns(make_tiny: Callable[.
     adapter = new_adapter(loaded.model, 2, 4.0, [], 0)
     train = parse(RECIPE).train
     critic = Critic("player", loaded.model, train, CriticSettings(lr=3e-2), adapter)
-    turns = [turn(i) for i in range(8)]
-    for i, made in enumerate(turns):
-        made.value, made.target = 0.0, float(i % 2)
-    losses = [critic.step(turns)["value_loss"] for _ in range(30)]
+    examples = [replace(reply(i), values=(0.0,), targets=(float(i % 2),)) for i in range(8)]
+    losses = [critic.step(examples)["value_loss"] for _ in range(30)]
     assert losses[-1] < 0.2 * losses[0]
     assert all(torch.equal(a, b) for a, b in zip(base, loaded.model.parameters(), strict=True))
     twin = Critic("player", loaded.model, train, CriticSettings(lr=3e-2), new_adapter(loaded.model, 2, 4.0, [], 1))
     twin.load_state_dict(critic.state_dict())
-    assert twin.values(turns) == critic.values(turns)
+    assert twin.values(examples) == critic.values(examples)

@@ -35,7 +35,7 @@ def test_two_steps_of_a_puzzle_recipe(tmp_path: Path, name: str, logged: str) ->
     assert len(rows) == 2
     assert {"reward/solved/team", logged, "curriculum/success"} <= rows[-1].keys()
     episode = json.loads((tmp_path / "episodes.jsonl").read_text().splitlines()[0])["episode"]
-    assert "planner" in {turn["role"] for turn in episode["turns"]}
+    assert "planner" in {turn["keys"]["role"] for turn in episode["turns"]}
 
 
 def test_one_agent_alone_is_one_line_away(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""What an algorithm needs before credit reaches the turns: token values, central values, shaped rewards by name."""
+"""What an algorithm needs before credit is given: token values, central values, shaped rewards by name."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,9 +17,12 @@ from interplay.algorithms.algorithm import CriticSettings
 from interplay.config import TrainSection
 from interplay.models.load import Loaded
 from interplay.training.critic import Critic
-from interplay.training.learner import Learner, token_weights
+from interplay.training.learner import Objective
+from interplay.training.local import LocalLearner
+from interplay.training.minibatches import token_weights
 from interplay.training.trainer import Trainer
-from interplay.types import Turn
+from interplay.training.tries import Example
+from interplay.types import Keys, MediaSpan, Observation, Sample, Turn
 
 MakeTiny = Callable[..., Loaded]
 BASE: dict[str, Any] = {
@@ -44,8 +48,8 @@ def logged(folder: Path) -> dict[str, float]:
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-def turns(lengths: Sequence[int]) -> list[Turn]:
-    return [runs.turn(f"t{i}", (7, 8 + i), range(20, 20 + n)) for i, n in enumerate(lengths)]
+def replies(lengths: Sequence[int]) -> list[Example]:
+    return [runs.example(f"t{i}", (7, 8 + i), range(20, 20 + n)) for i, n in enumerate(lengths)]
 
 
 def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(make_tiny: MakeTiny) -> None:
@@ -53,32 +57,32 @@ def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(mak
     critic = Critic(
         "player", make_tiny(0).model, TrainSection(weight_decay=0.0, grad_clip=10.0), CriticSettings(lr=3e-3, clip=None)
     )
-    batch = turns([3, 1, 4])
-    for turn in batch:
-        turn.token_values, turn.value = (0.0,) * len(turn.action), 0.0
-        turn.token_targets = tuple(float(i) for i in range(len(turn.action)))
-    assert critic.token_values(batch) == [(0.0,) * 3, (0.0,), (0.0,) * 4]
-    losses = [critic.step(batch)["value_loss"] for _ in range(60)]
+    batch = [
+        replace(e, values=(0.0,) * len(e.sample.action), targets=tuple(float(i) for i in range(len(e.sample.action))))
+        for e in replies([3, 1, 4])
+    ]
+    assert critic.values(batch, tokens=True) == [(0.0,) * 3, (0.0,), (0.0,) * 4]
+    losses = [critic.step(batch, tokens=True)["value_loss"] for _ in range(60)]
     assert losses[-1] < 0.1 * losses[0]
-    together = critic.token_values(batch)
-    for turn, values in zip(batch, together, strict=True):
-        assert critic.token_values([turn])[0] == pytest.approx(values, abs=1e-4)
-        assert values[0] == pytest.approx(critic.values([turn])[0], abs=1e-4)
+    together = critic.values(batch, tokens=True)
+    for one, values in zip(batch, together, strict=True):
+        assert critic.values([one], tokens=True)[0] == pytest.approx(values, abs=1e-4)
+        assert values[0] == pytest.approx(critic.values([one])[0][0], abs=1e-4)
         assert list(values) == pytest.approx([float(i) for i in range(len(values))], abs=0.7)
 
 
 def test_token_advantages_reach_the_loss_in_order(make_tiny: MakeTiny) -> None:
-    """One turn, three tokens with advantages of their own, and which turn each belongs to."""
-    learner = Learner("player", make_tiny(0).model, TrainSection(gap_stop=1e9), 1e-3, seed=0)
-    batch = turns([3, 2])
-    batch[0].token_advantages = (1.0, -2.0, 3.0)
+    """One sample, three tokens with advantages of their own, and which sample each belongs to."""
+    learner = LocalLearner("player", make_tiny(0).model, TrainSection(gap_stop=1e9), 1e-3, seed=0)
+    batch = replies([3, 2])
+    batch[0] = replace(batch[0], advantage=(1.0, -2.0, 3.0))
     seen = []
 
     def loss(targets: Any, outputs: Any) -> Any:
         seen.append((targets.advantages_N.tolist(), targets.turn_N.tolist(), targets.rollout_logprobs_N.tolist()))
         return outputs.logprobs_N.sum(), {}
 
-    learner.step(batch, loss, "token", False)
+    learner.step(batch, Objective(loss))
     found = {tuple(a): t for a, t, _ in seen}
     ((advantages, index),) = found.items()
     by_turn = [[a for i, a in zip(index, advantages, strict=True) if i == n] for n in (0, 1)]
@@ -87,8 +91,8 @@ def test_token_advantages_reach_the_loss_in_order(make_tiny: MakeTiny) -> None:
 
 
 def test_a_constant_length_weighs_every_token_alike() -> None:
-    """Dr.GRPO: 1 / (turns · length), whatever the replies' own lengths."""
-    weight = token_weights(turns([3, 1]), 4)
+    """Dr.GRPO: 1 / (replies · length), whatever the replies' own lengths."""
+    weight = token_weights(replies([3, 1]), 4)
     assert set(weight.values()) == {1 / 8}
 
 
@@ -96,11 +100,38 @@ def test_a_central_critic_reads_the_state(tmp_path: Path, monkeypatch: pytest.Mo
     """MAPPO's critic is asked about the role and the global state, never about the policy's own prompt."""
     asked: list[tuple[int, ...]] = []
     values = Critic.values
-    monkeypatch.setattr(Critic, "values", lambda self, ts: (asked.extend(t.prompt for t in ts), values(self, ts))[1])
+
+    def watched(self: Critic, examples: Sequence[Example], tokens: bool = False) -> list[tuple[float, ...]]:
+        asked.extend(e.sample.prompt for e in examples)
+        return values(self, examples, tokens)
+
+    monkeypatch.setattr(Critic, "values", watched)
     trainer = train(tmp_path)
     texts = {trainer.team.members["player"].renderer.tokenizer.decode(ids) for ids in asked}
     assert texts and all("round" in t and "You are p" in t and "Payoffs" not in t for t in texts)
     assert logged(tmp_path)["player/value_loss"] > 0
+
+
+@pytest.mark.parametrize(("level", "sees"), [("turn", "asked"), ("token", "own"), ("central", "state")])
+def test_a_critic_reads_the_pictures_of_the_prompt_it_reads(tmp_path: Path, level: str, sees: str) -> None:
+    """A turn's value is read where the decision was asked, before any tool spoke; a state has no pictures."""
+    central = {"name": "mappo", "replicas": 2}
+    algorithm = central if level == "central" else {"name": "ppo", "replicas": 2, "level": level}
+    trainer = runs.make(tmp_path, BASE | {"algorithm": algorithm})
+    asked, after = (MediaSpan(0, 1, "ca7"),), (MediaSpan(0, 1, "ca7"), MediaSpan(3, 1, "d09"))
+    call = Sample("a", (9, 5), (6,), (0.0,), (0,), "@look", media=asked)
+    said = Sample("a.1", (9, 5, 6, 9), (7,), (0.0,), (0,), "yes", media=after, extends="a")
+    keys = Keys("t", 0, "t#0", 0, "p0", "", "", "")
+    turn = Turn("a.1", None, keys, "player", "yes", Observation(()), (call, said), state="start")
+    seen = trainer.scorer.seen_by_critic("player", turn)
+    trainer.close()
+    wanted = {"asked": [(call.prompt, asked)] * 2, "own": [(call.prompt, asked), (said.prompt, after)]}
+    if sees == "state":
+        assert [s.media for s in seen] == [(), ()] and seen[0].prompt == seen[1].prompt
+    else:
+        assert [(s.prompt, s.media) for s in seen] == wanted[sees]
+    assert [s.extends for s in seen] == [None, "a" if sees == "own" else None]
+    assert [(s.id, s.action) for s in seen] == [(s.id, s.action) for s in turn.samples]
 
 
 def test_ppo_with_token_values_trains(tmp_path: Path) -> None:

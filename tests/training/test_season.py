@@ -75,7 +75,7 @@ def test_a_killed_league_resumes_bit_identically(tmp_path: Path, adapters: bool)
 
 def test_opponents_are_snapshots_and_only_learners_learn(tmp_path: Path) -> None:
     train(tmp_path, BASE, "train.steps=3", "checkpoint.keep=9")
-    played = {frozenset(e.seats.values()) for e in records.read(tmp_path / "episodes.jsonl")}
+    played = {frozenset(r.episode.seats.values()) for r in records.read(tmp_path / "episodes.jsonl")}
     assert frozenset({"main"}) in played and frozenset({"rival", "main@now"}) in played
     assert any(name.startswith(("main@", "rival@")) and name != "main@now" for seats in played for name in seats)
     last = rows(tmp_path)[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from dataclasses import replace
 from fractions import Fraction
@@ -30,9 +31,9 @@ from interplay.rollout import records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
-from interplay.training.sft import demonstrations
+from interplay.training.demonstrations import demonstrations
 from interplay.training.trainer import Observer
-from interplay.types import Episode, Message, Observation, Parameter, Rewards, Task, Tool, Turn
+from interplay.types import Episode, Keys, Message, Observation, Parameter, Rewards, Sample, Task, Tool, Turn
 
 TINY = {"base": "tiny-16x1"}
 RECIPE: dict[str, Any] = {
@@ -50,22 +51,33 @@ RECIPE: dict[str, Any] = {
 }
 
 
+def place(sample: Sample) -> tuple[int, str, int]:
+    """Decision, role and call of a demonstration, which its id ends with."""
+    found = re.fullmatch(r".*/(\d+)([A-Za-z]+)(?:\.(\d+))?", sample.id)
+    assert found
+    return int(found[1]), found[2], int(found[3] or 0)
+
+
 def shown(data: dict[str, Any], *overrides: str) -> dict[str, list[tuple[Any, ...]]]:
+    """By policy: the role of each demonstration, its tokens, and whether it extends the one before."""
     plan = resolve(parse(data, overrides))
     assert plan.recipe.warmstart is not None
     team = Team.load(plan.recipe)
     found = demonstrations(plan, team, plan.recipe.warmstart)
     team.close()
-    return {name: [(t.role, t.prompt, t.action, t.merged) for t in turns] for name, turns in found.items()}
+    assert all(e.policy == name for name, examples in found.items() for e in examples)
+    samples = {name: [e.sample for e in examples] for name, examples in found.items()}
+    return {n: [(place(s)[1], s.prompt, s.action, s.extends is not None) for s in mine] for n, mine in samples.items()}
 
 
 def test_recorded_play_is_imitated_token_for_token(tmp_path: Path) -> None:
     """What was played, as the policy would have seen and said it: the very tokens, where it was this policy."""
     train(tmp_path, RECIPE)
-    played = list(records.read(tmp_path / "episodes.jsonl"))
+    played = [r.episode for r in records.read(tmp_path / "episodes.jsonl")]
     again = {**RECIPE, "warmstart": {"records": str(tmp_path)}}
     lines = [t for e in played for t in e.line()]
-    assert shown(again)["player"] == [(t.role, t.prompt, t.action, t.merged) for t in lines] and lines
+    said = [(t.role, t.last.prompt, t.last.action, t.last.extends is not None) for t in lines]
+    assert shown(again)["player"] == said and lines
     few = {**RECIPE, "warmstart": {"records": str(tmp_path / "episodes.jsonl"), "episodes": 2}}
     assert len(shown(few)["player"]) == sum(len(e.line()) for e in played[:2])
     won = {**RECIPE, "warmstart": {"records": str(tmp_path), "min_reward": 0.5}}
@@ -125,58 +137,73 @@ MATH: dict[str, Any] = {
 }
 
 
-def turns_of(data: dict[str, Any], *overrides: str) -> tuple[list[Turn], Renderer]:
+def samples_of(data: dict[str, Any], *overrides: str) -> tuple[list[Sample], Renderer]:
     plan = resolve(parse(data, overrides))
     assert plan.recipe.warmstart is not None
     team = Team.load(plan.recipe)
     (found,) = demonstrations(plan, team, plan.recipe.warmstart).values()
     team.close()
-    return found, team.members["player"].renderer
+    return [e.sample for e in found], team.members["player"].renderer
 
 
 def test_a_bots_tool_calls_are_imitated_in_the_models_own_form() -> None:
-    found, renderer = turns_of(MATH)
-    assert [t.call for t in found] == [0, 1] * 3 and len({t.id for t in found}) == 6
+    found, renderer = samples_of(MATH)
+    assert [place(s)[2] for s in found] == [0, 1] * 3 and len({s.id for s in found}) == 6
     for asked, answer in zip(found[::2], found[1::2], strict=True):
         said, _ = renderer.decode(asked.action)
         name, _, expression = said.partition(" ")
         assert name == "@calculator" and asked.text == said and "@calculator EXPRESSION" in spoken(renderer, asked)
         (output,) = answer.messages
         assert output.role == "tool" and Fraction(output.content) == calculate(expression)
-        assert answer.text == f"#### {output.content}" and answer.merged and answer.parent == asked.id
+        assert answer.text == f"#### {output.content}" and answer.extends == asked.id
         assert answer.prompt[: len(asked.prompt) + len(asked.action)] == asked.prompt + asked.action
-        assert spoken(renderer, answer).count(output.content) and answer.calls == (asked,)
+        assert spoken(renderer, answer).count(output.content)
 
 
-def spoken(renderer: Renderer, turn: Turn) -> str:
-    return str(renderer.tokenizer.decode(list(turn.prompt)))
+def spoken(renderer: Renderer, sample: Sample) -> str:
+    return str(renderer.tokenizer.decode(list(sample.prompt)))
 
 
 def test_calls_that_are_not_allowed_are_not_shown() -> None:
-    found, renderer = turns_of(MATH, "tools.calls=0")
-    assert [t.call for t in found] == [0] * 3 and "@calculator" not in spoken(renderer, found[0])
-    one, _ = turns_of(MATH, "tools.calls=1")
+    found, renderer = samples_of(MATH, "tools.calls=0")
+    assert [place(s)[2] for s in found] == [0] * 3 and "@calculator" not in spoken(renderer, found[0])
+    one, _ = samples_of(MATH, "tools.calls=1")
     assert one[1].messages[0].content.endswith("(no calls left: answer now)")
 
 
+def tokens(samples: list[Sample]) -> list[tuple[Any, ...]]:
+    return [(s.prompt, s.action, s.extends is not None) for s in samples]
+
+
 def test_recorded_tool_calls_are_imitated_with_what_they_were_answered(tmp_path: Path) -> None:
-    """Records name no tools: the task is played again to see which there were."""
-    shown, _ = turns_of(MATH)
-    played = []
-    for asked, answer in zip(shown[::2], shown[1::2], strict=True):
-        observation = envs.make(task := resolve(parse(MATH)).task(len(played))).observe()["reasoner"]
-        first = replace(asked, messages=observation.messages, fresh=True)
-        turn = replace(answer, calls=(first,), fresh=True)
-        played.append(Episode(task.id, task, 0, {"reasoner": "player"}, [turn], Rewards()))
-    with (tmp_path / "episodes.jsonl").open("w") as file:
-        file.writelines(json.dumps({"episode": records.to_json(e)}) + "\n" for e in played)
-    again, _ = turns_of({**MATH, "warmstart": {"records": str(tmp_path)}})
-    assert [(t.prompt, t.action, t.merged) for t in again] == [(t.prompt, t.action, t.merged) for t in shown]
+    """The record says which tools there were: the very tokens are learned, though no environment is made."""
+    shown, _ = samples_of(MATH)
+    for n, (asked, answer) in enumerate(zip(shown[::2], shown[1::2], strict=True)):
+        observation = envs.make(task := resolve(parse(MATH)).task(n)).observe()["reasoner"]
+        keys = Keys(task.id, 0, task.id, 0, "reasoner", "", "calculator", "")
+        turn = Turn(answer.id, None, keys, "player", answer.text, observation, (asked, answer))
+        gone = replace(task, env="nowhere")  # nothing of this name can be made
+        episode = Episode(task.id, gone, 0, {"reasoner": "player"}, [turn], Rewards())
+        records.write(tmp_path / "episodes.jsonl", [episode], 1)
+    again, _ = samples_of({**MATH, "warmstart": {"records": str(tmp_path)}})
+    assert tokens(again) == tokens(shown)
+
+
+EARLY = Path(__file__).parents[1] / "data" / "schema_0" / "tools.jsonl"
+
+
+def test_early_records_name_no_tools_so_their_tasks_are_played_again(tmp_path: Path) -> None:
+    """Of a run that called tools, written by an early version: its very tokens, after the same description of tools."""
+    recipe = {**MATH, "env": {**MATH["env"], "largest": 9}}
+    found, renderer = samples_of({**recipe, "warmstart": {"records": str(EARLY)}})
+    said = [s for r in records.read(EARLY) for t in r.episode.line() for s in t.samples]
+    assert tokens(found) == tokens(said) and "@calculator EXPRESSION" in spoken(renderer, found[0])
+    rows = [json.loads(line) for line in EARLY.read_text().splitlines()]
+    for row in rows:
+        row["episode"]["task"]["data"]["tools"] = []
+    (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ConfigError, match=r"calls tools at decision 0, and played again math offers none there"):
-        played = [replace(e, task=replace(e.task, data={**e.task.data, "tools": []})) for e in played]
-        with (tmp_path / "episodes.jsonl").open("w") as file:
-            file.writelines(json.dumps({"episode": records.to_json(e)}) + "\n" for e in played)
-        turns_of({**MATH, "warmstart": {"records": str(tmp_path)}})
+        samples_of({**recipe, "warmstart": {"records": str(tmp_path)}})
 
 
 class Vault(envs.Env):
@@ -258,12 +285,13 @@ PEEK = ("peek", {"what": "é"})
 
 
 def test_a_tool_sees_the_environment_as_it_is_when_it_is_called() -> None:
-    found, renderer = turns_of(vault(PEEK, PEEK))
-    assert [(t.decision, t.call) for t in found] == [(d, n) for d in (0, 1) for n in (0, 1, 2)]
-    outputs = [m.content for t in found for m in t.messages]
+    found, renderer = samples_of(vault(PEEK, PEEK))
+    assert [place(s) for s in found] == [(d, "guest", n) for d in (0, 1) for n in (0, 1, 2)]
+    outputs = [m.content for s in found for m in s.messages]
     assert outputs == [f"é: {turn} over < |end|>" for turn in (0, 0, 1, 1)]
-    assert all(t.merged for t in found[1:]), "one conversation, calls and outputs included"
-    assert [renderer.decode(t.action)[0] for t in found] == ["@peek é", "@peek é", "open"] * 2
+    extended = [s.extends for s in found]
+    assert extended == [None, *(s.id for s in found[:-1])], "one conversation, calls and outputs included"
+    assert [renderer.decode(s.action)[0] for s in found] == ["@peek é", "@peek é", "open"] * 2
 
 
 @pytest.mark.parametrize(
@@ -279,27 +307,59 @@ def test_a_tool_sees_the_environment_as_it_is_when_it_is_called() -> None:
 )
 def test_a_bots_call_that_cannot_be_is_named(call: tuple[str, dict[str, Any]], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        turns_of(vault(call))
+        samples_of(vault(call))
 
 
 def test_a_tool_that_breaks_or_hangs_in_a_demonstration_is_a_tool_error() -> None:
     with pytest.raises(ToolError, match=r"tool 'peek' broke: ValueError: the lamp is out"):
-        turns_of(vault(PEEK, fault=True))
+        samples_of(vault(PEEK, fault=True))
     with pytest.raises(ToolError, match=r"tool 'peek' ran longer than its 0.05 seconds"):
-        turns_of(vault(PEEK, slow=True))
+        samples_of(vault(PEEK, slow=True))
 
 
-def vault_records(folder: Path, text: str, outputs: tuple[str, ...], **data: bool) -> dict[str, Any]:
-    """A recipe that imitates a recorded episode whose first turn called tools by `text`."""
-    (call, said, *_), _ = turns_of(vault(PEEK))
-    first = replace(call, text=text, messages=(Message("user", "turn 0"),))
-    turn = replace(said, messages=tuple(Message("tool", o) for o in outputs), calls=(first,))
+def vault_records(
+    folder: Path, text: str, outputs: tuple[str, ...], early: bool = False, **data: bool
+) -> dict[str, Any]:
+    """A recipe that imitates a recorded episode whose first turn called tools by `text`; `early` is schema 0."""
     task = resolve(parse(vault(PEEK))).task(0)
     task = replace(task, data={**task.data, **data})
-    after = replace(said, decision=1, calls=(), messages=(Message("user", "turn 1"),))
-    episode = Episode(task.id, task, 0, {"guest": "openai:wise"}, [turn, after], Rewards())
-    (folder / "episodes.jsonl").write_text(json.dumps({"episode": records.to_json(episode)}) + "\n")
+    peek = Tool("peek", "Looks.", (Parameter("what", "what to look at"),), lambda what: "")
+
+    def turn(decision: int, *samples: Sample) -> Turn:
+        seen = Observation((Message("user", f"turn {decision}"),), legal=("open",), tools=(peek,))
+        keys = Keys(task.id, 0, task.id, decision, "guest", "", "", "")
+        return Turn(samples[-1].id, None, keys, "openai:wise", "open", seen, samples)
+
+    def said(name: str, text: str, *messages: Message) -> Sample:
+        return Sample(name, (), (), (), (), text, messages=messages)
+
+    told = tuple(Message("tool", o) for o in outputs)
+    calling = turn(0, said("0", text, Message("user", "turn 0")), said("0.1", "open", *told))
+    after = turn(1, said("1", "open", Message("user", "turn 1")))
+    episode = Episode(task.id, task, 0, {"guest": "openai:wise"}, [calling, after], Rewards())
+    if early:
+        (folder / "episodes.jsonl").write_text(json.dumps({"episode": as_early(episode)}) + "\n")
+    else:
+        (folder / "episodes.jsonl").unlink(missing_ok=True)
+        records.write(folder / "episodes.jsonl", [episode], 1)
     return {**vault(PEEK), "warmstart": {"records": str(folder)}}
+
+
+def as_early(episode: Episode) -> dict[str, Any]:
+    """As early versions wrote a remote model's turns: calls inside the turn, and no tools."""
+    out = records.to_json(episode)
+    (blank,) = json.loads((EARLY.parent / "legal.jsonl").read_text().splitlines()[1])["episode"]["turns"]
+    blank |= {"calls": [], "rewards": [], "status": "ok", "fresh": False, "parent": None}
+    out["turns"] = []
+    for turn in episode.turns:
+        keys = {**blank["keys"], "decision": turn.decision, "role": "guest"}
+        same = {**blank, "keys": keys, "role": "guest", "decision": turn.decision, "legal": turn.observation.legal}
+        whole = [
+            {**same, "id": s.id, "text": s.text, "messages": [[m.role, m.content] for m in s.messages]}
+            for s in turn.samples
+        ]
+        out["turns"].append({**whole[-1], "calls": whole[:-1]})
+    return out
 
 
 @pytest.mark.parametrize(
@@ -310,26 +370,37 @@ def vault_records(folder: Path, text: str, outputs: tuple[str, ...], **data: boo
         '[TOOL_CALLS] [{"name": "peek", "arguments": {"what": "a"}}, {"name": "peek", "arguments": {"what": "b"}}, 3]',
     ],
 )
-def test_calls_recorded_in_another_models_form_are_said_in_this_ones(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_calls_recorded_in_another_models_form_are_said_in_this_ones(tmp_path: Path, text: str, early: bool) -> None:
     """A call that the learner could not make would teach it to answer with one."""
-    recipe = vault_records(tmp_path, text, ("one <|end|>", "two", "error: no call\n(no calls left: answer now)"))
-    found, renderer = turns_of(recipe)
-    assert [renderer.decode(t.action)[0] for t in found] == ["@peek a", "@peek b", "open", "open"]
-    assert [[m.content for m in t.messages] for t in found[1:3]] == [["one < |end|>"], ["two"]]
-    few, _ = turns_of(recipe, "tools.calls=1")
+    answers = ("one <|end|>", "two", "error: no call\n(no calls left: answer now)")
+    recipe = vault_records(tmp_path, text, answers, early)
+    found, renderer = samples_of(recipe)
+    assert [renderer.decode(s.action)[0] for s in found] == ["@peek a", "@peek b", "open", "open"]
+    assert [[m.content for m in s.messages] for s in found[1:3]] == [["one < |end|>"], ["two"]]
+    few, _ = samples_of(recipe, "tools.calls=1")
     assert few[1].text == "open" and few[1].messages[0].content == "one < |end|>\n(no calls left: answer now)"
 
 
-def test_records_that_cannot_be_played_again_are_refused_where_tools_matter(tmp_path: Path) -> None:
-    Vault.steps = 0
-    recipe = vault_records(tmp_path, "@peek a", ("one",))
-    before = Vault.steps
-    turns_of(recipe)
-    assert Vault.steps == before + 1, "the last step shows no more tools"
+def test_imitating_recorded_calls_plays_nothing_again(tmp_path: Path) -> None:
+    """The tools are in the record: their environment may be gone."""
     recipe = vault_records(tmp_path, "@peek a", ("one",), made=False)
+    Vault.steps = 0
+    found, renderer = samples_of(recipe)
+    assert [s.text for s in found] == ["@peek a", "open", "open"] and Vault.steps == 0
+    assert "@peek WHAT: Looks." in spoken(renderer, found[0])
+    assert [s.text for s in samples_of(recipe, "tools.calls=0")[0]] == ["open", "open"]
+
+
+def test_early_records_that_cannot_be_played_again_are_refused_where_tools_matter(tmp_path: Path) -> None:
+    recipe = vault_records(tmp_path, "@peek a", ("one",), early=True)
+    Vault.steps = 0
+    assert [s.text for s in samples_of(recipe)[0]] == ["@peek a", "open", "open"]
+    assert Vault.steps == 1, "the last step shows no more tools"
+    recipe = vault_records(tmp_path, "@peek a", ("one",), early=True, made=False)
     with pytest.raises(ConfigError, match=r"cannot be played again, .* \(the vault's data is gone\); expected what"):
-        turns_of(recipe)
-    assert [t.text for t in turns_of(recipe, "tools.calls=0")[0]] == ["open", "open"]
+        samples_of(recipe)
+    assert [s.text for s in samples_of(recipe, "tools.calls=0")[0]] == ["open", "open"]
 
 
 ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": {"rank": 2}}}}

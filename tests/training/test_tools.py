@@ -18,11 +18,13 @@ from interplay.envs import Env
 from interplay.envs import env as registry
 from interplay.models.load import Loaded
 from interplay.rollout import records
+from interplay.rollout.records import Record
 from interplay.rollout.resolve import resolve
-from interplay.training.batch import lay, micro_batches
+from interplay.training.batch import micro_batches
 from interplay.training.forward import predict
 from interplay.training.trainer import Trainer
-from interplay.types import Episode, Message, Observation, Parameter, Rewards, Role, Task, Tool, Turn
+from interplay.training.tries import Example, lay
+from interplay.types import Message, Observation, Parameter, Rewards, Role, Task, Tool, Turn
 
 ANSWER = "Z7Z7"  # what the tool says, in tokens that the model is never otherwise shown
 
@@ -86,7 +88,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(folder: Path, algorithm: dict[str, Any]) -> tuple[list[Episode], dict[str, float]]:
+def run(folder: Path, algorithm: dict[str, Any]) -> tuple[list[Record], dict[str, float]]:
     recipe = {
         "name": "asking", "device": "cpu", "env": {"name": "asking"}, "algorithm": algorithm,
         "policies": {"player": {"base": "tiny-16x1"}}, "seats": "player",
@@ -106,42 +108,46 @@ def run(folder: Path, algorithm: dict[str, Any]) -> tuple[list[Episode], dict[st
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_promises_1_and_2_calls_are_trained_as_they_were_sampled(asking: None, tmp_path: Path, name: str) -> None:
     """Engine and learner agree on every token of every call, under groups, trees and critics; credit is shared."""
-    episodes, metrics = run(tmp_path, ALGORITHMS[name])
+    found, metrics = run(tmp_path, ALGORITHMS[name])
     assert metrics["player/gap"] < 1e-4
     assert metrics["tool_calls"] > 0.5 and metrics["tool_calls_malformed"] == 0
     assert metrics["player/grad_norm"] > 0
-    turns = [t for e in episodes for t in e.turns]
-    whole = [c for t in turns for c in t.whole]
-    assert metrics["tokens_sampled"] == sum(len(c.action) for c in whole)
-    assert len({c.id for c in whole}) == len(whole)
-    assert metrics["player/turns"] == len(whole), "every call is trained"
-    for turn in turns:
-        for call, after in itertools.pairwise(turn.whole):
-            assert after.merged and after.parent == call.id
+    turns = [(t, r.credit) for r in found for t in r.episode.turns]
+    samples = [s for t, _ in turns for s in t.samples]
+    assert metrics["tokens_sampled"] == sum(len(s.action) for s in samples)
+    assert len({s.id for s in samples}) == len(samples)
+    assert metrics["player/turns"] == len(samples), "every call is trained"
+    for turn, given in turns:
+        for call, after in itertools.pairwise(turn.samples):
+            assert after.extends == call.id
             assert after.prompt[: len(call.prompt) + len(call.action)] == call.prompt + call.action
+        advantages = [given.advantages[s.id] for s in turn.samples]
         if name == "ppo by token":
-            assert all(len(c.token_advantages or ()) == len(c.action) for c in turn.whole)
+            assert [len(a) for a in advantages] == [len(s.action) for s in turn.samples]  # type: ignore[arg-type]
         else:
-            assert {c.advantage for c in turn.calls} <= {turn.advantage}
+            assert len(set(advantages)) == 1 and isinstance(advantages[0], float)
     if name == "by tool":
-        assert {t.keys.tool for t in turns} == {"", "ask"}
+        assert {t.keys.tool for t, _ in turns} == {"", "ask"}
     log = next((tmp_path / "logs").glob("llm_conversation_*.log")).read_text()
     assert f"[tool] {ANSWER}" in log and "decision 0.1, asker" in log
 
 
 def test_a_run_with_tools_is_repeated_exactly(asking: None, tmp_path: Path) -> None:
     (first, one), (second, two) = (run(tmp_path / n, ALGORITHMS["at_grpo"]) for n in ("a", "b"))
-    said = lambda episodes: [[(c.id, c.action, c.logprobs) for t in e.turns for c in t.whole] for e in episodes]  # noqa: E731
+    said = lambda records: [  # noqa: E731
+        (s.id, s.action, s.logprobs) for r in records for t in r.episode.turns for s in t.samples
+    ]
     assert said(first) == said(second)
     assert one["player/grad_norm"] == two["player/grad_norm"]
 
 
 def test_promise_5_tool_output_has_exactly_no_gradient(asking: None, tmp_path: Path, tiny: Loaded) -> None:
     """The output layer's gradient at every position: only those that predict sampled tokens have any."""
-    episodes, _ = run(tmp_path, ALGORITHMS["grpo"])
-    turn: Turn = next(t for e in episodes for t in e.turns if t.calls)
-    calls = list(turn.whole)
-    (batch,) = micro_batches(lay(calls), calls, 10**6, torch.device("cpu"))
+    found, _ = run(tmp_path, ALGORITHMS["grpo"])
+    turn: Turn = next(t for r in found for t in r.episode.turns if len(t.samples) > 1)
+    calls = list(turn.samples)
+    examples = [Example("player", s) for s in calls]
+    (batch,) = micro_batches(lay(examples), examples, 10**6, torch.device("cpu"))
     assert len(batch.ids_BL) == 1, "a decision and its calls are one sequence, computed once"
     ids = batch.ids_BL[0].tolist()
     sampled = {len(c.prompt) + n for c in calls for n in range(len(c.action))}

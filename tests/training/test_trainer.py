@@ -32,7 +32,7 @@ from interplay.rollout import records
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
 from interplay.training.trainer import Observer, Trainer
-from interplay.types import Completion, Rewards, Role
+from interplay.types import Completion, Credit, Rewards, Role
 
 # A 2×2 board where two in a row win, a model of a few thousand parameters, and a short imitation of random play, so
 # that some replies are legal and some are not: a whole run takes about a second.
@@ -62,7 +62,7 @@ def played(folder: Path) -> list[dict[str, Any]]:
     out = []
     for line in (folder / "episodes.jsonl").read_text().splitlines():
         data = json.loads(line)
-        for part in [data["episode"], *data["episode"]["turns"]]:
+        for part in [data["episode"], *(s for t in data["episode"]["turns"] for s in t["samples"])]:
             del part["seconds"]
         out.append(data)
     return out
@@ -97,7 +97,17 @@ def assert_same_state(one: Path, two: Path, step: int) -> None:
 def assert_same_run(one: Path, two: Path, step: int) -> None:
     assert rows(one) == rows(two)
     assert played(one) == played(two)
+    assert listed(one) == listed(two)
     assert_same_state(one, two, step)
+
+
+def listed(folder: Path) -> list[tuple[int, str]]:
+    """The steps and episodes in the index, which has a line for each record and is right to the byte."""
+    file = folder / "episodes.jsonl"
+    entries = records.index(file)
+    assert len((folder / "episodes.index").read_text().splitlines()) == len(entries)
+    assert [records.read_one(file, e) for e in entries] == list(records.read(file))
+    return [(e.step, e.id) for e in entries]
 
 
 # -- promise 9 --------------------------------------------------------------------------------------------------------
@@ -150,6 +160,7 @@ def test_a_killed_run_resumes_bit_identically(tmp_path: Path, name: str) -> None
     assert len(rows(cut)) == 3
     resumed = make(cut, data, *overrides)
     assert resumed.step_index == 2 and len(rows(cut)) == 2, "what came after the checkpoint is rewound"
+    assert {step for step, _ in listed(cut)} == {1, 2}
     resumed.train()
     resumed.close()
     assert_same_run(whole, cut, 4)
@@ -374,7 +385,7 @@ def test_failed_episodes_are_dropped_and_counted(tmp_path: Path) -> None:
     (row,) = rows(tmp_path)
     assert (row["episodes"], row["episodes_failed"]) == (12, 4)
     assert row["player/turns"] == row["turns_per_episode"] * 12
-    assert {e.replica for e in records.read(tmp_path / "episodes.jsonl")} == {0, 2, 3}
+    assert {r.episode.replica for r in records.read(tmp_path / "episodes.jsonl")} == {0, 2, 3}
 
 
 def test_a_step_in_which_every_episode_failed_stops_the_run(tmp_path: Path) -> None:
@@ -440,7 +451,7 @@ def test_every_policy_trains_on_its_own_turns(tmp_path: Path) -> None:
         assert trainer.team.members[name].engine.version == 3  # the warm start and two steps
     last = rows(tmp_path)[-1]
     assert {"a/loss", "b/loss", "a/gap", "b/gap"} <= last.keys()
-    assert {(t.role, t.policy) for e in records.read(tmp_path / "episodes.jsonl") for t in e.turns} == {
+    assert {(t.role, t.policy) for r in records.read(tmp_path / "episodes.jsonl") for t in r.episode.turns} == {
         ("X", "a"),
         ("O", "b"),
     }
@@ -474,8 +485,8 @@ def test_the_snapshot_plays_as_it_was_and_is_not_trained(tmp_path: Path) -> None
     start = load_file(tmp_path / "checkpoints/step-000000/policies/player/model.safetensors")
     snapshot = trainer.team.members["player@start"].loaded.model.state_dict()
     assert all(torch.equal(snapshot[k], v) for k, v in start.items())
-    for episode in records.read(tmp_path / "episodes.jsonl"):
-        assert {(t.role, t.policy) for t in episode.turns} <= {("X", "player"), ("O", "player@start")}
+    for record in records.read(tmp_path / "episodes.jsonl"):
+        assert {(t.role, t.policy) for t in record.episode.turns} <= {("X", "player"), ("O", "player@start")}
     row = rows(tmp_path)[0]
     assert row["player/turns"] < row["turns_per_episode"] * row["episodes"]
     assert not any(key.startswith("player@start") for key in row)
@@ -601,18 +612,18 @@ def test_masked_replies_are_legal_and_the_learner_sees_the_same_mask(tmp_path: P
         assert row["turns_illegal"] == 0
         assert row["player/gap"] < 1e-4
         assert row["player/grad_norm"] > 0
-    episode = next(iter(records.read(tmp_path / "episodes.jsonl")))
-    for turn in episode.turns:
-        assert turn.action in turn.masked and len(turn.masked) == len(turn.legal)
+    record = next(iter(records.read(tmp_path / "episodes.jsonl")))
+    for turn in record.episode.turns:
+        assert turn.last.action in turn.last.mask and len(turn.last.mask) == len(turn.observation.legal)
     with pytest.raises(GuardError, match="disagree"):  # without the mask the learner's log-probs are others
         broken = make(tmp_path / "other", data)
         score = broken._score
 
-        def unmask(episodes: Any) -> None:
+        def unmask(episodes: Any) -> Credit:
             for played_one in episodes:
                 for turn in played_one.turns:
-                    turn.masked = ()
-            score(episodes)
+                    turn.samples = tuple(replace(s, mask=()) for s in turn.samples)
+            return score(episodes)
 
         broken._score = unmask  # type: ignore[method-assign]
         broken.train()

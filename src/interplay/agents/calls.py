@@ -97,7 +97,8 @@ async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: boo
         if isinstance(one, Malformed):
             outputs.append(f"error: {one.why}")
         else:
-            outputs.append(await toolbox().use((*stamp.key(agent.role), call, n), one))
+            box = toolbox(agent.tools.workers)
+            outputs.append(await box.use((*stamp.key(agent.role), call, n), one))
     return replies(agent, [cut(text, agent.tools.characters) for text in outputs], last)
 
 

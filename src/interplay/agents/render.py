@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
-from interplay.types import MediaSpan, Message, Tool
+from interplay.types import MediaSpan, Message, Tool, identity
 
 _CACHE_LIMIT = 100_000
 
@@ -24,13 +24,17 @@ _CACHE_LIMIT = 100_000
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """`text` is exactly what the template gave. `extends` names the sample whose prompt and reply `ids` continue, token
-    for token; None where the prompt was rendered anew."""
+    for token; None where the prompt was rendered anew. `digest` tells it from prompts that differ in ids or media."""
 
     ids: tuple[int, ...]
     text: str
-    digest: str
     extends: str | None = None
     media: tuple[MediaSpan, ...] = ()
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = repr(identity(self.ids, self.media)).encode()
+        object.__setattr__(self, "digest", hashlib.blake2b(known, digest_size=8).hexdigest())
 
     @property
     def merged(self) -> bool:
@@ -75,7 +79,7 @@ class Renderer:
                 return self._whole(messages, tools)
             rest = rest[len(ending) :]
         ids = before.prompt.ids + before.action + self._encode(rest)
-        return Prompt(ids, text, _digest(ids), before.id)
+        return Prompt(ids, text, before.id, before.prompt.media)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         """The reply's text without its end token, and whether it had one. (Games say the same things often.)"""
@@ -116,7 +120,7 @@ class Renderer:
         if cached is None:
             text = self._template(messages, tools)
             ids = self._encode(text)
-            cached = Prompt(ids, text, _digest(ids))
+            cached = Prompt(ids, text)
             if len(self._fresh) >= _CACHE_LIMIT:
                 self._fresh.clear()
             self._fresh[messages, tools] = cached
@@ -136,7 +140,3 @@ class Renderer:
         if not text:
             return ()
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _digest(ids: tuple[int, ...]) -> str:
-    return hashlib.blake2b(repr(ids).encode(), digest_size=8).hexdigest()

@@ -15,18 +15,34 @@ from concurrent.futures import Future
 from weakref import WeakKeyDictionary
 
 from interplay.agents.syntax import Call
+from interplay.engines.census import census
 from interplay.engines.desk import Desk
 from interplay.errors import InterplayError, ToolError
 
-WORKERS = 8  # calls that run at once
-
 
 class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
-    """A question is a call, after the key that orders those of a step."""
+    """A question is a call, after the key that orders those of a step. `workers` calls run at once."""
+
+    def __init__(self, workers: int = 8) -> None:
+        super().__init__()
+        self.workers = workers
+        self._free: asyncio.Semaphore | None = None
 
     async def use(self, key: tuple[object, ...], call: Call) -> str:
-        """The output of one call."""
-        return await self.ask((key, call))
+        """The output of one call. Without determinism nobody waits for another's tool."""
+        if census().deterministic:
+            return await self.ask((key, call))
+        self._free = self._free or asyncio.Semaphore(self.workers)
+        output = await census().elsewhere(self._alone(call, self._free))
+        if isinstance(output, Exception):
+            raise output
+        return output
+
+    async def _alone(self, call: Call, free: asyncio.Semaphore) -> str | Exception:
+        async with free:
+            done = _begun(call)
+            await asyncio.wait([asyncio.wrap_future(done)], timeout=call.tool.seconds)
+            return _wait(call, done, patient=False)
 
     def use_now(self, call: Call) -> str:
         """The same at once, for who has nothing else to do meanwhile."""
@@ -42,7 +58,7 @@ class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
         out: list[str | Exception] = []
         running: deque[tuple[Call, Future[str]]] = deque()
         for _, call in questions:
-            if len(running) == WORKERS:
+            if len(running) == self.workers:
                 out.append(_wait(*running.popleft()))
             running.append((call, _begun(call)))
         return out + [_wait(call, done) for call, done in running]
@@ -64,10 +80,10 @@ def _begun(call: Call) -> Future[str]:
     return done
 
 
-def _wait(call: Call, done: Future[str]) -> str | Exception:
+def _wait(call: Call, done: Future[str], patient: bool = True) -> str | Exception:
     name, seconds = call.tool.name, call.tool.seconds
     try:
-        output = done.result(timeout=seconds)
+        output = done.result(timeout=seconds if patient else 0)
     except TimeoutError:
         return ToolError(f"tool '{name}' ran longer than its {seconds:g} seconds.")
     except InterplayError as error:
@@ -80,6 +96,8 @@ def _wait(call: Call, done: Future[str]) -> str | Exception:
 _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Toolbox] = WeakKeyDictionary()
 
 
-def toolbox() -> Toolbox:
-    """That of the running event loop."""
-    return _HERE.setdefault(asyncio.get_running_loop(), Toolbox())
+def toolbox(workers: int) -> Toolbox:
+    """That of the running event loop, for a run in which `workers` calls run at once."""
+    found = _HERE.setdefault(asyncio.get_running_loop(), Toolbox(workers))
+    found.workers = workers
+    return found

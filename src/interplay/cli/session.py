@@ -9,6 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.training.memory import estimate, explained
 from interplay.training.trainer import Observer, Trainer
+from interplay.types import Occupant, Role
 
 
 class Session:
@@ -65,31 +67,34 @@ class Session:
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
-    async def _played(self, team: Team, games: int, split: str, opponents: Sequence[str]) -> list[SeatResult]:
-        field = Field(self.plan, team, games, split, self.recipe.eval.temperature)
-        return await evaluate(field, opponents, self.plan.learning)
+    async def _played(
+        self, team: Team, games: int, split: str, opponents: Sequence[str], seats: Mapping[Role, Occupant]
+    ) -> list[SeatResult]:
+        plan = replace(self.plan, seats=dict(seats))
+        field = Field(plan, team, games, split, self.recipe.eval.temperature)
+        return await evaluate(field, opponents, {role: seats[role] for role in self.plan.learning})
 
     def _measure(self, stage: str) -> None:
         team, wanted = self.trainer.team, self.recipe.eval
         info = f"{wanted.games} games a seat"
         self.bar.update(self.job, description=f"measure {stage}", completed=0, total=None, info=info)
-        self.stages[stage] = asyncio.run(self._played(team, wanted.games, "test", wanted.opponents))
+        self.stages[stage] = asyncio.run(self._played(team, wanted.games, "test", wanted.opponents, self.plan.seats))
         if wanted.exploitability:
             self.exploits[stage] = asyncio.run(strategies.measure(self.plan, team)).metrics()
         self.bar.update(self.job, completed=1, total=1)
 
-    async def _short(self, team: Team, step: int) -> Mapping[str, float]:
+    async def _short(self, team: Team, step: int, seats: Mapping[Role, Occupant]) -> Mapping[str, float]:
         out: dict[str, float] = {}
         wanted = self.recipe.eval
         for opponent in wanted.opponents[:1]:
-            found = await self._played(team, wanted.short_games, "validation", [opponent])
+            found = await self._played(team, wanted.short_games, "validation", [opponent], seats)
             games = max(1, sum(r.games for r in found))
             out[f"eval/win_rate/{opponent}"] = sum(r.wins for r in found) / games
             out[f"eval/draw_rate/{opponent}"] = sum(r.draws for r in found) / games
             out[f"eval/reward/{opponent}"] = sum(r.reward * r.games for r in found) / games
             out[f"eval/illegal/{opponent}"] = sum(r.illegal for r in found) / max(1, sum(r.turns for r in found))
         if wanted.exploitability:
-            out |= (await strategies.measure(self.plan, team)).metrics()
+            out |= (await strategies.measure(self.plan, team, seats)).metrics()
         return out
 
     # -- what the trainer tells -----------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ class EvalSection(Section):
     games: int = Field(500, ge=1, description="tasks per seat before and after training")
     chunk: int = Field(512, ge=1, description="tasks that are played, and kept on disk, together")
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
+    beside: bool = Field(
+        False,
+        description="with stream.max_staleness above 0: short evaluations measure frozen copies while training goes on "
+        "instead of pausing it",
+    )
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
     exploitability: bool = Field(False, description="also what best responses would win: small games for two")
     temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")

@@ -36,6 +36,7 @@ class ToolSection(Section):
 
     calls: int = Field(4, ge=0, description="tool calls inside one turn; 0 takes the tools away")
     characters: int = Field(2000, ge=1, description="of one tool's output; the rest is cut off")
+    workers: int = Field(8, ge=1, description="tool calls that run at once")
 
 
 class RolloutSection(Section):

@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
+_MOMENT = 0.005  # seconds
 _ACTING: ContextVar[bool] = ContextVar("acting", default=False)  # whether the running task is counted
 
 
@@ -84,7 +86,13 @@ class Census:
         self._more(1)
         actor = _Actor(group or _Group())
         task = asyncio.get_running_loop().create_task(self._acted(work, actor))
-        task.add_done_callback(lambda _: None if actor.begun else self._ended(actor))  # cancelled before it ran
+
+        def skipped(_: object) -> None:
+            if not actor.begun:  # it was cancelled before it ran
+                work.close()
+                self._ended(actor)
+
+        task.add_done_callback(skipped)
         self._groups[task] = actor.group
         return task
 
@@ -198,6 +206,10 @@ class Census:
 
     async def _alone(self, service: Service) -> None:
         while service.busy:
+            if self.active > 0:  # whoever is about to ask joins this step; nobody is waited for longer
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_MOMENT):
+                        await self._quiet.wait()
             service.take()
             await self._step([service], _one_step)
 

@@ -121,11 +121,18 @@ def index(path: Path) -> list[Entry]:
         file.seek(at)
         for line in file:
             if line.endswith(b"\n"):
-                row = json.loads(line)
-                episode = row["episode"]
-                found.append(Entry(at, len(line), row.get("step", 0), episode["id"], episode["task"]["id"]))
+                found.append(_looked_up(line, at, path))
             at += len(line)
     return found
+
+
+def _looked_up(line: bytes, at: int, path: Path) -> Entry:
+    try:
+        row = json.loads(line)
+        episode = row["episode"]
+        return Entry(at, len(line), row.get("step", 0), episode["id"], episode["task"]["id"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InterplayError(f"{path} at byte {at} is no episode record ({error}).") from None
 
 
 def _parsed(line: str, store: MediaFolder, where: str) -> Record:

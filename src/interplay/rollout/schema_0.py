@@ -10,6 +10,7 @@ import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from interplay.seats.policy import BOT
 from interplay.types import (
     Credit,
     Episode,
@@ -39,14 +40,15 @@ def from_json(data: Mapping[str, Any]) -> tuple[Episode, Credit]:
 
 
 def _turn(data: Mapping[str, Any], credit: Credit) -> Turn:
-    whole = [*data["calls"], data]
-    samples = tuple(_sample(call, credit, call is data) for call in whole if call["action"] or call["used"])
-    seen = Observation(_messages(whole[0]["messages"]), data["fresh"], tuple(data["legal"]), data["keys"]["phase"])
+    whole = [] if data["policy"].startswith(BOT) else [*data["calls"], data]
+    samples = tuple(_sample(call, credit, call is data) for call in whole)
+    first = whole[0] if whole else data  # its parent is the turn before; a later call's was the call before
+    seen = Observation(_messages(first["messages"]), data["fresh"], tuple(data["legal"]), data["keys"]["phase"])
     outlook = data["outlook"]
     coalitions = {who: _rewards(rows) for who, rows in data["coalitions"].items()}
     return Turn(
         data["id"],
-        data["parent"],
+        first["parent"],
         Keys(**data["keys"]),
         data["policy"],
         data["text"],

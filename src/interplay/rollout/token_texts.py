@@ -17,20 +17,30 @@ class TokenTexts:
         self._read = lru_cache(maxsize=None)(lambda policy: _tokenizer(run / TOKENIZERS, policy))
 
     def of(self, policy: str, ids: Sequence[int]) -> list[str]:
-        """The text of each token. Together they are the text of all: bytes that only the next token completes are
-        shown with that token."""
+        """The text of each token. Together they are the text of all: what only later tokens complete, such as a part of
+        a character, is shown with the token that completes it."""
         tokenizer = self._read(policy.partition("@")[0])
+
+        def decode(part: Sequence[int]) -> str:
+            return str(tokenizer.decode(list(part), skip_special_tokens=False))
+
+        whole, told = decode(ids), 0
         out: list[str] = []
-        done, begun = "", 0
+        # Tokens from `start` on are decoded together. Those before `read` are context, for some tokenizers write the
+        # first token of a text in another way; the context ends after `base` characters of the whole text.
+        start, read, base, context = 0, 0, 0, ""
         for end in range(1, len(ids) + 1):
-            text = tokenizer.decode(list(ids[begun:end]), skip_special_tokens=False)
-            if text.endswith("\ufffd") and end < len(ids):  # a part of a character
-                out.append("")
-                continue
-            out.append(text.removeprefix(done))
-            done = text
-            if len(done) > 200:  # a fresh start now and then, or long texts would be decoded again and again
-                begun, done = end, ""
+            text = decode(ids[start:end])
+            new, until = text[len(context) :], told
+            if end == len(ids):
+                until = len(whole)
+            elif text.startswith(context) and whole.startswith(new, base):
+                until = max(told, base + len(new))
+            out.append(whole[told:until])
+            told = until
+            if told > base and whole[told - 1] != "\ufffd":  # no part of a character
+                start, read = read, end
+                base, context = told, decode(ids[start:read])
         return out
 
 

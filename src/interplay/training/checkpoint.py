@@ -24,7 +24,7 @@ import torch
 
 from interplay.errors import CheckpointError
 
-FORMAT = 1  # raised when what a checkpoint holds changes its meaning
+FORMAT = 2  # raised when what a checkpoint holds changes its meaning; 2 notes the length of the index of episodes
 BEST = "best"
 log = logging.getLogger("interplay")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from interplay.engines.census import census
@@ -30,6 +30,7 @@ class Feed:
         self._tasks: dict[int, list[Task]] = {}  # of the training steps that some task was drawn for
         self._used: Counter[Snapshot] = Counter()  # by groups that are played or wait to be pulled
         self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups
+        self._held: set[Snapshot] = set()  # by an evaluation beside the stream
         self.dropped = 0
 
     @property
@@ -112,12 +113,19 @@ class Feed:
     def _release(self, number: int) -> None:
         self._used -= Counter(_snapshots(self._seats.pop(number)))
 
+    def hold(self, copies: Iterable[Snapshot], step: int) -> None:
+        """These stay in memory, read anew, until others are held."""
+        self._held = set()
+        self.seat_snapshots(step)
+        self._held = set(copies)
+        self.seat_snapshots(step)
+
     def seat_snapshots(self, step: int) -> None:
         """Whom a step needs as they were: the start where a matchup names it, references, the league's opponents, and
         whoever still sits in an episode."""
         state = self.state
         drawn = set() if state.season is None else state.season.opponents(step)
-        state.snapshots.seat(state.plan.starts | set(state.references.values()) | drawn | set(self._used))
+        state.snapshots.seat(state.plan.starts | set(state.references.values()) | drawn | set(self._used) | self._held)
 
     def _idle(self) -> bool:
         found = [engine.stats() for engine in self.state.team.engines]

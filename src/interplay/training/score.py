@@ -56,7 +56,8 @@ class Scorer:
         """A turn's samples with what a critic reads as the prompt: what the policy was asked, or the whole state."""
         if "central" in self.algorithm.needs:
             view = view_of(self.team.members[name].renderer, turn.role, turn.state)
-            return [replace(s, prompt=view, extends=None) for s in turn.samples]
+            return [replace(s, prompt=view, media=(), extends=None) for s in turn.samples]
         if "tokens" in self.algorithm.needs or len(turn.samples) == 1:
             return list(turn.samples)
-        return [*turn.samples[:-1], replace(turn.last, prompt=turn.asked, extends=None)]
+        first = turn.samples[0]
+        return [*turn.samples[:-1], replace(turn.last, prompt=first.prompt, media=first.media, extends=None)]

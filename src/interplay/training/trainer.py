@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from interplay.errors import ConfigError, did_you_mean
@@ -26,7 +27,9 @@ from interplay.training.sft import warmstart
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread
-from interplay.types import Snapshot
+from interplay.types import ByTurn, Occupant, Policy, Role, Snapshot
+
+_WAITING = 64  # threads for environments that wait for something
 
 
 @dataclass
@@ -36,8 +39,8 @@ class Observer:
     warmstarted: Callable[[str, int, int, float], None] = lambda name, done, of, loss: None
     ready: Callable[[], None] = lambda: None  # imitation is done, reinforcement learning begins
     stepped: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None
-    # Measures the policy while it trains (evaluation is a sibling room, so it is handed in).
-    evaluate: Callable[[Team, int], Awaitable[Mapping[str, float]]] | None = None
+    # Measures the policies in these seats while they train (evaluation is a sibling room, so it is handed in).
+    evaluate: Callable[[Team, int, Mapping[Role, Occupant]], Awaitable[Mapping[str, float]]] | None = None
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Trainer(RunState):
 
     observer: Observer = field(default_factory=Observer)
     seconds: float = field(default=0.0, init=False)
+    _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +103,7 @@ class Trainer(RunState):
         self.follow_learners()
 
     async def _run(self) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_WAITING, "interplay-slow"))
         self.feed = Feed(self, self.runner)
         async with self.feed.stream.running():
             self.meter.start()
@@ -111,6 +116,8 @@ class Trainer(RunState):
                     break
                 self.observer.stepped(self.step_index, metrics)
                 self.feed.stream.advance(self.step_index)
+            if self._beside is not None and not self.stopping:
+                await self._measured_beside()
 
     async def _one_step(self) -> dict[str, float] | None:
         clock = Clock()
@@ -159,11 +166,37 @@ class Trainer(RunState):
         self._refresh_references()
         if self.plan.recipe.stream.max_staleness:
             self.feed.seat_snapshots(self.step_index)
-        every = self.plan.recipe.eval.every
-        if self.observer.evaluate is not None and every and self.step_index % every == 0:
-            metrics |= await self.observer.evaluate(self.team, self.step_index)
+        section = self.plan.recipe.eval
+        if self.observer.evaluate is not None and section.every and self.step_index % section.every == 0:
+            if section.beside and self.plan.recipe.stream.max_staleness:
+                metrics |= await self._measure_beside()
+            else:
+                metrics |= await self.observer.evaluate(self.team, self.step_index, self.plan.seats)
             clock.lap("eval")
         return metrics
+
+    async def _measure_beside(self) -> dict[str, float]:
+        """Begin to measure copies of the policies as they are now; returns what the last such measurement found."""
+        assert self.observer.evaluate is not None
+        metrics = await self._measured_beside()
+        copies = {Policy(name): Snapshot(name, "eval") for name in self.plan.trainable}
+        for who in copies.values():
+            self.snapshots.keep(who)
+        self.feed.hold(copies.values(), self.step_index)
+        seats = {role: _replaced(who, copies) for role, who in self.plan.seats.items()}
+        work = self.observer.evaluate(self.team, self.step_index, seats)
+        self._beside = self.step_index, asyncio.ensure_future(work)
+        return metrics
+
+    async def _measured_beside(self) -> dict[str, float]:
+        """What the evaluation beside the stream found, once it is done."""
+        if self._beside is None:
+            return {}
+        step, work = self._beside
+        found = {**await work, "eval/step": float(step)}
+        self._beside = None
+        self.feed.hold((), self.step_index)
+        return found
 
     def _publish(self, names: Iterable[str]) -> None:
         """Weights were replaced outside of a training step."""
@@ -221,3 +254,10 @@ class Trainer(RunState):
     def close(self) -> None:
         self.thread.close()
         super().close()
+
+
+def _replaced(who: Occupant, copies: Mapping[Policy, Snapshot]) -> Occupant:
+    if isinstance(who, ByTurn):
+        takers = tuple(copies.get(one, one) if isinstance(one, Policy) else one for one in who.takers)
+        return ByTurn(takers, who.always)
+    return copies.get(who, who) if isinstance(who, Policy) else who

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from interplay.agents.agent import BotAgent, ModelAgent, Stamp
 from interplay.agents.bots import make_bot
-from interplay.agents.render import Renderer
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Stamp
+from interplay.agents.render import Prompt, Renderer
+from interplay.agents.scripted import BotAgent
 from interplay.engines.engine import Capabilities, Request, Sampling
 from interplay.envs import make, sample_task
 from interplay.models.tiny import build_tokenizer
-from interplay.types import KEY_NAMES, Completion, Message, Observation, Status, Stop, Task, Turn
+from interplay.types import KEY_NAMES, Completion, MediaSpan, Message, Observation, Status, Stop, Task, Turn
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id
@@ -35,7 +37,7 @@ class FakeEngine:
         self.asked.append(request)
         letter = TOKENIZER.convert_tokens_to_ids(chr(ord("a") + request.seed % 26))
         tokens = (letter, END) if self.stop is Stop.END else (letter, letter)
-        return Completion(tokens, (-1.0, -0.5), self.version, self.stop)
+        return Completion(tokens, (-1.0, -0.5), (self.version,) * 2, self.stop)
 
     def flush(self) -> None: ...
     def close(self) -> None: ...
@@ -64,18 +66,19 @@ def test_drawing_candidates_remembers_nothing_and_committing_one_does() -> None:
     before = state(agent)
     turns = [sample(agent, view, replace(STAMP, candidate=k)) for k in range(5)]
     assert state(agent) == before == ((), None, None)
-    assert {t.prompt for t in turns} == {view.prompt.ids}  # type: ignore[union-attr]
+    assert {t.last.prompt for t in turns} == {view.prompt.ids}  # type: ignore[union-attr]
     assert len({t.text for t in turns}) > 1
     agent.commit(view, turns[3])
     assert agent.history == (Message("user", "one"), Message("assistant", turns[3].text))
     after = agent.look(sees("two"))
     assert after.prompt is not None
-    assert after.prompt.merged
-    assert after.prompt.ids[: len(turns[3].prompt) + 2] == turns[3].prompt + turns[3].action
+    said = turns[3].last
+    assert after.prompt.merged and after.prompt.extends == said.id
+    assert after.prompt.ids[: len(said.prompt) + 2] == said.prompt + said.action
     following = sample(agent, after, replace(STAMP, decision=4))
     assert following.parent == turns[3].id
-    assert following.merged
-    assert following.messages == (Message("user", "two"),)
+    assert following.last.extends == said.id
+    assert following.observation.messages == following.last.messages == (Message("user", "two"),)
 
 
 def test_looking_twice_shows_the_same() -> None:
@@ -120,15 +123,29 @@ def test_a_turn_carries_what_was_sampled_and_its_keys() -> None:
     view = agent.look(sees("one", phase="bidding"))
     turn = sample(agent, view, replace(STAMP, candidate=2, path=(1, 0, 4)))
     (request,) = engine.asked
-    assert request.ids == turn.prompt == view.prompt.ids  # type: ignore[union-attr]
+    (drawn,) = turn.samples
+    assert request.ids == drawn.prompt == view.prompt.ids  # type: ignore[union-attr]
     assert request.sampling == Sampling(0.8, 7, (END,))
-    assert (turn.action[-1], turn.logprobs, turn.version) == (END, (-1.0, -0.5), 5)
-    assert (turn.temperature, turn.policy, turn.status) == (0.8, "player", Status.OK)
+    assert (drawn.action[-1], drawn.logprobs, drawn.versions) == (END, (-1.0, -0.5), (5, 5))
+    assert (drawn.temperature, drawn.text, drawn.id) == (0.8, turn.text, turn.id)
+    assert (turn.policy, turn.status, turn.observation) == ("player", Status.OK, view.observation)
     assert (turn.role, turn.decision, turn.candidate, turn.playout) == ("O", 3, 2, 4)
     digest = view.prompt.digest  # type: ignore[union-attr]
     assert turn.keys.pick(KEY_NAMES) == (TASK.id, 2, "e", 3, "O", "bidding", "", digest)
     other = seat("O").look(sees("two"))
     assert sample(seat("O"), other).keys.prompt != digest
+
+
+def test_promise_12_pictures_in_a_prompt_go_to_the_engine_the_sample_and_the_keys() -> None:
+    """Two prompts that differ in a picture alone have different keys, so that no group holds both."""
+    engine = FakeEngine()
+    agent = seat(engine=engine)
+    seen = agent.look(sees("one"))
+    assert seen.prompt is not None
+    spans = [(MediaSpan(1, 2, digest),) for digest in ("ca7", "d09")]
+    turns = [sample(agent, replace(seen, prompt=Prompt(seen.prompt.ids, "", media=span))) for span in spans]
+    assert [r.media for r in engine.asked] == [t.last.media for t in turns] == spans
+    assert turns[0].asked == turns[1].asked and turns[0].keys.prompt != turns[1].keys.prompt
 
 
 def test_a_reply_cut_by_the_limit_says_so() -> None:
@@ -183,7 +200,7 @@ def test_a_bot_has_the_same_face_and_its_chance_comes_from_the_stamp() -> None:
     assert [m.text for m in moves] == [sample(agent, view, replace(STAMP, candidate=k)).text for k in range(30)]
     assert len({m.text for m in moves}) > 3
     assert not moves[0].is_model
-    assert (moves[0].policy, moves[0].action, moves[0].logprobs) == ("bot:random", (), ())
+    assert (moves[0].policy, moves[0].samples, moves[0].sampled) == ("bot:random", (), 0)
     assert moves[0].keys.pick(("task", "decision", "role")) == (TASK.id, 3, "X")
     fork = agent.fork()
     agent.commit(view, moves[0])
