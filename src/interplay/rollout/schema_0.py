@@ -10,7 +10,6 @@ import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from interplay.seats.policy import BOT
 from interplay.types import (
     Credit,
     Episode,
@@ -27,7 +26,7 @@ from interplay.types import (
     Task,
     Turn,
 )
-from interplay.types.occupant import parse
+from interplay.types.occupant import BOT, parse
 
 
 def from_json(data: Mapping[str, Any]) -> tuple[Episode, Credit]:
