@@ -191,6 +191,15 @@ class Algorithm(ABC):
         """How episodes are sampled."""
 
     @property
+    def resample(self) -> int:
+        """How many batches of tasks may be played in addition in a step, in place of tasks that teach nothing."""
+        return 0
+
+    def teaches(self, episodes: Sequence[Episode]) -> bool:
+        """Whether the episodes of one task have something to learn from; asked right after play, before any shaping."""
+        return True
+
+    @property
     def critic(self) -> CriticSettings | None:
         """The critic this run trains, if it has one."""
         s = self.settings

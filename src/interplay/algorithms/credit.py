@@ -47,12 +47,14 @@ def shared(rewards: Rewards) -> Rewards:
     return Rewards(tuple(r for r in rewards if r.level is not Level.PROCESS))
 
 
-def returns(turns: Sequence[Turn], weights: RewardSection) -> list[float]:
-    """Discounted returns of one role's turns, in order: G_t = r_t + γ·G_{t+1}."""
+def returns(turns: Sequence[Turn], weights: RewardSection, shaped: bool = True) -> list[float]:
+    """Discounted returns of one role's turns, in order: G_t = r_t + γ·G_{t+1}; with or without what the algorithm's
+    settings added."""
     out: list[float] = []
     ahead = 0.0
     for turn in reversed(turns):
-        ahead = mix(turn.rewards, turn.role, weights) + weights.gamma * ahead
+        rewards = turn.rewards if shaped else Rewards(tuple(r for r in turn.rewards if r.name not in SHAPED))
+        ahead = mix(rewards, turn.role, weights) + weights.gamma * ahead
         out.append(ahead)
     return out[::-1]
 
@@ -144,29 +146,23 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
 
 
 def grade_episodes(
-    episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule, drop_ties: bool = False
+    episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule
 ) -> Mapping[str, float]:
-    """Compare whole episodes: the return of a role's line, within (task, role), given to all its turns.
-
-    A group that ties teaches nothing; with `drop_ties` its turns do not even count in the loss's denominator.
-    """
+    """Compare whole episodes: the return of a role's line, within (task, role), given to all its turns."""
     played = lines(episodes)
-    first = {id(line[0]): line for line in played}
-    grouped = groups([line[0] for line in played], ("task", "role"))
-    tied: list[list[Turn]] = []
+    grouped = line_groups(played)
     for group in grouped:
-        members = [first[id(turn)] for turn in group]
-        advantages = rule([returns(line, weights)[0] for line in members])
-        tied += [] if any(advantages) else members
-        for line, advantage in zip(members, advantages, strict=True):
+        for line, advantage in zip(group, rule([returns(line, weights)[0] for line in group]), strict=True):
             for turn in line:
                 given.give(turn, advantage)
     lonely = sum(len(g) == 1 for g in grouped)
-    metrics = {"credit/groups_of_one": lonely, **summary((t for line in played for t in line), given)}
-    if drop_ties:
-        metrics["credit/groups_dropped"] = len({line[0].keys.pick(("task", "role")) for line in tied})
-        given.withdraw(t for line in tied for t in line)
-    return metrics
+    return {"credit/groups_of_one": lonely, **summary((t for line in played for t in line), given)}
+
+
+def line_groups(played: Iterable[list[Turn]]) -> list[list[list[Turn]]]:
+    """Lines of play of one task and role."""
+    of = {line[0].id: line for line in played}
+    return [[of[first.id] for first in group] for group in groups([line[0] for line in of.values()], ("task", "role"))]
 
 
 def candidates(episodes: Iterable[Episode]) -> list[Turn]:

@@ -40,7 +40,7 @@ from interplay.seats import (
     parse_one,
     parse_snapshot,
 )
-from interplay.types import Episode, Role, Status, Task, seed_of
+from interplay.types import Episode, Role, Task, seed_of
 
 _STEPS = 64  # whose line-ups are remembered: as many as can be played at once
 
@@ -235,7 +235,7 @@ class League:
         if alarm is None:
             return None
         turns = [t for e in episodes for t in e.line() if t.policy == name]
-        illegal = sum(t.status is Status.ILLEGAL for t in turns) / max(1, len(turns))
+        illegal = sum(t.illegal for t in turns) / max(1, len(turns))
         if illegal > alarm.illegal:
             return f"{illegal:.0%} of its turns are illegal, over league.alarm.illegal ({alarm.illegal:.0%})"
         if entropy is not None and entropy < alarm.entropy:

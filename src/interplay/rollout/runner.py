@@ -168,8 +168,7 @@ def attribute(rewards: Rewards, latest: Mapping[Role, Turn], turns: Sequence[Tur
         mine = rewards.of(role)
         if mine and all(r.turn is None for r in mine):
             turn.rewards += mine
-            if any(r.name == "illegal" for r in mine):
-                turn.status = Status.ILLEGAL
+            _refuse(turn)
         else:
             for r in mine:
                 _attribute_one(r, turn, [t for t in turns if t.role == role and t.kept and t.playout is None])
@@ -186,5 +185,9 @@ def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
             )
     if found is not None:
         found.rewards += Rewards((reward,))
-        if reward.name == "illegal":
-            found.status = Status.ILLEGAL
+        _refuse(found)
+
+
+def _refuse(turn: Turn) -> None:
+    if turn.illegal and turn.status is Status.OK:
+        turn.status = Status.ILLEGAL

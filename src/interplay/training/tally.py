@@ -32,7 +32,7 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     played = [t for e in episodes for t in e.line() if t.is_model]
     trainable = [t for t in played if t.policy in learners]
     metrics: dict[str, float] = {}
-    metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
+    metrics["turns_illegal"] = sum(t.illegal for t in trainable) / max(1, len(trainable))
     metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
     metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
     if calls := [c for t in trainable for c in t.samples[:-1]]:
