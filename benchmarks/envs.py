@@ -87,11 +87,11 @@ def share_of_rollout(name: str, seconds: float = 5.0) -> float:
     from interplay.cli.recipe import recipe_for
     from interplay.rollout.resolve import resolve
     from interplay.rollout.runner import Runner
-    from interplay.rollout.team import Team
+    from interplay.rollout.team import Speech, Team
 
     plan = resolve(recipe_for(name, ["device=cpu", "sampling.legal=true", "sampling.max_tokens=16"]), training=False)
     recipe, team = plan.recipe, Team(plan.recipe)
-    seating = team.seating(lambda _: plan.seats, 1.0, recipe.sampling.max_tokens, recipe.sampling.legal)
+    seating = team.seating(lambda _: plan.seats, Speech(1.0, recipe.sampling.max_tokens, recipe.sampling.legal))
     runner = Runner(recipe.seed, recipe.rollout, Independent(replicas=4), recipe.reward)
     clock = Stopwatch()
     try:

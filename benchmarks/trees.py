@@ -22,7 +22,7 @@ from interplay.algorithms import Tree
 from interplay.config import load
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
+from interplay.rollout.team import Team, speech_of
 from interplay.training import checkpoint
 from interplay.types import Episode
 
@@ -41,8 +41,7 @@ def main() -> None:
         raise SystemExit(f"{args.run} has no checkpoint, or its algorithm compares no replies to one prompt.")
     recipe = plan.recipe
     team = Team(recipe, {name: str(found.policy(name)) for name in plan.trainable})
-    sampling = recipe.sampling
-    seating = team.seating(lambda _: plan.seats, sampling.temperature, sampling.max_tokens, sampling.legal)
+    seating = team.seating(lambda _: plan.seats, speech_of(plan.recipe))
     tasks = [plan.task(i) for i in range(args.tasks)]
 
     def rollout(compares: bool) -> tuple[float, int, list[Episode]]:

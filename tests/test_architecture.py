@@ -101,7 +101,7 @@ def test_imports_run_one_way(path: Path) -> None:
         ("interplay.execution.programs", "from interplay.rewards import verify", 1),
         ("interplay.engines.engine", "import interplay.envs.env as e", 1),
         (
-            "interplay.seats.policy",
+            "interplay.seats.seating",
             "if x:\n    import interplay.cli.main\nelse:\n    import interplay.training.sft",
             2,
         ),
@@ -214,7 +214,7 @@ LIGHT = """
 import importlib, pkgutil, sys
 from pathlib import Path
 import interplay.types, interplay.config, interplay.errors, interplay.algorithms.credit
-import interplay.seats.policy, interplay.agents.bots, interplay.cli.main, interplay.cli.train
+import interplay.seats.seating, interplay.agents.bots, interplay.cli.main, interplay.cli.train
 import interplay.envs, interplay.algorithms
 for info in pkgutil.walk_packages(interplay.envs.__path__, "interplay.envs."):
     importlib.import_module(info.name)

@@ -24,7 +24,7 @@ from interplay.engines.openai import RemoteEngine
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError, RemoteError
 from interplay.rollout.resolve import resolve
-from interplay.rollout.team import Team
+from interplay.rollout.team import Speech, Team
 from interplay.types import (
     Completion,
     Episode,
@@ -281,7 +281,7 @@ def test_a_remote_model_sees_and_calls_tools(chat: Chat, tmp_path: Path) -> None
                                                              "remote": {"url": chat.url, "retries": 0}}},
         "sampling": {"max_tokens": 4},
     })  # fmt: skip
-    team = Team.load(recipe)
+    team = Team(recipe)
     task = Task("t", "shown", 0)
 
     def play(who: str) -> Turn:
@@ -347,14 +347,14 @@ def test_a_remote_model_plays_a_seat(chat: Chat, tmp_path: Path) -> None:
 
     chat.answer = lambda body: str(len(body["messages"]) + 3)  # 5 (rules, board), then 7 (and its move, and a board)
     plan = resolve(parse(recipe(chat)))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     try:
         assert isinstance(team.agent("X", "rival", 1.0, 4), RemoteAgent)
         with pytest.raises(ConfigError, match="Did you mean 'rival'"):
             team.agent("X", "rivel", 1.0, 4)
         runner = Runner(0, plan.recipe.rollout, Independent(), plan.recipe.reward)
         seats = {"X": "rival", "O": "bot:first"}
-        play = lambda: asyncio.run(runner.run([plan.task(0)], team.seating(lambda _: seats, 1.0, 4)))[0]  # noqa: E731
+        play = lambda: asyncio.run(runner.run([plan.task(0)], team.seating(lambda _: seats, Speech(1.0, 4))))[0]  # noqa: E731
         episode = play()
         assert episode.error is None
         mine = episode.line("X")

@@ -13,6 +13,6 @@ from interplay.rollout.team import Team
 
 @pytest.fixture(scope="module")
 def team(private_cache: None) -> Iterator[Team]:
-    team = Team.load(parse(RECIPE))
+    team = Team(parse(RECIPE))
     yield team
     team.close()

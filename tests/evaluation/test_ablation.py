@@ -19,8 +19,9 @@ from interplay.evaluation.ablation import Change, swaps, without
 from interplay.evaluation.benchmark import Lineup, lineups
 from interplay.evaluation.field import Field
 from interplay.evaluation.games import Keys
-from interplay.rollout.resolve import Plan, resolve
+from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
+from interplay.seats import RunPlan
 from interplay.types import Role
 
 KEYS = "interplay.evaluation.games:Keys"  # p0 and p1 each know a word for their number; only both together pay
@@ -64,7 +65,7 @@ def scripted() -> Iterator[None]:
     del bot._BOTS["key"]
 
 
-def planned(env: str, seats: dict[str, str], **section: Any) -> Plan:
+def planned(env: str, seats: dict[str, str], **section: Any) -> RunPlan:
     recipe = {
         "name": "t", "device": "cpu", "env": {"name": env}, "policies": {"p": {"base": "tiny-16x1"}}, "seats": "p",
         "algorithm": {"name": "grpo"}, "eval": {"opponents": ["team"], "success": "solved", **section},
@@ -72,11 +73,11 @@ def planned(env: str, seats: dict[str, str], **section: Any) -> Plan:
     return replace(resolve(parse(recipe)), seats=seats)
 
 
-def field(plan: Plan, games: int = 60) -> Field:
+def field(plan: RunPlan, games: int = 60) -> Field:
     return Field(plan, Team({}, plan.recipe.env.name), games)
 
 
-def changes(plan: Plan, found: Iterator[tuple[str, dict[Role, str]]], games: int = 60) -> list[Change]:
+def changes(plan: RunPlan, found: Iterator[tuple[str, dict[Role, str]]], games: int = 60) -> list[Change]:
     here = field(plan, games)
     (whole,) = lineups(plan, ["team"])
 

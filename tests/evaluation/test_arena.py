@@ -180,7 +180,7 @@ def test_the_command_seats_runs_of_adapters_checkpoints_and_remote_models(tmp_pa
     assert data["payoff"]["new"]["old"]["value"] == 0.5, "the same weights: what one wins as X the other wins as X"
     assert "## How they play" in (out / "arena.md").read_text() and "<svg" in (out / "arena.html").read_text()
     plan = resolve(parse(RECIPE | {"env": {"name": "tictactoe", "size": 2, "line": 2}}))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     try:
         assert _seat(plan, team, "new", str(run)) == {"X": "new/x", "O": "new/o"}
         assert team.members["new/x"].engine is team.members["new/o"].engine, "one base for both adapters"

@@ -227,7 +227,7 @@ PUZZLE = {
 def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
     """The recipe's seats play together: the solver in both is always there, and once, not per policy and seat."""
     plan = resolve(parse({**PUZZLE, "seats": {"planner": "player", "actor": "bot:solver"}}))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     (found,) = asyncio.run(evaluate(Field(plan, team, 12), ["team"]))
     team.close()
     assert (found.policy, found.opponent, found.role, found.games) == ("team", "team", "team", 12)
@@ -238,7 +238,7 @@ def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
 
 def test_a_team_that_fails_has_no_success() -> None:
     plan = resolve(parse(PUZZLE))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     (found,) = asyncio.run(evaluate(Field(plan, team, 12), ["team"]))
     team.close()
     assert found.wins < 12 and found.losses == 12 - found.wins and found.turns > 0

@@ -16,8 +16,9 @@ from interplay.evaluation import ablation
 from interplay.evaluation.budget import Matched, _majority, matched
 from interplay.evaluation.field import Field
 from interplay.evaluation.played import Played
-from interplay.rollout.resolve import Plan, resolve
+from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
+from interplay.seats import RunPlan
 from interplay.types import Completion, Episode, Stop, Task
 
 RECIPE: dict[str, Any] = {
@@ -32,7 +33,7 @@ RECIPE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def team(private_cache: None) -> Any:
-    team = Team.load(parse(RECIPE))
+    team = Team(parse(RECIPE))
     yield team
     team.close()
 
@@ -143,6 +144,6 @@ def test_the_majority_is_of_whole_games() -> None:
     ],
 )
 def test_a_single_agent_that_is_none_is_refused(single: dict[str, Any], says: str) -> None:
-    plan: Plan = resolve(parse({**RECIPE, "eval": {**RECIPE["eval"], "single": single}}))
+    plan: RunPlan = resolve(parse({**RECIPE, "eval": {**RECIPE["eval"], "single": single}}))
     with pytest.raises(ConfigError, match=says):
         ablation.check(plan)

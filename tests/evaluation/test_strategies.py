@@ -30,7 +30,7 @@ def test_a_models_strategy_is_what_it_would_say() -> None:
     """Every decision of Kuhn poker, against transformers' own forward pass over prompt and reply."""
     transformers_logging.disable_progress_bar()
     plan = resolve(parse(DATA))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     try:
         found = asyncio.run(measure(plan, team))
         member = team.members["player"]

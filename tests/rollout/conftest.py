@@ -135,11 +135,11 @@ class Table:
     def play(self, tasks: int = 1, done: Callable[[Episode], None] | None = None) -> list[Episode]:
         wanted = [self.task(i) for i in range(tasks)]
         roles = envs.make(wanted[0]).roles if wanted else ()
-        seats = {role: parse(self.seats.get(role, "player")) for role in roles}
         runner = Runner(self.seed, self.limits, self.plan, self.reward, self.record_playouts, self.critic)
 
         async def run() -> list[Episode]:
-            episodes = await runner.run(wanted, lambda _: Seated(seats, {r: self.agent(r) for r in roles}), done)
+            seats = {r: parse(self.seats.get(r, "player")) for r in roles}
+            episodes = await runner.run(wanted, lambda task: Seated(seats, {r: self.agent(r) for r in roles}), done)
             assert self.engine.in_flight == 0, "requests are still in flight after the last episode ended"
             return episodes
 

@@ -12,11 +12,12 @@ from interplay.envs import Env
 from interplay.envs import env as registry
 from interplay.envs.games.tictactoe import TicTacToe
 from interplay.errors import ConfigError
-from interplay.rollout.resolve import Plan, resolve
+from interplay.rollout.resolve import resolve
+from interplay.seats import RunPlan
 from interplay.types import Task
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> RunPlan:
     data: dict[str, Any] = {
         "name": "test",
         "env": {"name": "tictactoe"},
@@ -30,7 +31,7 @@ def plan(**changes: Any) -> Plan:
 MATCHUPS = [{"share": 0.25, "seats": {"O": "player@start"}}, {"share": 0.5, "seats": {"X": "bot:random"}}]
 
 
-def seatings(made: Plan, tasks: int = 2000) -> Counter[tuple[str, str]]:
+def seatings(made: RunPlan, tasks: int = 2000) -> Counter[tuple[str, str]]:
     found = [made.seats_for(made.task(i)) for i in range(tasks)]
     return Counter((s["X"], s["O"]) for s in found)
 

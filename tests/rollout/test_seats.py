@@ -7,14 +7,14 @@ import itertools
 from typing import Any
 
 import pytest
-from interplay.seats.policy import seat_map, sitting, takers
 
 from interplay.algorithms import Independent, Tree
-from interplay.config import RewardSection, RolloutSection, parse
+from interplay.config import PolicySection, RewardSection, RolloutSection, parse
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
+from interplay.rollout.team import Speech, Team
+from interplay.seats import ByTurn, Occupant, Policy, Remote, Scripted, Seats, Snapshot, everyone
 
 TINY = {"base": "tiny-16x1"}
 RECIPE: dict[str, Any] = {
@@ -36,14 +36,22 @@ ROUNDS: dict[str, Any] = {  # where a prompt goes on from what was said before
 
 
 def test_a_seat_is_a_role_or_a_turn_of_it() -> None:
-    found = seat_map({"a@1": "one", "a@3": "three", "a": "rest", "b": "bot:random"}, ("a", "b"))
-    assert found == {"a": "one, rest, three, then rest", "b": "bot:random"}
-    assert takers(found["a"]) == (["one", "rest", "three", "rest"], True)
-    assert sitting(found["a"]) == ["one", "rest", "three"]
-    closed = seat_map({"a@1": "one", "a@2": "two"}, ("a",))["a"]
-    assert closed == "one, two, then no one" and takers(closed) == (["one", "two"], False)
-    assert takers(seat_map({"a@1": "one"}, ("a",))["a"]) == (["one"], False)
-    assert seat_map({"a@1": "one", "a": "rest"}, ("a",)) == {"a": "one, then rest"}
+    one, two, three, rest = map(Policy, ("one", "two", "three", "rest"))
+    seats = Seats({})
+    found = seats.map({"a@1": "one", "a@3": "three", "a": "rest", "b": "bot:random"}, ("a", "b"))
+    assert found == {"a": ByTurn((one, rest, three, rest), always=True), "b": Scripted("random")}
+    assert everyone(found["a"]) == (one, rest, three)
+    assert seats.map({"a@1": "one", "a@2": "two"}, ("a",)) == {"a": ByTurn((one, two), always=False)}
+    assert seats.map({"a@1": "one"}, ("a",)) == {"a": ByTurn((one,), always=False)}
+    assert seats.map({"a@1": "one", "a": "rest"}, ("a",)) == {"a": ByTurn((one, rest), always=True)}
+
+
+def test_a_policy_behind_a_server_is_seated_as_remote() -> None:
+    """Wherever it is named: the recipe says so in one place, and nobody has to look again."""
+    seats = Seats({"far": PolicySection(base="openai:gpt", trainable=False), "near": PolicySection(base="tiny")})
+    assert seats.map("far", ("a",)) == {"a": Remote("far")}
+    assert seats.map({"a@1": "far", "a": "near"}, ("a",)) == {"a": ByTurn((Remote("far"), Policy("near")), always=True)}
+    assert seats.occupant("near, then far") == ByTurn((Policy("near"), Remote("far")), always=True)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +79,9 @@ def test_a_policy_per_role_is_as_many_policies() -> None:
         "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
     }
     plan = resolve(parse(shared))
-    assert plan.seats == {"X": "player-X", "O": "player-O"} and plan.trainable == ["player-X", "player-O"]
-    assert plan.recipe.matchups[0].seats == {"O": "player-O@start"} and plan.snapshots == ["player-O@start"]
+    assert plan.seats == {"X": Policy("player-X"), "O": Policy("player-O")}
+    assert plan.trainable == ["player-X", "player-O"]
+    assert plan.recipe.matchups[0].seats == {"O": "player-O@start"} and plan.snapshots == [Snapshot("player-O")]
     assert {plan.settings(n).lr for n in plan.trainable} == {0.1}
     assert resolve(parse(plan.recipe.model_dump())).recipe == plan.recipe, "what a run folder keeps is the same plan"
     with pytest.raises(ConfigError, match=r"eval\.opponents names 'player', which is one policy per role"):
@@ -120,9 +129,9 @@ def test_a_run_in_which_nobody_may_learn_is_refused() -> None:
 
 def play(data: dict[str, Any], tree: bool = False) -> tuple[Team, list[Any]]:
     plan = resolve(parse(data))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     runner = Runner(0, RolloutSection(), Tree(2, "playout") if tree else Independent(), RewardSection())
-    seating = team.seating(plan.seats_for, 1.0, 4, legal=True)
+    seating = team.seating(plan.seats_for, Speech(1.0, 4, legal=True))
     return team, asyncio.run(runner.run([plan.task(i) for i in range(2)], seating))
 
 
@@ -130,7 +139,8 @@ def play(data: dict[str, Any], tree: bool = False) -> tuple[Team, list[Any]]:
 def test_each_turn_is_taken_by_whoever_sits_there(private_cache: None, tree: bool) -> None:
     """With one memory: each turn extends the one before token for token, though another policy took it."""
     team, episodes = play(ROUNDS, tree)
-    assert all(e.error is None and e.seats == {"p0": "opener, then closer", "p1": "bot:random"} for e in episodes)
+    seats = {"p0": ByTurn((Policy("opener"), Policy("closer")), always=True), "p1": Scripted("random")}
+    assert all(e.error is None and e.seats == seats for e in episodes)
     for episode in episodes:
         line = episode.line("p0")
         assert [t.policy for t in line] == ["opener", "closer", "closer"]
@@ -161,8 +171,9 @@ def test_what_another_said_for_the_role_is_remembered(private_cache: None, opene
 def test_a_turn_that_nobody_takes_stops_the_run(private_cache: None) -> None:
     """Not an episode's failure, which would only be dropped: it would bias what is trained on."""
     plan = resolve(parse(RECIPE))
-    team = Team.load(plan.recipe)
-    short = team.seating(lambda task: {"X": "opener, then no one", "O": "bot:random"}, 1.0, 2, legal=True)
+    team = Team(plan.recipe)
+    seats: dict[str, Occupant] = {"X": ByTurn((Policy("opener"),), always=False), "O": Scripted("random")}
+    short = team.seating(lambda task: seats, Speech(1.0, 2, legal=True))
     runner = Runner(0, RolloutSection(), Independent(), RewardSection())
     with pytest.raises(ConfigError, match="role X has a turn 2, and nobody sits there"):
         asyncio.run(runner.run([plan.task(0)], short))
@@ -171,9 +182,9 @@ def test_a_turn_that_nobody_takes_stops_the_run(private_cache: None) -> None:
 
 def test_a_recipe_may_stop_replies_at_a_string(private_cache: None) -> None:
     plan = resolve(parse({**RECIPE, "sampling": {"max_tokens": 8, "stop": ["a", "e"]}}))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     runner = Runner(0, RolloutSection(), Independent(), RewardSection())
-    episodes = asyncio.run(runner.run([plan.task(i) for i in range(8)], team.seating(plan.seats_for, 1.0, 8)))
+    episodes = asyncio.run(runner.run([plan.task(i) for i in range(8)], team.seating(plan.seats_for, Speech(1.0, 8))))
     tokenizer = team.members["opener"].loaded.tokenizer
     said = [t.last.action for e in episodes for t in e.turns if t.role == "X"]
     assert all(e.error is None for e in episodes)

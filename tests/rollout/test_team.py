@@ -17,7 +17,7 @@ from interplay.errors import ConfigError
 from interplay.models.save import save
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
-from interplay.rollout.team import Team
+from interplay.rollout.team import Speech, Team
 
 RECIPE: dict[str, Any] = {
     "name": "test",
@@ -32,7 +32,7 @@ RECIPE: dict[str, Any] = {
 
 
 def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
-    team = Team.load(parse(RECIPE))
+    team = Team(parse(RECIPE))
     player, fixed, bot = (team.agent("X", who, 1.0, 4) for who in ("player", "fixed", "bot:random"))
     assert isinstance(player, ModelAgent) and player.trainable and player.sampling.max_tokens == 4
     assert isinstance(fixed, ModelAgent) and not fixed.trainable
@@ -46,7 +46,7 @@ def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
 def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None:
     """A frozen copy with tensors of its own: it plays, has one candidate, and does not follow its origin."""
     plan = resolve(parse(RECIPE))
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     origin = team.members["player"].loaded.model
     save(team.members["player"].loaded, tmp_path / "start")
     team.snapshot("player@start", tmp_path / "start")
@@ -59,7 +59,7 @@ def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None
         assert torch.equal(tensor, before[name]) and not torch.equal(tensor, origin.state_dict()[name])
 
     runner = Runner(0, RolloutSection(), Tree(2, "playout"), RewardSection())
-    seating = team.seating(plan.seats_for, 1.0, 2)
+    seating = team.seating(plan.seats_for, Speech(1.0, 2))
     episodes = asyncio.run(runner.run([plan.task(i) for i in range(4)], seating))
     assert all(e.error is None and e.seats == {"X": "player", "O": "player@start"} for e in episodes)
     assert {t.policy for e in episodes for t in e.turns} <= {"player", "player@start"}
@@ -71,4 +71,4 @@ def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"device is 'cuda'.*expected 'cpu' or 'auto'"):
-        Team.load(parse({**RECIPE, "device": "cuda"}))
+        Team(parse({**RECIPE, "device": "cuda"}))

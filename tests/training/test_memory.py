@@ -18,7 +18,8 @@ from interplay.errors import ConfigError, ResourceError
 from interplay.models.attention import Causal, using
 from interplay.models.load import Loaded
 from interplay.models.lora import new_adapter
-from interplay.rollout.resolve import Plan, resolve
+from interplay.rollout.resolve import resolve
+from interplay.seats import RunPlan
 from interplay.training import memory
 from interplay.training.critic import Critic
 from interplay.training.local import LocalLearner
@@ -39,7 +40,7 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def plan(*overrides: str, **sections: Any) -> Plan:
+def plan(*overrides: str, **sections: Any) -> RunPlan:
     return resolve(parse({**RECIPE, **sections}, overrides))
 
 

@@ -62,7 +62,7 @@ def shown(data: dict[str, Any], *overrides: str) -> dict[str, list[tuple[Any, ..
     """By policy: the role of each demonstration, its tokens, and whether it extends the one before."""
     plan = resolve(parse(data, overrides))
     assert plan.recipe.warmstart is not None
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     found = demonstrations(plan, team, plan.recipe.warmstart)
     team.close()
     assert all(e.policy == name for name, examples in found.items() for e in examples)
@@ -140,7 +140,7 @@ MATH: dict[str, Any] = {
 def samples_of(data: dict[str, Any], *overrides: str) -> tuple[list[Sample], Renderer]:
     plan = resolve(parse(data, overrides))
     assert plan.recipe.warmstart is not None
-    team = Team.load(plan.recipe)
+    team = Team(plan.recipe)
     (found,) = demonstrations(plan, team, plan.recipe.warmstart).values()
     team.close()
     return [e.sample for e in found], team.members["player"].renderer

@@ -387,7 +387,7 @@ def test_the_overlap_of_the_real_samples_is_found() -> None:
 
 
 ROW = b'{"question": "Why?", "answer": "#### 7"}\n'
-PACKED = gzip.compress(ROW * 50)
+PACKED = gzip.compress(ROW * 50, mtime=0)
 
 
 @pytest.mark.parametrize(
