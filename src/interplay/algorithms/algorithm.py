@@ -70,6 +70,12 @@ class Tree:
         """Whether what a reply is worth decides if the play goes on with it."""
         return self.keep in ("greedy", "softmax")
 
+    @property
+    def shows_own(self) -> bool:
+        """Whether the line is chosen by worth, and playouts of its first choice show what the policies earn without
+        choosing. (A critic estimates, a round ends early, and parts of a team are not what was played.)"""
+        return self.by_worth and self.continuation == "playout" and self.joint not in ("without", "coalitions")
+
 
 SamplingPlan = Independent | Tree
 

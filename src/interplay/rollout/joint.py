@@ -15,10 +15,10 @@ from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Decision
-from interplay.rollout.line import all_of, outcome, seen_in, step
+from interplay.rollout.line import Played, all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
 
-PlayedOut = Coroutine[None, None, tuple[dict[Role, Rewards], list[Turn]]]
+PlayedOut = Coroutine[None, None, Played]
 
 
 async def value_joint(
@@ -34,6 +34,7 @@ async def value_joint(
     over = not await seen_in(fork)
     if over or d.plan.continuation == "none":
         rewards += await outcome(fork) if over else Rewards()
+        _book(d, path, [rewards] * d.plan.playouts)
         return {r: rewards.of(r) for r in d.agents}, []
     if d.plan.continuation == "critic":
         critic = d.foresight.critic
@@ -46,10 +47,17 @@ async def value_joint(
     for x in done:
         if isinstance(x, BaseException) and not isinstance(x, InterplayError):
             raise x
-    turns = [t for _, played in good for t in played]
+    turns = [t for played in good for t in played.turns]
     if not good:
         return {}, turns
-    return {r: rewards.of(r) + Rewards.mean((ahead[r] for ahead, _ in good), len(good)) for r in d.agents}, turns
+    _book(d, path, [rewards + played.rewards for played in good])
+    return {r: rewards.of(r) + Rewards.mean((p.ahead[r] for p in good), len(good)) for r in d.agents}, turns
+
+
+def _book(d: Decision, path: tuple[int, ...], plays: Sequence[Rewards]) -> None:
+    """Plays to the end from a joint action of the first choice."""
+    if d.opening and d.ledger.plays is not None:
+        d.ledger.plays[path] = [d.earned + play for play in plays]
 
 
 def _playouts(d: Decision, fork: Env, joint: Mapping[Role, Turn], path: tuple[int, ...]) -> list[PlayedOut]:
@@ -86,7 +94,6 @@ async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Tu
         return playouts
     parts: dict[str, list[Rewards]] = {}
     for (_, joint), (found, _) in zip(joints, results, strict=True):
-        d.ledger.foresee(d.stamp.decision, found, d.plan)
         for role in acting if found else ():
             parts.setdefault(joint[role].id, []).append(found[role])
     for turn in itertools.chain.from_iterable(drawn[r] for r in acting):

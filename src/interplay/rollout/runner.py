@@ -112,7 +112,7 @@ class Runner:
             await ledger.drop()
             episode.turns = [t for t in episode.turns if t.kept or t.outlook is not None]
         episode.truncated = episode.truncated or ledger.cut
-        episode.sampled = ledger.sampled(self.reward)
+        episode.plays = ledger.own_plays(self.plan)
 
     async def _line(self, episode: Episode, agents: Mapping[Role, Player], ledger: Ledger) -> None:
         env = envs.make(episode.task)
@@ -128,7 +128,8 @@ class Runner:
             ledger.check_time()
             views = {role: agents[role].look(o) for role, o in seen.items()}
             if isinstance(self.plan, Tree):
-                choice = await decide(Decision(env, copied, views, stamp, self.plan, ledger, self.foresight))
+                found = Decision(env, copied, views, stamp, self.plan, ledger, self.foresight, episode.rewards)
+                choice = await decide(found)
                 env, kept, turns, rewards = choice.env, choice.kept, choice.drawn, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)

@@ -36,8 +36,13 @@ class Episode:
     seconds: float = 0.0
     final_state: str = ""
     answered: bool = True  # whether that holds an answer, where answers are what is played for
-    sampled: Mapping[Role, float] = field(default_factory=dict)  # a tree that keeps the best plays above its policy:
-    # what each role's mix came to over all candidates, before any was chosen
+    plays: tuple[Rewards, ...] | None = None  # set where the line was chosen by its worth, as a tree that keeps the
+    # best does: what whole plays of this task earned without such a choice; empty where that is not known
+
+    @property
+    def own(self) -> tuple[Rewards, ...]:
+        """What plays by the policies' own choices earned: the line itself, unless it was chosen by its worth."""
+        return (self.rewards,) if self.plays is None else self.plays
 
     def line(self, role: Role | None = None) -> list[Turn]:
         """The turns that were really played, in order; of one role if given."""
