@@ -69,11 +69,11 @@ def test_reward_is_what_the_policy_earns_and_is_not_discounted(gamma: float, fro
     in the same units. It holds as well where another player makes the first move."""
     episodes, reward = play("credit", RewardSection(gamma=gamma), frozen, playouts=2)
     metrics = tally(episodes, {"p0", "p1"} - {*frozen}, reward)
+    assert metrics["reward/solved/team"] == pytest.approx(metrics["reward"])
+    assert metrics["reward_level/team"] == pytest.approx(metrics["reward"])
     each = [fmean(mix(play, "p1", reward) for play in e.own) for e in episodes]
     assert metrics["reward"] == pytest.approx(fmean(each))
     assert metrics["reward"] == pytest.approx(2 / 3, abs=four_errors(each))
-    assert metrics["reward/solved/team"] == pytest.approx(metrics["reward"])
-    assert metrics["reward_level/team"] == pytest.approx(metrics["reward"])
     kept = [mix(e.rewards, "p1", reward) for e in episodes]
     assert metrics["reward_kept"] == pytest.approx(fmean(kept))
     assert metrics["reward_kept"] > metrics["reward"] + four_errors(kept) / 2
