@@ -50,7 +50,7 @@ class Widening(Env):
 def test_a_decision_weighs_the_same_whatever_its_number_of_legal_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient that reaches the policy's logits is that of the mean over decisions of the straight-through sample's
     value, written out with autograd. Terms are of size 1 and about ten are added, in single precision."""
-    monkeypatch.setitem(registry._REGISTRY, "widening", Widening)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "widening", Widening)
     game = Game("widening", "the last word", "widening", paid, 5.0)
     maddpg = Contender("maddpg", {"actor": "gumbel", "warmup": 0}).algorithm(game)
     assert isinstance(maddpg, MADDPG)

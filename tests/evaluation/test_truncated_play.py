@@ -55,7 +55,7 @@ def text_only(episode: Episode) -> Episode:
 def test_a_cut_is_no_end(monkeypatch: pytest.MonkeyPatch, name: str, legal: bool) -> None:
     """Half of the episodes are cut off after two of three questions. The first question is worth 3 and the second 2;
     with the cut read as an end it would be 2½ and 1½."""
-    monkeypatch.setitem(registry._REGISTRY, "chain", Chain)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "chain", Chain)
     game = Game("chain", "three", "chain", paid, 3.0)
     settings = {"warmup": 0, "updates": 60, "target_every": 1, "group": 2}
     algorithm = Contender(name, settings).algorithm(game)
