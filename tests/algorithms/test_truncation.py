@@ -10,7 +10,7 @@ import pytest
 
 from interplay.algorithms import credit
 from interplay.algorithms.ppo import PPO
-from interplay.algorithms.replay import Play, Replay, steps
+from interplay.algorithms.replay import Replay, Trajectory, steps
 from interplay.config import RewardSection, validate
 from interplay.types import Credit, Cut, Episode, Rewards, Turn
 
@@ -104,11 +104,11 @@ def test_the_last_decision_of_a_cut_episode_is_never_drawn(make_turn: MakeTurn, 
     turns = [make_turn("X", float(d), decision=d, prompt=str(d)) for d in range(3)]
     whole = steps(make_episode(turns, seats={"X": "player"}), RewardSection())
     replay = Replay(8)
-    replay.add([Play(whole, cut=True), Play(whole[:1], cut=True)])
+    replay.add([Trajectory(whole, cut=True), Trajectory(whole[:1], cut=True)])
     drawn = replay.sample(200, seed=0)
     assert {t.step.decision for t in drawn} == {0, 1}
     assert all(t.after is not None and t.last is whole[2] for t in drawn)
-    replay.add([Play([replace(step, decision=10 + step.decision) for step in whole])])
+    replay.add([Trajectory([replace(step, decision=10 + step.decision) for step in whole])])
     ends = {t.step.decision for t in replay.sample(200, seed=1) if t.after is None}
     assert ends == {12}
     other = Replay(8)

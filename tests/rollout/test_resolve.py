@@ -116,7 +116,7 @@ def test_an_environment_that_names_no_rewards_is_told_so(monkeypatch: pytest.Mon
 def test_curriculum_and_league_refuse_a_tree_that_hides_what_the_policy_earns(section: str) -> None:
     """The best of several replies is kept, and no playout shows how good the others were."""
     asked: dict[str, Any] = {
-        "curriculum": {"curriculum": {"kind": "replay"}},
+        "curriculum": {"curriculum": {"kind": "replay", "success": "win"}},
         "league": {"league": {"every": 2}, "matchups": [{"share": 0.5, "one": "player", "others": "@league"}]},
     }
     tree = {"name": "at_grpo", "continuation": "critic"}

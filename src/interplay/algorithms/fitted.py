@@ -19,7 +19,7 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings
 from interplay.algorithms.compare import EpisodeSettings
-from interplay.algorithms.replay import Play, Replay, Transition, steps
+from interplay.algorithms.replay import Replay, Trajectory, Transition, steps
 from interplay.config import RewardSection
 from interplay.types import Credit, Episode, Turn, seed_of
 
@@ -100,7 +100,7 @@ class FittedCredit(Algorithm):
 
     def update(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         s, self.roles = self.settings, list(episodes[0].seats)
-        self.replay.add(Play(steps(e, self.reward), e.cut is not None) for e in episodes)
+        self.replay.add(Trajectory(steps(e, self.reward), e.cut is not None) for e in episodes)
         losses = dict.fromkeys(self.names(), 0.0)
         for name in losses:
             network = self.network(name)

@@ -66,7 +66,7 @@ class Step:
     tail: float = 0.0
 
 
-class Play(NamedTuple):
+class Trajectory(NamedTuple):
     """The decisions of one episode. Where a limit `cut` it off, what followed the last one is not known."""
 
     steps: list[Step]
@@ -137,9 +137,9 @@ class Replay:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.plays: list[Play] = []
+        self.plays: list[Trajectory] = []
 
-    def add(self, plays: Iterable[Play]) -> None:
+    def add(self, plays: Iterable[Trajectory]) -> None:
         self.plays = [*self.plays, *(p for p in plays if len(p.steps) > p.cut)][-self.size :]
 
     def sample(self, count: int, seed: int) -> list[Transition]:
@@ -155,7 +155,7 @@ class Replay:
         return [{"steps": [asdict(step) for step in play.steps], "cut": play.cut} for play in self.plays]
 
     def load_state_dict(self, state: Sequence[Any]) -> None:
-        self.plays = [Play([_step(step) for step in play["steps"]], play["cut"]) for play in state]
+        self.plays = [Trajectory([_step(step) for step in play["steps"]], play["cut"]) for play in state]
 
 
 def _step(data: Mapping[str, Any]) -> Step:

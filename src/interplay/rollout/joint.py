@@ -15,10 +15,10 @@ from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import InterplayError
 from interplay.rollout.decision import Decision
-from interplay.rollout.line import Played, all_of, outcome, seen_in, step
+from interplay.rollout.line import Playout, all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
 
-PlayedOut = Coroutine[None, None, Played]
+PlayedOut = Coroutine[None, None, Playout]
 
 
 async def value_joint(

@@ -124,7 +124,7 @@ class StateValues(Protocol):
 
 
 @dataclass(frozen=True)
-class Played:
+class Playout:
     """A playout: what follows for each role, discounted to where it began; all that was earned, not discounted; and the
     turns, where they are recorded."""
 
@@ -141,7 +141,7 @@ class Foresight:
 
     async def play_out(
         self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger, until: frozenset[Role] = frozenset()
-    ) -> Played:
+    ) -> Playout:
         """The same seats play `env` to its end, or until one of these roles is asked.
 
         A reward belongs to the role's latest turn; with d of its turns taken since now, it counts γ^d.
@@ -186,4 +186,4 @@ class Foresight:
             stamp = replace(stamp, decision=stamp.decision + 1)
         else:
             book(await outcome(env))
-        return Played(ahead, sum(earned, Rewards()), turns)
+        return Playout(ahead, sum(earned, Rewards()), turns)
