@@ -163,7 +163,7 @@ TEAM = [[[0, 0], [0.5, 0.5]], [[0.5, 0.5], [1, 1]]]
     "algorithm",
     [
         {"name": "grpo", "group": 8},
-        {"name": "at_grpo", "candidates": 4, "continuation": "none", "keep": "greedy"},
+        {"name": "at_grpo", "candidates": 4, "keep": "greedy"},
         {"name": "ppo", "replicas": 8, "critic": {"lr": 1e-3}},
         {"name": "mappo", "replicas": 8, "critic": {"lr": 1e-3}},
         {"name": "rae", "replicas": 8},
