@@ -141,6 +141,8 @@ def test_version() -> None:
         (["envs", "matrx"], "Did you mean 'matrix'?"),
         (["algorithms", "grop"], "Did you mean 'grpo'?"),
         (["models", "--save", "tiny"], "--save needs --to FOLDER."),
+        (["train", "RECIPE", "algorithm.name=ppo"], "to replace the whole table give 'algorithm={name = \"ppo\"}'."),
+        (["train", "RECIPE", "env.name=kuhn"], "to replace the whole table give 'env={name = \"kuhn\"}'."),
         (["arena", "RECIPE", "bot:random", "playr"], "'playr' is no player; expected bot:NAME, a run or checkpoint"),
         (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is no player"),
         (["arena", "RECIPE", "bot:random", "far=openai:"], "names no model; expected openai:MODEL@http://HOST/v1."),
@@ -211,7 +213,7 @@ def test_the_readme_s_own_algorithm_trains(
     readme: None, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(algorithm, "_REGISTRY", dict(algorithm._REGISTRY))
+    monkeypatch.setattr(algorithm.ALGORITHMS, "classes", dict(algorithm.ALGORITHMS.classes))
     short = ("train.steps=1", "eval.every=0", "eval.before=false", "eval.after=false")
     call("train", recipe, 'algorithm={name="bestof:BestOf"}', *short, "--run", str(tmp_path / "run"))
     found = [r.credit.advantages for r in records.read(tmp_path / "run" / "episodes.jsonl")]
