@@ -278,3 +278,35 @@ def test_maporl_is_paid_by_a_verifier_that_learns_from_the_debates_own_answers(t
             paid = {r.name: r.value for r in turn.rewards}
             assert paid["verifier"] is not None and 0 < paid["verifier"] < 1
     assert {"credit/rescued", "credit/majority_right", "judge/verifier/gold"} <= set(rows(tmp_path)[-1])
+
+
+def test_the_recipe_with_a_remote_judge_and_partner_trains_against_a_server_that_speaks_that_api(
+    tmp_path: Path, served: Any
+) -> None:
+    """Phi-3-mini and GPT-4o-mini are replaced by a tiny model and a local server; the loop is the recipe's."""
+    from interplay.config import load
+    from interplay.training.trainer import Trainer
+
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> str:
+        text = body["messages"][-1]["content"]
+        asked.append(text)
+        if "Which reply is better?" not in text:
+            return "Bob goes to the lake."
+        first, second = text.split("<A>")[1].split("<B>")
+        return "A" if len(first) > len(second) else "B"
+
+    url = served(answer)
+    path = Path(__file__).parents[2] / "recipes" / "rlhf" / "gpt_judge.toml"
+    small = ["policies.learner.base=tiny-32x1", "train.steps=2", "rollout.tasks=2", "sampling.max_tokens=24"]
+    small += ["records.tensorboard=off", "device=cpu", "policies.learner.adapter.rank=2", "env.sentences=2"]
+    small += [f"policies.{name}.remote={{ url = '{url}', retries = 0 }}" for name in ("judge", "partner")]
+    trainer = Trainer(resolve(load(path, small)), tmp_path)
+    trainer.train()
+    trainer.close()
+    assert any("Which reply is better?" in text for text in asked)
+    for record in played(tmp_path):
+        assert {t.policy for t in record.episode.line("partner")} == {"partner"}
+        assert [t.role for t in record.episode.judged] == ["judge", "judge"]
+    assert len(rows(tmp_path)) == 2

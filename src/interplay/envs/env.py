@@ -131,6 +131,7 @@ _PLACES = {
     "openspiel:": "interplay.envs.adapters.openspiel",
     "pettingzoo:": "interplay.envs.adapters.pettingzoo",
     "plan_path": "interplay.envs.games.plan_path",
+    "preference": "interplay.envs.dialogue.preference",
     "proposer_solver": "interplay.envs.games.proposer_solver",
     "reasoning_gym:": "interplay.envs.adapters.reasoning_gym",
     "search": "interplay.envs.tasks.search",

@@ -62,6 +62,7 @@ _PLACES = {
     "hanabi": "interplay.agents.bots.hanabi",
     "minimax": "interplay.agents.bots.minimax",
     "random": "interplay.agents.bots.simple",
+    "rater": "interplay.agents.bots.dialogue",
     "replay": "interplay.agents.bots.dialogue",
     "solver": "interplay.agents.bots.solver",
     "writer": "interplay.agents.bots.dialogue",

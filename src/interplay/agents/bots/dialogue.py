@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from interplay import envs
 from interplay.agents.bots.bot import Bot, make_bot, register_bot
+from interplay.envs.dialogue.preference import Preference
 from interplay.envs.dialogue.story import Sentence, Story, grammar
 from interplay.envs.env import Env
 from interplay.envs.games.negotiation import WORTH, Negotiation, Three, worth
@@ -109,3 +110,16 @@ class ReplayBot(Bot):
 
     def suits(self, env: Env) -> None:
         self.bot.suits(env)
+
+
+@register_bot("rater")
+class RaterBot(Bot):
+    """Says what people preferred, in `preference`: a judge that imitates it has learned their labels."""
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Preference)
+        return env.right
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, Preference):
+            self.refuse("has no labels of people; expected preference")
