@@ -310,3 +310,44 @@ def test_the_recipe_with_a_remote_judge_and_partner_trains_against_a_server_that
         assert {t.policy for t in record.episode.line("partner")} == {"partner"}
         assert [t.role for t in record.episode.judged] == ["judge", "judge"]
     assert len(rows(tmp_path)) == 2
+
+
+class Ones:
+    """Scores a reply by its ones."""
+
+    async def scores(self, asked: Any) -> list[float]:
+        return [float(reply.count("1")) for _, reply in asked]
+
+
+def test_the_best_of_several_replies_is_said_and_its_score_is_the_expected_maximum(tmp_path: Path) -> None:
+    """Against an exact enumeration: E max of n draws by inclusion of the distribution's own probabilities."""
+    import asyncio
+    import math
+
+    from interplay.agents.best_of import Choosing
+    from interplay.evaluation.field import Field
+    from interplay.rollout.team import Team
+
+    plan = resolve(parse({**SMALL, "eval": {"opponents": [], "legal": True}}))
+    team = Team(plan.recipe)
+    means = {}
+    for count in (1, 4):
+        team.choosing = Choosing(count, Ones(), everybody=True)
+        episodes = asyncio.run(Field(plan, team, 400).play(plan.seats))
+        ones = [e.turns[0].text.count("1") for e in episodes]
+        means[count] = sum(ones) / len(ones)
+        if count == 1:
+            share = [sum(n == k for n in ones) / len(ones) for k in range(5)]
+    team.close()
+    below = [sum(share[: k + 1]) for k in range(5)]
+    expected = sum(1 - below[k] ** 4 for k in range(4))
+    assert means[4] == pytest.approx(expected, abs=5 * 2 * math.sqrt(2 / 400))  # both are means of 400 draws
+    assert means[4] > means[1] + 0.3
+
+
+def test_a_policy_that_learns_never_says_the_best_of_several() -> None:
+    data = judged(LEARNS, sampling={**SMALL["sampling"], "best_of": 4, "best_by": "taste"})
+    with pytest.raises(ConfigError, match="every policy learns"):
+        resolve(parse(data))
+    with pytest.raises(ConfigError, match=r"eval.best_by is 'tast'.*Did you mean 'taste'"):
+        resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 4, "best_by": "tast"})))

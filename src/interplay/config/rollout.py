@@ -26,6 +26,8 @@ class SamplingSection(Section):
     temperature: float = Field(1.0, gt=0, description="of training; eval has its own")
     max_tokens: int = Field(64, ge=1, description="limit of one reply")
     stop: list[str] = Field([], description="strings that end a reply, and are part of it")
+    best_of: int = Field(1, ge=1, description="policies that do not learn say the best of so many replies")
+    best_by: str | None = Field(None, description="the judge that says which is best: a reward model or verifier")
     legal: bool = Field(
         False, description="where legal actions are listed, only they can be sampled (evaluation: eval.legal)"
     )

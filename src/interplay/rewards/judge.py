@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Protocol
 
 from interplay.rewards.preference import Verdict
 from interplay.types import Message
 
 PAIRWISE = ("A", "B")
+
+
+class Scoring(Protocol):
+    """A model that gives every reply a number."""
+
+    async def scores(self, asked: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:
+        """For each (question, reply); raises `JudgeError` where it cannot."""
+        ...
+
+
 _MARK = re.compile(r"<\s*/?\s*(?:question|reply|A|B)\s*>", re.IGNORECASE)
 _CHOICE = re.compile(r"(?<![\w'])(A|B|tie)(?![\w'])", re.IGNORECASE)
 _NUMBER = r"(-?\d+(?:\.\d+)?)(?:\s*/\s*\d+)?"

@@ -7,9 +7,8 @@ only, and its verdict is the probability of A; a remote one says what it likes, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from interplay.agents.calls import answered
 from interplay.agents.model import ModelAgent
@@ -24,14 +23,6 @@ from interplay.rollout.subjects import Subject
 from interplay.types import Message, Observation, Turn
 
 ROLE = "judge"
-
-
-class Scoring(Protocol):
-    """A model that gives every reply a number."""
-
-    async def scores(self, asked: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:
-        """For each (question, reply); raises `JudgeError` where it cannot."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from interplay.config import JudgeSection
 from interplay.config.judges import GOLD, SCORING
 from interplay.engines.census import census
 from interplay.errors import ConfigError, InterplayError, JudgeError
+from interplay.rewards.judge import Scoring
 from interplay.rewards.preference import Verdict, both_orders, points, voted
-from interplay.rollout.arbiters import ROLE, Arbiter, GoldArbiter, Inquiry, PolicyArbiter, Scoring
+from interplay.rollout.arbiters import ROLE, Arbiter, GoldArbiter, Inquiry, PolicyArbiter
 from interplay.rollout.runner import Runner
 from interplay.rollout.subjects import Subject, subjects
 from interplay.rollout.team import Speech, Team, speech_of
@@ -50,7 +51,7 @@ class Judging:
             who = Snapshot(who.name, "now")  # it judges, and does not learn from it
 
         def agent(legal: bool) -> ModelAgent | RemoteAgent:
-            made = self.team.agent(ROLE, who, Speech(section.temperature, section.max_tokens, legal))
+            made = self.team.plain(ROLE, who, Speech(section.temperature, section.max_tokens, legal))
             if not isinstance(made, ModelAgent | RemoteAgent):
                 raise ConfigError(f"judges.{name}.who is '{who}'; expected a policy, gold:NAME or a reward model.")
             return made
@@ -179,7 +180,7 @@ class Judging:
     async def _reply(self, subject: Subject, who: Occupant) -> Subject:
         """What the baseline says where this was said."""
         turn = subject.turn
-        agent = self.team.agent(turn.role, who, speech_of(self.plan.recipe))
+        agent = self.team.plain(turn.role, who, speech_of(self.plan.recipe))
         if not isinstance(agent, ModelAgent | RemoteAgent):
             raise ConfigError(f"a judge compares with '{who}'; expected a policy.")
         seen = replace(turn.observation, messages=subject.question, fresh=True)

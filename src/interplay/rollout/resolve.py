@@ -16,6 +16,7 @@ from interplay.agents.bots import make_bot
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import SHAPED
 from interplay.config import TEAM, CurriculumSection, Recipe, WarmstartSection
+from interplay.config.judges import SCORING
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
 from interplay.seats import (
@@ -59,6 +60,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     _check_algorithm(plan, sample)
     _check_stream(plan)
     _check_judges(plan, sample)
+    _check_choosing(plan)
     counted = recipe.train.budget_policy
     if counted is not None and counted not in plan.trainable:
         raise ConfigError(f"train.budget_policy is '{counted}'; {did_you_mean(counted, plan.trainable)}")
@@ -232,6 +234,27 @@ def _check_curriculum(plan: RunPlan, section: CurriculumSection, sample: envs.En
                 f"curriculum.{key} has the roles {', '.join(made.roles)}, [env] {', '.join(sample.roles)}; "
                 "expected the same."
             )
+
+
+def _check_choosing(plan: RunPlan) -> None:
+    """Whoever says the best of several replies needs a judge that scores them, and may not learn."""
+    recipe = plan.recipe
+    scoring = [name for name, judge in recipe.judges.items() if judge.kind in SCORING]
+    for key, count, by in (
+        ("sampling", recipe.sampling.best_of, recipe.sampling.best_by),
+        ("eval", recipe.eval.best_of, recipe.eval.best_by),
+    ):
+        if count > 1 and by not in scoring:
+            raise ConfigError(
+                f"{key}.best_of is {count}, and {key}.best_by is '{by}'; expected a judge of kind reward_model or "
+                f"verifier, {did_you_mean(str(by), scoring)}"
+            )
+    frozen = [name for name, policy in recipe.policies.items() if not policy.trainable]
+    if recipe.sampling.best_of > 1 and not frozen:
+        raise ConfigError(
+            f"sampling.best_of is {recipe.sampling.best_of}, but every policy learns, and what is learned from must be "
+            "the policy's own samples; expected eval.best_of, or a policy with trainable = false."
+        )
 
 
 def _check_judges(plan: RunPlan, sample: envs.Env) -> None:

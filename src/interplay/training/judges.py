@@ -26,9 +26,9 @@ from interplay.models.device import device_of, dtype_of
 from interplay.rewards.agreement import Agreement, agreement, wilson
 from interplay.rewards.audit import Watch
 from interplay.rewards.gold import Rater, Scored
+from interplay.rewards.judge import Scoring
 from interplay.rewards.preference import Pair, Verdict, balanced, held_out
 from interplay.rewards.remote import RemoteScorer
-from interplay.rollout.arbiters import Scoring
 from interplay.rollout.subjects import Subject, subjects
 from interplay.seats import RunPlan
 from interplay.training.preference import Better, Conversation, Fitting, RewardModel, load_reward_model

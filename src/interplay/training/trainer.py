@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.judging import Judging
 from interplay.rollout.runner import Runner
@@ -117,6 +118,9 @@ class Trainer(RunState):
         if self.plan.recipe.judges:
             self.judging = Judging(self.plan, self.team, self.runner, self.judges.scorers)
             stage = self.judging.judge
+            sampling = self.plan.recipe.sampling
+            if sampling.best_of > 1 and sampling.best_by is not None:
+                self.team.choosing = Choosing(sampling.best_of, self.judges.scorers[sampling.best_by])
         self.feed = Feed(self, self.runner, stage)
         async with self.feed.stream.running():
             self.meter.start()

@@ -11,7 +11,8 @@ import pytest
 from interplay import envs
 from interplay.agents.bots import make_bot
 from interplay.envs.dialogue.preference import Preference
-from interplay.envs.env import SPLITS, outcome_of
+from interplay.envs.env import outcome_of
+from interplay.envs.splits import SPLITS
 
 
 def made(index: int, split: str = "train", **options: object) -> Preference:

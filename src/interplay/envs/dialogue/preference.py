@@ -22,7 +22,8 @@ from pathlib import Path
 from pydantic import Field
 
 from interplay.config import Section
-from interplay.envs.env import PENALTY, SPLITS, Env, register
+from interplay.envs.env import PENALTY, Env, register
+from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError
 from interplay.rewards import judge
 from interplay.rewards.comparisons import read_comparisons
