@@ -135,7 +135,10 @@ class Pages:
                 self._tests(s),
                 Figure(plots.tests(s, self.folder), f"{s.name}: gold of every arm in every test; points are seeds."),
                 Figure(plots.curves(s, self.folder), f"{s.name}: gold while training, mean over seeds."),
-                Figure(plots.proxies(s, self.folder), f"{s.name}: gold against the learned judge's reward."),
+                Figure(
+                    plots.proxies(s, self.folder),
+                    f"{s.name}: gold and the judge's reward.",
+                ),
                 self._spread(s),
             ]
         out += [Heading("Contrasts"), self._contrast_rows(), Bullets(tuple(self._sentences()) or ("none",))]
@@ -168,7 +171,7 @@ class Pages:
                 "A learned judge is a stand-in. Optimise against it long enough and its reward goes on rising while "
                 "the real score turns back. The audit that runs beside training rings when that happens."
             ),
-            Figure(plots.proxies(s, self.folder), f"{s.name}: the real score against the judge's reward."),
+            Figure(plots.proxies(s, self.folder), f"{s.name}: the real score and the judge's."),
             self._spread(s),
             Heading("What to take from it"),
             Bullets((
@@ -193,7 +196,7 @@ class Pages:
             )],
             [Heading("Results"), Figure(plots.tests(s, self.folder), f"{s.name}: gold in every test.")],
             [Heading("Contrasts"), self._contrast_rows(), Paragraph(self._answer())],
-            [Heading("Judge and gold"), Figure(plots.proxies(s, self.folder), f"{s.name}: gold against the judge.")],
+            [Heading("Judge and gold"), Figure(plots.proxies(s, self.folder), f"{s.name}: gold and the judge's reward.")],
             [
                 Heading("What it means for post-training and multi-agent systems in a company such as IBM"),
                 Bullets((

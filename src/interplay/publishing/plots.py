@@ -76,19 +76,34 @@ def curves(results: Results, folder: Path) -> str:
 
 
 def proxies(results: Results, folder: Path) -> str:
-    """Gold against what the learned judge says, through training. Gold that turns back was over-optimised."""
-    figure, axes = _figure()
-    for i, arm in enumerate(results.arms):
-        gold, proxy = (results.curve(arm, f"judge/taste/{what}") for what in ("gold", "proxy"))
-        length = min((len(run) for run in proxy.values()), default=0)
-        if length:
-            x = [fmean(run[n][1] for run in proxy.values()) for n in range(length)]
-            y = [fmean(run[n][1] for run in gold.values()) for n in range(length)]
-            axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.2, label=arm)
-            axes.plot(x[-1:], y[-1:], "o", color=_COLOURS[i % len(_COLOURS)], ms=4)
-    axes.set_xlabel("the judge's reward (a version's own units)")
-    axes.set_ylabel(str(results.about["gold"]))
-    axes.legend(frameon=False, fontsize=8)
+    """Gold and the learned judge's reward while training, against the learner's tokens, a panel for each arm: where they
+    part, the judge is pleased and the work is not."""
+    arms = [arm for arm in results.arms if any(results.curve(arm, "judge/taste/proxy").values())]
+    figure, axes = _panels(len(arms))
+    for arm, panel in zip(arms, axes, strict=False):
+        for key, colour, label in (("proxy", _COLOURS[1], "judge"), ("gold", _COLOURS[0], "gold")):
+            runs = list(results.curve(arm, f"judge/taste/{key}").values())
+            length = min(map(len, runs))
+            x = [fmean(run[n][0] for run in runs) for n in range(length)]
+            panel.plot(x, [fmean(run[n][1] for run in runs) for n in range(length)], color=colour, lw=1.3, label=label)
+        panel.set_title(arm, fontsize=9)
+    for panel in axes[: len(arms)][:1]:
+        panel.legend(frameon=False, fontsize=8)
+        panel.set_xlabel("learner's tokens", fontsize=8)
     name = f"{results.name}-proxy"
     _save(figure, folder, name)
     return name
+
+
+def _panels(count: int) -> tuple[Any, list[Any]]:
+    """Small panels in rows of three."""
+    figure, first = _figure(7.0, 2.1 * max(1, math.ceil(count / 3)))
+    first.remove()
+    grid = figure.subplots(max(1, math.ceil(count / 3)), 3, squeeze=False, sharey=True)
+    panels = list(grid.flat)
+    for panel in panels[count:]:
+        panel.axis("off")
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=7)
+    return figure, panels

@@ -61,8 +61,9 @@ class Fitting:
 
 
 class RewardModel:
-    """`centre` and `scale` make the scores of a reward model comparable between versions: only their differences mean
-    anything. A verifier's score is the probability that an answer is right."""
+    """Only differences of a reward model's scores mean anything. So that versions can be compared, its scores have mean
+    0 and deviation 1 over `anchors`, conversations of its first training. A verifier's score is the probability that
+    an answer is right."""
 
     def __init__(
         self, kind: ModelKind, loaded: Loaded, config: TrainSection, adapter: Adapter | None = None, longest: int = 1024
@@ -85,6 +86,7 @@ class RewardModel:
         self.optimizer: torch.optim.Optimizer | None = None
         self.latch = Latch(self.device.type == "cuda")
         self.centre, self.scale, self.version = 0.0, 1.0, 0
+        self.anchors: list[Conversation] = []
         self._ids: dict[Conversation, tuple[int, ...]] = {}  # every conversation is tokenised once
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -118,8 +120,8 @@ class RewardModel:
 
     @torch.no_grad()
     def scores(self, conversations: Sequence[Conversation]) -> list[float]:
-        """What each is worth: the probability that it is right, or a score with mean 0 and deviation 1 over what the
-        model was trained on."""
+        """What each is worth: the probability that it is right, or a score with mean 0 and deviation 1 over the
+        anchors."""
         out: list[float] = []
         with self.latch.reading():
             for part in _chunks(conversations, 256):
@@ -185,11 +187,11 @@ class RewardModel:
         return lost
 
     def _centre(self, rows: Sequence[Better]) -> None:
-        """From at most 512 of the conversations it was trained on."""
-        seen = [c for r in rows[-256:] for c in (r.better, r.worse) if c is not None]
-        raw = torch.tensor(self.raw(seen))
+        """From at most 512 conversations of the first training."""
+        self.anchors = self.anchors or [c for r in rows[:256] for c in (r.better, r.worse) if c is not None]
+        raw = torch.tensor(self.raw(self.anchors))
         self.centre = float(raw.mean())
-        self.scale = max(float(raw.std()), 1e-6) if len(seen) > 1 else 1.0
+        self.scale = max(float(raw.std()), 1e-6) if len(self.anchors) > 1 else 1.0
 
     # -- keeping --------------------------------------------------------------------------------------------------
 
@@ -199,6 +201,7 @@ class RewardModel:
             "masters": [m.clone() for m in self.masters.state()],
             "optimizer": None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict()),
             "notes": [self.centre, self.scale, self.version],
+            "anchors": [[[[m.role, m.content] for m in question], reply] for question, reply in self.anchors],
         }
 
     def load_state_dict(self, state: Mapping[str, Any], lr: float) -> None:
@@ -210,6 +213,7 @@ class RewardModel:
             self.optimizer = make_optimizer(self.masters.own, self.config, lr)
             load_moments(self.optimizer, state["optimizer"])
         self.centre, self.scale, self.version = state["notes"]
+        self.anchors = [(tuple(Message(*m) for m in question), reply) for question, reply in state["anchors"]]
 
     def save(self, folder: Path) -> None:
         """A folder that `AutoModelForSequenceClassification` loads; its logits are the head's output."""
