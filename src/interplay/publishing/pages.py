@@ -196,7 +196,7 @@ class Pages:
             )],
             [Heading("Results"), Figure(plots.tests(s, self.folder), f"{s.name}: gold in every test.")],
             [Heading("Contrasts"), self._contrast_rows(), Paragraph(self._answer())],
-            [Heading("Judge and gold"), Figure(plots.proxies(s, self.folder), f"{s.name}: gold and the judge's reward.")],
+            [Heading("Judge and gold"), Figure(plots.proxies(s, self.folder), f"{s.name}: gold and the judge's.")],
             [
                 Heading("What it means for post-training and multi-agent systems in a company such as IBM"),
                 Bullets((

@@ -76,8 +76,8 @@ def curves(results: Results, folder: Path) -> str:
 
 
 def proxies(results: Results, folder: Path) -> str:
-    """Gold and the learned judge's reward while training, against the learner's tokens, a panel for each arm: where they
-    part, the judge is pleased and the work is not."""
+    """Gold and the learned judge's reward while training, against the learner's tokens, a panel for each arm. Where
+    they part, the judge is pleased and the work is not."""
     arms = [arm for arm in results.arms if any(results.curve(arm, "judge/taste/proxy").values())]
     figure, axes = _panels(len(arms))
     for arm, panel in zip(arms, axes, strict=False):

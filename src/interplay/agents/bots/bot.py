@@ -56,6 +56,7 @@ _PLACES = {
     "always": "interplay.agents.bots.simple",
     "equilibrium": "interplay.agents.bots.kuhn",
     "expert": "interplay.agents.bots.expert",
+    "finder": "interplay.agents.bots.dialogue",
     "first": "interplay.agents.bots.simple",
     "greedy": "interplay.agents.bots.simple",
     "haggler": "interplay.agents.bots.dialogue",

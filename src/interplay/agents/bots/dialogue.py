@@ -8,6 +8,7 @@ from typing import ClassVar
 from interplay import envs
 from interplay.agents.bots.bot import Bot, make_bot, register_bot
 from interplay.envs.dialogue.preference import Preference
+from interplay.envs.dialogue.retrieval import Retrieval, passages
 from interplay.envs.dialogue.story import Sentence, Story, grammar
 from interplay.envs.env import Env
 from interplay.envs.games.negotiation import WORTH, Negotiation, Three, worth
@@ -98,7 +99,7 @@ class ReplayBot(Bot):
         self.bot = make_bot(setting, env_name)
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
-        assert isinstance(env, Story | Negotiation)
+        assert isinstance(env, Story | Negotiation | Retrieval)
         logged, said = envs.make(env.task), []
         dice = random.Random(seed_of("replay", env.task.id, self.setting))
         while seen := logged.observe():
@@ -123,3 +124,32 @@ class RaterBot(Bot):
     def suits(self, env: Env) -> None:
         if not isinstance(env, Preference):
             self.refuse("has no labels of people; expected preference")
+
+
+@register_bot("finder")
+class FinderBot(Bot):
+    """Reports passages in `retrieval`: `finder:helpful` what is needed, `:idle` what is true, `:liar` what is not."""
+
+    takes = "a style"
+    STYLES: ClassVar[tuple[str, ...]] = ("helpful", "idle", "liar")
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        self.style = _style("finder", setting or "helpful", self.STYLES)
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Retrieval)
+        if role == "learner":
+            return rng.choice(env.observe()[role].legal)
+        if self.style == "idle":
+            return rng.choice(sorted(env.true))
+        if self.style == "liar":
+            wrong = [p for p in passages() if p not in env.true]
+            about = [p for p in wrong if p[0] in (env.asked, env.lives[env.asked])]
+            return rng.choice(about or wrong)
+        mine = [p for i, p in enumerate(env.reported) if env.roles[i % 2] == role]
+        return rng.choice(sorted(env.needed - set(mine)) or sorted(env.true))
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, Retrieval):
+            self.refuse("has no passages to report; expected retrieval")
