@@ -98,10 +98,13 @@ def main() -> None:
     args = parser.parse_args()
     jobs = [(a, b, s, tuple(args.changes)) for a in args.algorithms for b in args.betas for s in range(args.seeds)]
     with ProcessPoolExecutor(min(args.jobs, len(jobs))) as pool:
-        results = list(pool.map(run, jobs))
+        results = []
+        for found in pool.map(run, jobs):  # each as it is done: a call that is cut off has shown what it has
+            results.append(found)
+            print(table([found])[0], f"(seed {found['seed']})", flush=True)
+            if args.out is not None:
+                args.out.write_text(json.dumps(results, indent=1))
     print("\n".join(table(results)))
-    if args.out is not None:
-        args.out.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

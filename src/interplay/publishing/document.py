@@ -30,7 +30,7 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TableBlock:
     """A table."""
 
     header: tuple[str, ...]
@@ -45,15 +45,15 @@ class Figure:
     caption: str
 
 
-Block = Heading | Paragraph | Bullets | Grid | Figure
+PageBlock = Heading | Paragraph | Bullets | TableBlock | Figure
 
 
-def to_text(blocks: Sequence[Block]) -> str:
+def to_text(blocks: Sequence[PageBlock]) -> str:
     """All words, for the check of numbers."""
     return to_markdown("", blocks)
 
 
-def to_markdown(title: str, blocks: Sequence[Block]) -> str:
+def to_markdown(title: str, blocks: Sequence[PageBlock]) -> str:
     out = [f"# {title}"] if title else []
     for block in blocks:
         match block:
@@ -63,7 +63,7 @@ def to_markdown(title: str, blocks: Sequence[Block]) -> str:
                 out.append(text)
             case Bullets(items):
                 out.append("\n".join(f"- {item}" for item in items))
-            case Grid(header, rows):
+            case TableBlock(header, rows):
                 lines = [header, tuple("---" for _ in header), *rows]
                 out.append("\n".join("| " + " | ".join(cells) + " |" for cells in lines))
             case Figure(name, caption):
@@ -89,13 +89,13 @@ img { max-width: 100%; max-height: 360px; } figure { margin: 0; } figcaption { f
 """
 
 
-def to_html(title: str, blocks: Sequence[Block], folder: Path) -> str:
+def to_html(title: str, blocks: Sequence[PageBlock], folder: Path) -> str:
     """One page with its pictures inside."""
     body = "\n".join(_html(b, folder) for b in blocks)
     return _page(title, _STYLE, f"<h1>{html.escape(title)}</h1>\n{body}")
 
 
-def to_slides(title: str, slides: Sequence[Sequence[Block]], folder: Path) -> str:
+def to_slides(title: str, slides: Sequence[Sequence[PageBlock]], folder: Path) -> str:
     """A section for each slide; printing the page gives one slide a sheet."""
     body = "\n".join("<section>" + "\n".join(_html(b, folder) for b in slide) + "</section>" for slide in slides)
     return _page(title, _SLIDES, body)
@@ -111,7 +111,7 @@ def _inline(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text, quote=False))
 
 
-def _html(block: Block, folder: Path) -> str:
+def _html(block: PageBlock, folder: Path) -> str:
     match block:
         case Heading(text, level):
             return f"<h{level}>{_inline(text)}</h{level}>"
@@ -119,7 +119,7 @@ def _html(block: Block, folder: Path) -> str:
             return f"<p>{_inline(text)}</p>"
         case Bullets(items):
             return "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>"
-        case Grid(header, rows):
+        case TableBlock(header, rows):
             top = "".join(f"<th>{_inline(c)}</th>" for c in header)
             rest = "".join("<tr>" + "".join(f"<td>{_inline(c)}</td>" for c in row) + "</tr>" for row in rows)
             return f"<table><tr>{top}</tr>{rest}</table>"
@@ -129,7 +129,7 @@ def _html(block: Block, folder: Path) -> str:
             return f"<figure>{image}<figcaption>{_inline(caption)}</figcaption></figure>"
 
 
-def write_pdf(path: Path, title: str, pages: Sequence[Sequence[Block]], folder: Path, slides: bool = False) -> None:
+def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], folder: Path, slides: bool = False) -> None:
     """A4 sheets, or with `slides` one wide sheet for each of `pages`."""
     try:
         from fpdf import FPDF
@@ -153,7 +153,7 @@ def _latin(text: str) -> str:
     return text.encode("latin-1", "replace").decode("latin-1")
 
 
-def _draw(pdf: Any, block: Block, folder: Path, size: int, slides: bool) -> None:
+def _draw(pdf: Any, block: PageBlock, folder: Path, size: int, slides: bool) -> None:
     width = pdf.w - pdf.l_margin - pdf.r_margin
     match block:
         case Heading(text, level):
@@ -169,7 +169,7 @@ def _draw(pdf: Any, block: Block, folder: Path, size: int, slides: bool) -> None
             for item in items:
                 pdf.multi_cell(width, size * 0.5, _latin(f"-  {item}"), new_x="LMARGIN", new_y="NEXT", align="L")
             pdf.ln(2)
-        case Grid(header, rows):
+        case TableBlock(header, rows):
             pdf.set_font("Helvetica", "", size - 2.5)
             with pdf.table(width=width, line_height=size * 0.48, text_align="LEFT") as table:
                 for cells in (header, *rows):

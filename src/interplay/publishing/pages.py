@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from interplay.publishing import plots
-from interplay.publishing.document import Block, Bullets, Figure, Grid, Heading, Paragraph
+from interplay.publishing.document import Bullets, Figure, Heading, PageBlock, Paragraph, TableBlock
 from interplay.publishing.facts import Facts
 from interplay.publishing.results import Contrast, Results, holm
 
@@ -38,15 +38,15 @@ class Pages:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _tests(self, s: Results) -> Grid:
+    def _tests(self, s: Results) -> TableBlock:
         rows = []
         for arm in s.arms:
             sources = [r.path for r in s.runs if r.arm == arm]
             cells = [self.facts.interval(s.estimate(arm, test), ".3f", *sources) for test in s.about["tests"]]
             rows.append((arm, *cells))
-        return Grid(("arm", *s.about["tests"]), tuple(rows))
+        return TableBlock(("arm", *s.about["tests"]), tuple(rows))
 
-    def _spread(self, s: Results) -> Grid:
+    def _spread(self, s: Results) -> TableBlock:
         """How far seeds lie apart, how often the audit rang, and what was spent."""
         rows = []
         for arm in s.arms:
@@ -64,9 +64,9 @@ class Pages:
             ))  # fmt: skip
         last_test = list(s.about["tests"])[-1]
         header = ("arm", f"spread over seeds ({last_test})", "audit rang", "learner's tokens", "all tokens", "labels")
-        return Grid(header, tuple(rows))
+        return TableBlock(header, tuple(rows))
 
-    def _contrast_rows(self) -> Grid:
+    def _contrast_rows(self) -> TableBlock:
         rows = []
         for c in self.contrasts:
             at = next(s.folder for s in self.studies if s.name == c.study)
@@ -75,7 +75,7 @@ class Pages:
                 c.study, f"{c.first} less {c.second}, {c.test}", self.facts.interval(c.difference, "+.3f", at),
                 say(c.seeds, "d", at), say(c.corrected, ".3f", at),
             ))  # fmt: skip
-        return Grid(("study", "contrast", "difference", "seeds", "p after Holm"), tuple(rows))
+        return TableBlock(("study", "contrast", "difference", "seeds", "p after Holm"), tuple(rows))
 
     def _sentences(self) -> list[str]:
         return [f"In {c.study}, {c.sentence}." for c in self.contrasts]
@@ -89,7 +89,7 @@ class Pages:
             return "None of the contrasts that were written down before the runs is significant after correction."
         return "After Holm's correction these differences remain: " + "; ".join(c.sentence for c in sure) + "."
 
-    def _method(self, s: Results) -> list[Block]:
+    def _method(self, s: Results) -> list[PageBlock]:
         seeds = self.facts.say(len({r.seed for r in s.runs}), "d", s.folder / "study.json")
         games = self.facts.say(s.about["games"], "d", s.folder / "study.json")
         arms = tuple(f"{arm}: {_ARMS.get(arm, 'see the study file')}" for arm in s.arms)
@@ -108,8 +108,8 @@ class Pages:
 
     # -- pages ----------------------------------------------------------------------------------------------------
 
-    def report(self) -> list[Block]:
-        out: list[Block] = [
+    def report(self) -> list[PageBlock]:
+        out: list[PageBlock] = [
             Heading("Question"),
             Paragraph(
                 "Does a language model that is trained by preferences learn something better when other agents take "
@@ -153,7 +153,7 @@ class Pages:
         ]
         return out
 
-    def post(self) -> list[Block]:
+    def post(self) -> list[PageBlock]:
         s = self.studies[0]
         return [
             Paragraph(
@@ -181,7 +181,7 @@ class Pages:
             )),
         ]  # fmt: skip
 
-    def slides(self) -> list[list[Block]]:
+    def slides(self) -> list[list[PageBlock]]:
         s = self.studies[0]
         return [
             [Heading(POST, 1), Paragraph("Research question, method, results, and what they mean.")],
