@@ -35,10 +35,10 @@ class Episode:
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
-    judged: list[Turn] = field(default_factory=list)  # what judges were asked about it, as turns of role `judge`
     answered: bool = True  # whether that holds an answer, where answers are what is played for
     plays: tuple[Rewards, ...] | None = None  # set where the line was chosen by its worth, as a tree that keeps the
     # best does: what whole plays of this task earned without such a choice; empty where that is not known
+    judged: list[Turn] = field(default_factory=list)  # what judges were asked about it, as turns of role `judge`
 
     @property
     def own(self) -> tuple[Rewards, ...]:
