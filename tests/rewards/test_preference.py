@@ -24,7 +24,7 @@ from interplay.rewards.preference import (
     points,
     voted,
 )
-from interplay.rewards.strengths import Game, bradley_terry, davidson
+from interplay.rewards.strengths import RatedGame, bradley_terry, davidson
 from interplay.types import Level, Message, Reward
 
 ASKED = (Message("user", "Which?"),)
@@ -91,7 +91,7 @@ def test_a_question_is_held_out_for_ever() -> None:
     assert 400 < sum(out) < 600
 
 
-def games(strengths: dict[str, float], count: int, seed: int, tie: float = 0.0, place: float = 0.0) -> list[Game]:
+def games(strengths: dict[str, float], count: int, seed: int, tie: float = 0.0, place: float = 0.0) -> list[RatedGame]:
     rng, out = random.Random(seed), []
     names = sorted(strengths)
     for a in names:

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from interplay.errors import DataError
 
-Game = tuple[str, str, float]  # first, second, score of the first: 1, ½ or 0
+RatedGame = tuple[str, str, float]  # first, second, score of the first: 1, ½ or 0
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Strengths:
     place_error: float | None = None
 
 
-def bradley_terry(games: Sequence[Game], prior: float = 0.0) -> Strengths:
+def bradley_terry(games: Sequence[RatedGame], prior: float = 0.0) -> Strengths:
     """The most likely strengths; a tie is half a win. `prior` ties against a player of mean strength are added, so that
     a player who never lost has a finite strength; without it such games are refused by their standard errors."""
     names = sorted({n for a, b, _ in games for n in (a, b)})
@@ -59,7 +59,7 @@ def bradley_terry(games: Sequence[Game], prior: float = 0.0) -> Strengths:
     return Strengths(_named(names, values), _named(names, spread))
 
 
-def davidson(games: Sequence[Game], place: bool = False) -> Strengths:
+def davidson(games: Sequence[RatedGame], place: bool = False) -> Strengths:
     """The most likely strengths and tie parameter; with `place` also the advantage of the first place."""
     if not any(score == 0.5 for _, _, score in games):
         raise DataError("davidson's model needs ties, and there are none; expected bradley_terry for such games.")
