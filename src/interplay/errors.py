@@ -22,6 +22,10 @@ class EnvError(InterplayError):
     """An environment broke its contract."""
 
 
+class ReplayError(EnvError):
+    """An outside program that was told the same asked for something else: it cannot be forked there."""
+
+
 class EngineError(InterplayError):
     """The engine could not serve a request."""
 

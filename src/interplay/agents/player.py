@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from interplay.agents.memory import Recalled
 from interplay.agents.render import Prompt
 from interplay.envs import Env
 from interplay.errors import ConfigError
@@ -29,13 +30,17 @@ class Stamp:
     path: tuple[int, ...] = ()  # (decision, role where several act, candidate, playout) of the fork this line plays out
     candidate: int = 0
     state: str = ""  # Env.state() at this decision, where it is recorded
+    asked: tuple[str, int] | None = None  # of an outside program: what it asks by its digest, and how often before
 
     @property
     def playout(self) -> int | None:
         return self.path[-1] if self.path else None
 
     def key(self, role: Role, call: int = 0) -> tuple[object, ...]:
-        """What the random numbers of one model call derive from."""
+        """What the random numbers of one model call derive from. Calls of an outside program may arrive in any order,
+        so that theirs derive from what is asked and not from when."""
+        if self.asked is not None:
+            return self.seed, self.task.id, self.replica, self.path, -1, role, self.candidate, *self.asked
         key = (self.seed, self.task.id, self.replica, self.path, self.decision, role, self.candidate)
         return (*key, call) if call else key
 
@@ -51,6 +56,7 @@ class View:
     observation: Observation
     prompt: Prompt | None = None
     messages: tuple[Message, ...] = ()
+    recalled: Recalled | None = None  # of an outside program's conversation
 
 
 class Player(Protocol):

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from interplay.config import Section, validate
 from interplay.errors import ConfigError, did_you_mean
-from interplay.types import Observation, Rewards, Role, Task, seed_of
+from interplay.types import Observation, Rewards, Role, Task, Turn, seed_of
 
 SPLITS = ("train", "validation", "test")
 
@@ -60,6 +60,10 @@ class Env(ABC):
     def step(self, actions: dict[Role, str]) -> Rewards:
         """Play one action for each observed role. An illegal one has a defined consequence and adds a
         process reward named `illegal` for its role."""
+
+    def act(self, turns: Mapping[Role, Turn]) -> Rewards:
+        """`step`, told everything about the replies: for environments that pass on more than their words."""
+        return self.step({role: turn.text for role, turn in turns.items()})
 
     @abstractmethod
     def outcome(self) -> Rewards | Awaitable[Rewards]:
@@ -126,6 +130,7 @@ _MODULES = {
     "openspiel:": "interplay.envs.adapters.openspiel",
     "pettingzoo:": "interplay.envs.adapters.pettingzoo",
     "plan_path": "interplay.envs.games.plan_path",
+    "program": "interplay.envs.programs.program",
     "proposer_solver": "interplay.envs.games.proposer_solver",
     "reasoning_gym:": "interplay.envs.adapters.reasoning_gym",
     "search": "interplay.envs.tasks.search",

@@ -33,10 +33,12 @@ from interplay.types import (
     Occupant,
     Outlook,
     Parameter,
+    ProgramCall,
     Remote,
     Reward,
     Rewards,
     Sample,
+    Spoken,
     Status,
     Task,
     Tool,
@@ -196,6 +198,7 @@ def _turn_out(turn: Turn, credit: Credit) -> dict[str, Any]:
             "legal": seen.legal,
             "phase": seen.phase,
             "tools": [_tool_out(t) for t in seen.tools],
+            **({} if seen.call is None else {"call": _call_out(seen.call)}),
         },
         "state": turn.state,
         "candidate": turn.candidate,
@@ -227,6 +230,7 @@ def _sample_out(sample: Sample, seen: tuple[Message, ...], credit: Credit) -> di
         "tool": sample.tool,
         "used": sample.used,
         "seconds": sample.seconds,
+        **({"history": sample.history} if sample.history else {}),
         "credit": {name: table[sample.id] for name, table in _tables(credit).items() if sample.id in table},
     }
 
@@ -264,6 +268,12 @@ def _tool_out(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": parameters, "seconds": tool.seconds}
 
 
+def _call_out(call: ProgramCall) -> dict[str, Any]:
+    """What an outside program wanted; of the replies that it accepted alone, their words and calls."""
+    out = {f.name: getattr(call, f.name) for f in fields(ProgramCall)}
+    return {**out, "only": [[s.content, [[c.id, c.name, c.arguments] for c in s.calls]] for s in call.only]}
+
+
 # -- in ---------------------------------------------------------------------------------------------------------------
 
 
@@ -291,7 +301,7 @@ def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Tur
         keys=Keys(**data["keys"]),
         status=Status(data["status"]),
         rewards=_rewards_in(data["rewards"]),
-        observation=Observation(messages, seen["fresh"], tuple(seen["legal"]), seen["phase"], tools),
+        observation=Observation(messages, seen["fresh"], tuple(seen["legal"]), seen["phase"], tools, _call_in(seen)),
         outlook=None
         if outlook is None
         else Outlook(
@@ -299,6 +309,14 @@ def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Tur
         ),
         samples=tuple(_sample_in(s, messages, store, credit) for s in data["samples"]),
     )
+
+
+def _call_in(seen: Mapping[str, Any]) -> ProgramCall | None:
+    if "call" not in seen:
+        return None
+    known = seen["call"]
+    only = tuple(Spoken(words, tuple(ToolCall(*c) for c in calls)) for words, calls in known["only"])
+    return ProgramCall(**{**known, "tools": tuple(known["tools"]), "stop": tuple(known["stop"]), "only": only})
 
 
 def _sample_in(data: Mapping[str, Any], seen: tuple[Message, ...], store: MediaFolder, credit: Credit) -> Sample:
@@ -309,6 +327,7 @@ def _sample_in(data: Mapping[str, Any], seen: tuple[Message, ...], store: MediaF
     new = data["messages"]
     return Sample(
         **{name: data[name] for name in plain},
+        history=data.get("history", ""),
         prompt=tuple(data["prompt"]),
         action=tuple(data["action"]),
         logprobs=tuple(data["logprobs"]),

@@ -69,6 +69,7 @@ class Sample:
     `extends` names the sample whose tokens, prompt and reply, this prompt continues token for token. `mask` lists the
     only replies that could be sampled, as ids, where others were ruled out: the learner rebuilds the same mask.
     `messages` are what was new in this prompt, for people to read; `tool` names the tools that the reply calls.
+    `history` says what became of earlier replies in a conversation that an outside program tells (`agents/memory.py`).
     The reply of a remote model has a text and a count of tokens (`used`), and no ids.
     """
 
@@ -86,6 +87,7 @@ class Sample:
     tool: str = ""
     used: int = 0
     seconds: float = 0.0
+    history: str = ""
 
     @property
     def identity(self) -> tuple[int, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from interplay.types.message import Message
+from interplay.types.message import Message, Spoken
+
+HistoryMatch = Literal["exact", "noise", "ids"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,27 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """What an outside program wants besides the messages: `tools` are JSON schemas as text, which the program runs
+    itself; `stop` strings end the reply and are not shown to it; `only` lists the only replies that it accepts, where
+    there are few enough to list. `history` says how closely a message must equal a recorded reply to count as it."""
+
+    tools: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    only: tuple[Spoken, ...] = ()
+    logprobs: bool = False
+    history: HistoryMatch = "noise"
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What one role sees when it must act.
 
     `messages` are new since that role last acted, or, with `fresh`, the whole prompt. `legal` lists the
     legal actions as text where they can be listed. `phase` names the part of the game, for grouping. `tools` may be
-    called, some times, before the action is given; the environment never sees those calls.
+    called, some times, before the action is given; the environment never sees those calls. `call` is there where an
+    outside program asks: the messages are then the whole conversation as the program tells it.
     """
 
     messages: tuple[Message, ...]
@@ -61,3 +78,4 @@ class Observation:
     legal: tuple[str, ...] = ()
     phase: str = ""
     tools: tuple[Tool, ...] = ()
+    call: ProgramCall | None = None
