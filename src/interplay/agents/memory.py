@@ -99,6 +99,7 @@ def spoken_in(syntax: Syntax, text: str, call: ProgramCall, name: str) -> Spoken
     if not call.tools:
         return Spoken(text)
     words, calls = syntax.spoken(text, call.tools)
+    calls = calls if call.parallel else calls[:1]
     made = [ToolCall(f"call_{_digest(f'{name}/{n}')}", *one) for n, one in enumerate(calls)]
     return Spoken(words, tuple(made))
 

@@ -60,6 +60,7 @@ class ProgramCall:
     max_tokens: int | None = None
     only: tuple[Spoken, ...] = ()
     logprobs: bool = False
+    parallel: bool = True  # whether a reply may make several calls; else the first counts
     history: HistoryMatch = "noise"
 
 

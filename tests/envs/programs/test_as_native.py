@@ -41,8 +41,9 @@ def as_called(cls: type[Env]) -> type[Env]:
     return Called
 
 
-def tasks_of(name: str, monkeypatch: pytest.MonkeyPatch, count: int = 2) -> tuple[list[Task], list[Task]]:
+def tasks_of(name: str, monkeypatch: pytest.MonkeyPatch, count: int = 2, **how: Any) -> tuple[list[Task], list[Task]]:
     """The same tasks, native and of the program."""
+    program = how or {"coroutine": "native_game:team"}
     monkeypatch.setitem(registry._REGISTRY, "called", as_called(envs.lookup(name)))
     native, outside = [], []
     for index in range(count):
@@ -53,7 +54,7 @@ def tasks_of(name: str, monkeypatch: pytest.MonkeyPatch, count: int = 2) -> tupl
         native.append(Task(task.id, "called", task.seed, task.data))
         made = envs.sample_task(
             "program",
-            {"coroutine": "native_game:team", "reward": "native_game:reward", "roles": list(roles), "rewards": names},
+            {**program, "reward": "native_game:reward", "roles": list(roles), "rewards": names},
         )
         outside.append(Task(task.id, "program", task.seed, {**made.data, "row": row}))
     return native, outside
@@ -106,3 +107,30 @@ def test_forks_by_replay_are_forks_by_copy(name: str, monkeypatch: pytest.Monkey
     assert [trained(e) for e in a] == [trained(e) for e in b]
     settings = {"candidates": 2, "continuation": "playout"}
     assert advantages("at_grpo", settings, a) == advantages("at_grpo", settings, b)
+
+
+HTTP = {"function": "http_game:play", "program": {"linger": 20.0}}  # machines under load are slow
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_a_game_over_http_is_the_native_game(name: str, monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    """Ids, log-probs and advantages, simultaneous moves included, in processes behind walls."""
+    native, outside = tasks_of(name, monkeypatch, 1, **HTTP)
+    a = players.play(native, Independent(3))
+    b = players.play(outside, Independent(3))
+    assert [trained(e) for e in a] == [trained(e) for e in b]
+    assert advantages("grpo", {"group": 3}, a) == advantages("grpo", {"group": 3}, b)
+
+
+def test_a_tree_over_http_is_the_native_tree(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    native, outside = tasks_of("kuhn", monkeypatch, 1, **HTTP)
+    a, b = (players.play(tasks, Tree(2, "playout")) for tasks in (native, outside))
+    assert [trained(e) for e in a] == [trained(e) for e in b]
+    settings = {"candidates": 2, "continuation": "playout"}
+    assert advantages("at_grpo", settings, a) == advantages("at_grpo", settings, b)
+
+
+def test_streaming_is_not_streaming(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    native, outside = tasks_of("tictactoe", monkeypatch, 1, **{**HTTP, "function": "http_game:play_streaming"})
+    a, b = (players.play(tasks, Independent(2)) for tasks in (native, outside))
+    assert [trained(e) for e in a] == [trained(e) for e in b]

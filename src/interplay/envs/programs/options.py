@@ -24,6 +24,9 @@ class RunSection(Section):
     """How a program is run."""
 
     seconds: float = Field(120.0, gt=0, description="what it may take by itself between two calls")
+    linger: float = Field(
+        2.0, ge=0, description="milliseconds without another call after which those that wait are answered together"
+    )
     history: HistoryMatch = Field(
         "noise", description="how closely a message must equal a recorded reply to be recognised as it"
     )
@@ -33,7 +36,8 @@ class RunSection(Section):
     )
     crashed: float = Field(-0.1, description="the team's reward `crashed` where what a policy said made it crash")
     effects: bool = Field(False, description="its tools change the world, so that it must not be replayed")
-    workers: int = Field(8, ge=1, description="processes that run programs at once")
+    workers: int = Field(1, ge=1, description="warm processes that runs are forked from")
+    python: str = Field("", description="the interpreter that the program is installed in; default: this one")
     walls: Literal["sandbox", "none"] = Field(
         "sandbox", description="what a process may touch: see docs/programs.md; none is recorded in run.json"
     )

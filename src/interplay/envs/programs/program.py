@@ -16,6 +16,7 @@ episode is dropped and counted.
 from __future__ import annotations
 
 import inspect
+import weakref
 from abc import abstractmethod
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from interplay.envs.env import Env, register
 from interplay.envs.programs.coroutine import Coroutine
 from interplay.envs.programs.counts import count, crash_line
 from interplay.envs.programs.options import ProgramOptions, imported
+from interplay.envs.programs.process import ProcessRun
 from interplay.envs.programs.replay import Answered, Decided, answer_again, begun
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Answer, Crash, ProgramRun, Question
@@ -98,8 +100,14 @@ class Asking(Env):
             if self._record:
                 self._refuse_effects()
                 begun()
-            self._run = self.start()
+            self._run = self._started()
         return self._run
+
+    def _started(self) -> ProgramRun:
+        """A run that ends with this environment, at the latest."""
+        run = self.start()
+        weakref.finalize(self, run.close)
+        return run
 
     def _refuse_effects(self) -> None:
         if self.effects:
@@ -134,11 +142,11 @@ class Asking(Env):
             return None
         if not self._record:
             raise EnvError(f"the program crashed before it asked anything: {crash} {crash_line(crash.signature)}")
-        if self.blame != "replay" or self.effects:
+        if self.blame != "replay" or self.effects or crash.machinery:
             raise EnvError(f"the program crashed: {crash} {crash_line(crash.signature)}")
         self._crash, self._told = crash, 0
         count("blame")
-        return self.start()
+        return self._started()
 
     def _compared(self, again: ProgramRun) -> ProgramRun | None:
         """One decision more of the replay; None when it is known whose crash it was."""
@@ -234,7 +242,7 @@ class Program(Asking):
         if options.coroutine:
             team = imported("env.coroutine", options.coroutine)
             return Coroutine(team, self.task.data[ROW], options.program.seconds, options.program.history)
-        raise ConfigError("this kind of program is not known.")
+        return ProcessRun(options, self.task.data[ROW], self.task.seed)
 
     def rewarded(self, result: Any, calls: list[Called]) -> Rewards | Awaitable[Rewards]:
         function = imported("env.reward", self.options.reward)

@@ -59,6 +59,7 @@ class Crash:
     kind: str
     words: str
     place: str
+    machinery: bool = False  # certainly not the policy's doing
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.place}: {self.words}"
