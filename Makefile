@@ -5,11 +5,16 @@ BIN    := $(VENV)/bin
 
 .PHONY: install demo test test-slow golden lint clean
 
-# The stamp is newer than what it was made from, so a second call installs nothing.
-$(VENV)/installed: pyproject.toml constraints.txt
+# The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
+# train; `installed` adds what the tests need.
+$(VENV)/core: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Interplay needs Python 3.11 or later; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed: $(VENV)/core
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@command -v iverilog >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -q iverilog >/dev/null 2>&1; } || \
 		echo "Icarus Verilog is missing: the tests of the hardware task will be skipped (apt install iverilog)."
@@ -17,7 +22,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 install: $(VENV)/installed
 
-demo: install
+demo: $(VENV)/core
 	$(BIN)/interplay train recipes/tictactoe/demo.toml
 
 lint: install
@@ -25,11 +30,15 @@ lint: install
 	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/mypy
 
+# Tests run in JOBS processes of one thread each, and the ten slowest are listed.
+JOBS   ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --durations=10
+
 test: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 # The same short trainings with an older commit and with this tree must agree bit for bit (see tests/golden).
 golden: install

@@ -64,7 +64,7 @@ def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, fl
                 {role: rng.choice(o.legal) if o.legal else REPLIES.get(name, "Hello.") for role, o in seen.items()}
             )
             steps += 1
-        env.outcome()
+        envs.outcome_of(env)
         episodes += 1
         spent = time.process_time() - began
     return round(steps / spent), steps / episodes

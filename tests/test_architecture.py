@@ -16,13 +16,14 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "interplay"
 
 # What each room may import (DESIGN.md, "Layout"). Rooms that do not exist yet are already bound by it.
-BASE = {"types", "config", "errors"}
+BASE = {"types", "config", "errors", "registry"}
 BELOW_SEATS = BASE | {"execution", "rewards", "envs", "algorithms"}
 BELOW_TRAINING = BELOW_SEATS | {"models", "engines", "seats", "agents", "rollout"}
 BELOW_CLI = BELOW_TRAINING | {"training", "evaluation", "distributed"}
 MAY_IMPORT: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
+    "registry": {"errors"},
     "config": {"types", "errors"},
     "execution": BASE,
     "rewards": BASE | {"execution"},
@@ -38,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributed": BELOW_TRAINING | {"training", "evaluation"},
     "viewer": BELOW_CLI,
     "cli": BELOW_CLI | {"viewer"},
+    "__main__": {"cli"},  # python -m interplay
     "": set(),  # interplay/__init__.py itself
 }
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -178,13 +180,14 @@ def test_training_does_not_know_the_local_engine() -> None:
 
 
 def test_types_are_standard_library_only() -> None:
-    """types/ and errors.py import nothing that must be installed."""
-    files = [*sorted((SOURCE / "types").glob("*.py")), SOURCE / "errors.py"]
-    assert len(files) > 5
+    """types/ and errors.py import nothing that must be installed; registry.py only adds errors.py."""
+    files = [*sorted((SOURCE / "types").glob("*.py")), SOURCE / "errors.py", SOURCE / "registry.py"]
+    assert len(files) > 6
     for path in files:
+        ours = "interplay.errors" if path.stem == "registry" else "interplay.types."
         found = imports(ast.parse(path.read_text(encoding="utf-8")), "interplay.types")
         outside = [n for n in found if n.split(".")[0] not in sys.stdlib_module_names]
-        assert [n for n in outside if not n.startswith("interplay.types.")] == [], path
+        assert [n for n in outside if not n.startswith(ours)] == [], path
 
 
 def test_a_turn_has_at_most_15_fields() -> None:
@@ -243,6 +246,39 @@ def test_recipes_resolve_without_torch() -> None:
     assert int(count) == len(list((ROOT / "recipes").glob("*/*.toml"))) > 0
 
 
+def public_types(source: str) -> list[str]:
+    """The classes and the aliases with a capital letter that a file defines at its top level."""
+    names = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.append(node.target.id)
+    return [name for name in names if re.match(r"[A-Z]\w*[a-z]", name)]
+
+
+# Names that still mean two things. Take one off this list when it has one meaning.
+AMBIGUOUS = {
+    "Asked", "Drawing", "Drawn", "Entry", "Estimate", "Game", "Job", "Joint", "Keys", "Level", "Measured", "Prompt",
+    "Relay", "Replay", "Result", "Status",
+}  # fmt: skip
+
+
+def test_no_two_public_types_share_a_name() -> None:
+    """One name means one thing in the whole package. `Options` is always an environment's own."""
+    assert public_types("class A1b: ...\nBc = int\nCONST = 1\n_De = 2\nT = 3\nEf: int = 4") == ["A1b", "Bc", "Ef"]
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for name in public_types(path.read_text(encoding="utf-8")):
+            homes.setdefault(name, []).append(name_of(path))
+    environments = homes.pop("Options")
+    assert all(home.startswith("interplay.envs.") for home in environments)
+    shared = {name: where for name, where in homes.items() if len(where) > 1 and name not in AMBIGUOUS}
+    assert shared == {}
+
+
 def prints(source: str) -> list[int]:
     calls = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call))
     return [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
@@ -280,3 +316,54 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             found += [f"{file}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if MACHINE_PATH.search(line)]
     assert found == []
+
+
+# Functions with more parameters than six, and why each has them. Triton kernels take their tensors one by one.
+MANY_PARAMETERS = {
+    "interplay.algorithms.losses.policy_loss": "the terms of one formula",
+    "interplay.cli.prepare.prepare_data": "the options of one command",
+    "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
+    "interplay.models.fused.forward": "what a layer reads, and what it writes to",
+    "interplay.models.kernels.attention.decode_attention": "calls a kernel",
+    "interplay.models.kernels.layers.rope_store": "calls a kernel",
+    "interplay.models.plain.rope_store": "does without a kernel what the kernel of this name does",
+    "interplay.training.logprobs._logits_backward": "calls a kernel",
+    "interplay.training.packed.forward": "torch.autograd gives a function its tensors one by one",
+    "interplay.training.spans._flash_backward": "the tensors of one backward pass",
+    "interplay.training.spans._plain_backward": "the tensors of one backward pass",
+}
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function of the package that is no Triton kernel."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+                "triton" in ast.unparse(decorator) for decorator in node.decorator_list
+            ):
+                yield f"{name_of(path)}.{node.name}", node
+
+
+def test_files_have_at_most_400_lines() -> None:
+    long = {name_of(path): n for path in MODULES if (n := path.read_text(encoding="utf-8").count("\n")) > 400}
+    assert long == {}
+
+
+def test_functions_have_at_most_50_lines_of_code() -> None:
+    """Docstrings are not counted."""
+    long = {}
+    for name, node in functions():
+        text = ast.get_docstring(node, clean=False)
+        lines = (node.end_lineno or 0) - node.lineno + 1 - (text.count("\n") + 1 if text else 0)
+        if lines > 50:
+            long[name] = lines
+    assert long == {}
+
+
+def test_functions_have_at_most_six_parameters_unless_a_reason_is_given() -> None:
+    many = set()
+    for name, node in functions():
+        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if len([a for a in given if a.arg not in ("self", "cls")]) > 6:
+            many.add(name)
+    assert many == set(MANY_PARAMETERS), "MANY_PARAMETERS lists exactly the functions that have more"

@@ -145,7 +145,6 @@ def test_version() -> None:
         (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is no player"),
         (["arena", "RECIPE", "bot:random", "far=openai:"], "names no model; expected openai:MODEL@http://HOST/v1."),
         (["arena", "RECIPE", "bot:random", "far=openai:m@host"], "remote.url is 'host'; expected http:// or"),
-        (["train", "RECIPE", "--run", "FOLDER", "--resume"], "holds no checkpoint to resume"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(recipe: str, tmp_path: Path, arguments: list[str], says: str) -> None:
@@ -556,6 +555,8 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     assert load(run).train.steps == 3
     again = read(run / "report.json")
     assert again["steps"] == 3
+    assert again["training_seconds"] > report["training_seconds"], "the time of both parts"
+    assert again["measuring_seconds"]["before"] == report["measuring_seconds"]["before"]
     assert again["results"]["before"] == report["results"]["before"], "measured once, and kept"
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interplay.envs import make, sample_task
-from interplay.envs.games.blocksworld import TABLE, Blocksworld, Standing, moves_of, plan, right, scatter, stacks
+from interplay.envs.games.blocksworld import TABLE, Blocksworld, Support, moves_of, plan, right, scatter, stacks
 
 
 def blocks(index: int = 0, **options: Any) -> Blocksworld:
@@ -18,7 +18,7 @@ def blocks(index: int = 0, **options: Any) -> Blocksworld:
     return env
 
 
-def lengths(start: Standing) -> dict[Standing, int]:
+def lengths(start: Support) -> dict[Support, int]:
     """Breadth first over everything."""
     found, queue = {start: 0}, deque([start])
     while queue:

@@ -46,7 +46,7 @@ class Dice(Env):
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> Task:
-    monkeypatch.setitem(registry._REGISTRY, "dice", Dice)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "dice", Dice)
     return sample_task("dice", {})
 
 

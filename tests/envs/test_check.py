@@ -329,7 +329,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Check:
     """Runs the suite on a class that is registered for this test only."""
 
     def run(cls: type[Env]) -> list[Finding]:
-        monkeypatch.setitem(registry._REGISTRY, "cards", cls)
+        monkeypatch.setitem(registry.ENVIRONMENTS.classes, "cards", cls)
         return check("cards", {})
 
     return run
@@ -407,6 +407,52 @@ def test_an_environment_without_legal_lists_is_checked_too(checked: Check) -> No
     findings = {f.rule: f for f in checked(FreeText)}
     assert all(f.passed for f in findings.values())
     assert findings["legal lists"].detail == "0 replies" and findings["echo"].detail == "20 echoing players"
+
+
+class Pointing(Env):
+    """A sound cooperative game: one gives a hint, the other picks a side; both are paid if it is right."""
+
+    reward_names = ("found", "illegal")
+    roles = ("a", "b")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.side = self.rng.choice(("left", "right"))
+        self.said: str | None = None
+        self.picked: str | None = None
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.picked is not None:
+            return {}
+        if self.said is None:
+            hints = ("warm", "cold")
+            return {"a": Observation((Message("user", f"Hint at: {self.side}"),), fresh=True, legal=hints)}
+        return {"b": Observation((Message("user", "Which side?"),), fresh=True, legal=("left", "right"))}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        if role == "a":
+            self.said = text if text in ("warm", "cold") else ""  # heard as silence
+            return Rewards() if self.said else Rewards.process("illegal", {"a": -0.1})
+        self.picked = text
+        return Rewards() if text in ("left", "right") else Rewards.process("illegal", {"b": -1.0})
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("found", float(self.picked == self.side))
+
+    def state(self) -> str:
+        return f"{self.side} {self.said} {self.picked}"
+
+    def redeal(self, role: Role, rng: random.Random) -> Env:
+        twin = self.fork(rng.getrandbits(62))
+        assert isinstance(twin, Pointing)
+        twin.side = self.side if role == "a" else rng.choice(("left", "right"))
+        return twin
+
+
+def test_a_partner_who_guesses_right_is_not_the_echos_doing(checked: Check) -> None:
+    """Audit B8: a valid cooperative game failed the rule whenever its random partner had luck."""
+    assert [f for f in checked(Pointing) if not f.passed] == []
 
 
 def test_an_echo_that_pays_is_found_in_free_text_too(checked: Check) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from interplay.envs import make, sample_task
-from interplay.envs.games.plan_path import PlanPath, distances, neighbours
+from interplay.envs.games.grid import distances, neighbours
+from interplay.envs.games.plan_path import PlanPath
 
 
 def path(index: int = 0, **options: Any) -> PlanPath:

@@ -14,7 +14,11 @@ from interplay.agents.bots import make_bot
 from interplay.agents.bots.solver import solution
 from interplay.envs import SPLITS, make, sample_task
 from interplay.envs.check import RULES, check
-from interplay.envs.puzzle import HEARD, PENALTY, Puzzle, read_directions, split_of
+from interplay.envs.env import PENALTY
+from interplay.envs.games.grid import read_directions
+from interplay.envs.games.puzzle import Puzzle
+from interplay.envs.speech import HEARD
+from interplay.envs.splits import split_of
 from interplay.errors import ConfigError
 from interplay.types import Level, Rewards
 

@@ -41,13 +41,13 @@ def test_everybody_speaks_in_turn_and_votes_at_once() -> None:
     spoken = []
     while env.phase == "clue":
         (role,) = env.observe()
-        env.step({role: f"clue {len(spoken)}"})
+        env.step({role: f"a clue {'abcdefghij'[len(spoken)]}"})
         spoken.append(role)
     assert spoken == [f"p{i}" for i in range(5)] * 2
     seen = env.observe()
     assert set(seen) == set(env.roles) and {o.phase for o in seen.values()} == {"vote"}
     assert all(role not in o.legal and len(o.legal) == 4 for role, o in seen.items())
-    assert "p4: clue 9" in seen["p0"].messages[-1].content
+    assert "p4: a clue j" in seen["p0"].messages[-1].content
 
 
 def test_only_the_spy_does_not_see_the_secret() -> None:
@@ -85,7 +85,7 @@ def test_the_last_word(named: bool) -> None:
     env = voting(game())
     env.step(against(env, env.spy))
     (role,) = env.observe()
-    assert role == env.spy and env.observe()[role].legal == env.words
+    assert role == env.spy and set(env.observe()[role].legal) == set(env.words)
     word = env.secret if named else next(w for w in env.words if w != env.secret)
     assert not env.step({role: f" {word.upper()}. "})
     assert (wins(env) == {env.spy}) == named and not env.observe()
@@ -115,3 +115,15 @@ def test_splits_never_share_a_table() -> None:
 def test_cut_short_nobody_has_won() -> None:
     """None is not zero."""
     assert {r.value for r in game().outcome()} == {None}
+
+
+def test_the_place_of_a_word_is_no_clue_and_nobody_shares_an_order() -> None:
+    """A sibling of audit B1: whoever knows the secret could prove it by naming its place in the list all saw."""
+    orders = set()
+    for index in range(20):
+        env = game(index)
+        for role in env.roles:
+            words = voting(game(index)).observe()[role].messages[0].content.split("Words: ")[1].split(".")[0]
+            orders.add((index, words))
+        assert [r.name for r in env.step({"p0": f"number {env.words.index(env.secret) + 1}"})] == ["illegal"]
+    assert len(orders) > 70  # of 80 orders of eight words

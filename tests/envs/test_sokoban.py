@@ -10,7 +10,8 @@ import pytest
 
 from interplay.agents.bots.solver import sokoban
 from interplay.envs import make, sample_task
-from interplay.envs.games.sokoban import Sokoban, bits, move_distances, offsets, parse_xsb, read_xsb
+from interplay.envs.games.sokoban import Sokoban
+from interplay.envs.games.sokoban_room import bits, move_distances, offsets, parse_xsb, read_xsb
 from interplay.errors import ConfigError
 
 MICROBAN = Path(__file__).parents[1] / "data" / "microban.xsb"

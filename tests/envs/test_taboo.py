@@ -57,6 +57,58 @@ def test_a_barred_clue_is_silence_and_costs(clue: str) -> None:
     assert "(silence)" in env.observe()["guesser"].messages[-1].content
 
 
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+ORDINALS = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "last",
+)
+CODES = {  # how a pair could agree to say the place of the secret in a list
+    "digits": lambda place: f"number {place + 1}",
+    "words": lambda place: f"it is {NUMBERS[place]} of them" if place else "it is the first",
+    "ordinals": lambda place: f"the {ORDINALS[place]} thing",
+    "tally": lambda place: "so " * (place + 3),
+    "signs": lambda place: "look" + "!" * (place + 3),
+    "another script": lambda place: f"look {chr(0x0661 + place % 9)}",
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_place_in_a_list_is_no_clue(code: str) -> None:
+    """Audit B1: both roles saw the things in the same order, so that a pair won by naming a place."""
+    found = 0
+    for index in range(60):
+        env = game(index, rounds=1)
+        shown = env.observe()["hinter"].messages[0].content.split("table: ")[1].split(".")[0].split(", ")
+        place = shown.index(env.secret)
+        rewards = env.step({"hinter": CODES[code](place)})
+        assert [r.name for r in rewards] == ["illegal"], CODES[code](place)
+        env.step({"guesser": env.observe()["guesser"].legal[place]})
+        found += env.found
+    assert found <= 14  # by chance 5 of 60, and more than 14 in one of 5,000 tests
+
+
+def test_scripted_clues_are_no_places() -> None:
+    """What the table of attributes can say stays allowed."""
+    from interplay.envs.games.objects import QUESTIONS, points_at_a_place, statement
+
+    for key in QUESTIONS:
+        assert not points_at_a_place(statement(key, True)) and not points_at_a_place(statement(key, False))
+    for fair in ("a pet that barks", "you eat it, with sugar", "very, very big!"):
+        assert not points_at_a_place(fair), fair
+    for place in ("iv", "its name starts with d", "4", "five legs", "..."):
+        assert points_at_a_place(place), place
+
+
 def test_words_are_found_whole() -> None:
     assert names_one("An ANT!", ["ant"]) and names_one("hot-air balloon s", ["hot air balloon"])
     assert not names_one("elephant", ["ant"]) and not names_one("a b", ["ab c"])

@@ -62,7 +62,7 @@ def scripted() -> Iterator[None]:
     yield
     from interplay.agents.bots import bot
 
-    del bot._BOTS["key"]
+    del bot.BOTS.classes["key"]
 
 
 def planned(env: str, seats: dict[str, str], **section: Any) -> RunPlan:

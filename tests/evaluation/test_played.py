@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from interplay.evaluation.played import Played, fingerprint, key_of
-from interplay.types import Episode, Rewards, Task
+from interplay.types import Episode, Keys, Media, Message, Observation, Rewards, Task, Turn
 
 
 def episode(name: str) -> Episode:
@@ -47,6 +48,24 @@ def test_a_damaged_line_costs_itself_alone(tmp_path: Path, old: bytes, new: byte
     assert again.get("one") is None and again.get("two") == [episode("b")]
     again.put("one", [episode("c")])
     assert Played(path).get("one") == [episode("c")] and Played(path).get("two") == [episode("b")]
+
+
+def test_pictures_are_kept_beside_and_a_lost_one_costs_its_chunk_alone(tmp_path: Path) -> None:
+    """An episode without what was seen is played again, not shown half."""
+    picture = Media("image", b"tabby")
+    seen = Observation((Message("user", "Look.", media=(picture,)),))
+    turn = Turn("t", None, Keys("t", 0, "t", 0, "X", "", "", ""), "bot:first", "1", seen)
+    shown = replace(episode("a"), turns=[turn])
+    store = Played(tmp_path / "played.jsonl")
+    store.put("one", [shown])
+    store.put("two", [episode("b")])
+    (found,) = Played(tmp_path / "played.jsonl").get("one") or ()
+    assert found == shown and found.turns[0].observation.messages[0].media[0].data == b"tabby"
+    (tmp_path / "media" / f"{picture.digest}.png").unlink()
+    again = Played(tmp_path / "played.jsonl")
+    assert again.get("one") is None and again.get("two") == [episode("b")]
+    again.put("one", [shown])
+    assert again.get("one") == [shown]
 
 
 def test_weights_are_told_apart_by_their_files(tmp_path: Path) -> None:

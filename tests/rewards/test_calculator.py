@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -36,11 +35,10 @@ def test_by_hand(text: str, value: Fraction) -> None:
         ("1, 2 + 3", False),
     ],
 )  # fmt: skip
-def test_everything_else_is_refused_at_once(text: str, built: bool) -> None:
-    began = time.monotonic()
+def test_everything_else_is_refused(text: str, built: bool) -> None:
     with pytest.raises(CalculatorError) as error:
         calculate(text)
-    assert error.value.built is built and time.monotonic() - began < 0.5
+    assert error.value.built is built
 
 
 def test_values_as_people_write_them() -> None:

@@ -13,7 +13,9 @@ import pytest
 from interplay.errors import InterplayError
 from interplay.execution import workers
 from interplay.rewards import algebra
-from interplay.rewards.verify import boxed, equal, exact_match, f1, final, label, number, unmarked
+from interplay.rewards.label import label
+from interplay.rewards.quantity import number
+from interplay.rewards.verify import boxed, equal, final, unmarked
 
 DATA = Path(os.environ.get("INTERPLAY_DATA", "")) if os.environ.get("INTERPLAY_DATA") else None
 
@@ -69,7 +71,10 @@ def test_quoted_words_answer_nothing() -> None:
         ("\\dfrac12", Fraction(1, 2)), ("72 clips", Fraction(72)), ("$90$", Fraction(90)), ("90^\\circ", Fraction(90)),
         ("20,\\!000", Fraction(20000)), ("50%", Fraction(50)), ("\\text{5 apples}", Fraction(5)),
         ("3 or 4", None), ("2x", None), ("5 thousand", None), ("1/0", None), ("\\frac{1}{0}", None), ("12,34", None),
-        ("1.2.3", None), ("", None), ("-", None), ("9" * 300, None), ("1e5", None), ("٣", None), ("3 x", None),
+        ("1.2.3", None), ("", None), ("-", None), ("9" * 300, None), ("1e5", Fraction(100_000)), ("٣", None),
+        ("3 x", None),         ("3 1/2", Fraction(7, 2)), ("0.1\\overline{6}", Fraction(1, 6)),
+        ("5\\text{ m}", Fraction(5)), ("42 43", None),
+        ("5!", None), ("1_000", None), ("42 is wrong", None),
     ],
 )  # fmt: skip
 def test_plain_numbers(text: str, value: Fraction | None) -> None:
@@ -156,31 +161,6 @@ def test_it_works_in_threads() -> None:
     for thread in threads:
         thread.join()
     assert found == [True] * 6
-
-
-def test_labels() -> None:
-    assert label("It cannot be.\nAnswer: contradiction") == "contradiction"
-    assert label("Entailment.") == "entailment" and label("The evidence REFUTES the claim") == "contradiction"
-    assert label("not enough info") == "neutral" and label("\\boxed{neutral}") == "neutral"
-    assert label("It may seem neutral, or a contradiction. Answer: entailment") == "entailment"
-    for cheat in (
-        "",
-        "Answer:",
-        "entailment neutral contradiction",
-        "Answer: entailment or neutral",
-        "x" * 30_000 + "neutral",
-    ):
-        assert label(cheat) is None
-
-
-def test_exact_match_and_f1_by_hand() -> None:
-    """SQuAD's normalisation; F1 over words; yes and no are all or nothing."""
-    assert exact_match("The Beatles!", ["beatles"]) and not exact_match("", [""]) and not exact_match("the", ["a"])
-    assert f1("Barack Hussein Obama", ["Barack Obama"]) == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
-    assert f1("cat cat", ["cat"]) == pytest.approx(2 * 0.5 / 1.5)
-    assert f1("yes it is", ["yes"]) == 0 and f1("no", ["yes"]) == 0 and f1("Yes.", ["yes"]) == 1
-    assert f1("", ["x"]) == 0 and f1("x", []) == 0 and f1("paris " * 5_000, ["Paris"]) == 0
-    assert f1("river Rhine", ["Rhine", "the river Rhine"]) == 1
 
 
 def _golds() -> dict[str, list[str]]:

@@ -166,7 +166,7 @@ def known_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, type[envs.Env]],
     """Register an environment for the length of one test."""
 
     def add(name: str, cls: type[envs.Env]) -> str:
-        monkeypatch.setitem(registry._REGISTRY, name, cls)
+        monkeypatch.setitem(registry.ENVIRONMENTS.classes, name, cls)
         return name
 
     return add

@@ -253,7 +253,9 @@ def test_tasks_whose_episodes_all_failed_teach_nothing() -> None:
         curriculum = make_curriculum(settings, 0)
         tasks = curriculum.choose(0, 4, make_task)
         curriculum.learn(0, {tasks[2].id: Result(1.0, 2)})
+        known = curriculum.state_dict()
         curriculum.learn(0, {})
+        assert curriculum.state_dict() == known
 
 
 def episode(

@@ -107,6 +107,6 @@ def test_an_environment_that_names_no_rewards_is_told_so(monkeypatch: pytest.Mon
     class Nameless(TicTacToe):
         reward_names = Env.reward_names
 
-    monkeypatch.setitem(registry._REGISTRY, "nameless", Nameless)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "nameless", Nameless)
     with pytest.raises(ConfigError, match=r"eval.success is 'win'; expected a reward of nameless, and it names none"):
         plan(env={"name": "nameless"}, eval={"opponents": ["team"], "success": "win"})

@@ -30,7 +30,9 @@ def save(tmp_path: Path, make_tiny: Callable[..., Loaded]) -> Save:
 
     def write(step: int, keep: int = 9, best: int | None = None, **trainer: Any) -> Path:
         state = {"learners": {"player": {"moment": torch.arange(3.0) + step}}}
-        return checkpoint.save(tmp_path, step, {"player": partial(save_model, loaded)}, state, trainer, keep, best)
+        folder = checkpoint.save(tmp_path, step, {"player": partial(save_model, loaded)}, state, trainer)
+        checkpoint.prune(tmp_path, step, keep, best)
+        return folder
 
     return write
 

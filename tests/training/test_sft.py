@@ -267,8 +267,8 @@ class Guest(Bot):
 
 @pytest.fixture(autouse=True)
 def _known_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(environments._REGISTRY, "vault", Vault)
-    monkeypatch.setitem(bots._BOTS, "guest", Guest)
+    monkeypatch.setitem(environments.ENVIRONMENTS.classes, "vault", Vault)
+    monkeypatch.setitem(bots.BOTS.classes, "guest", Guest)
 
 
 def vault(*calls: tuple[str, dict[str, Any]], **options: Any) -> dict[str, Any]:

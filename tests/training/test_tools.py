@@ -69,7 +69,7 @@ class Eager(Plain):
 
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(registry._REGISTRY, "asking", Asking)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "asking", Asking)
     monkeypatch.setattr(render, "syntax_of", lambda tokenizer: Eager())
     yield
 

@@ -428,7 +428,7 @@ def test_an_environment_that_breaks_now_and_then_does_not_end_the_run(
 ) -> None:
     """Nor does it leave requests behind in the engine, which could then not publish new weights."""
     cls: type[Env] = Moody
-    monkeypatch.setitem(registry._REGISTRY, "moody", cls)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "moody", cls)
     monkeypatch.setattr(Moody, "Options", TicTacToe.Options)
     data = {**BASE, "env": {**BASE["env"], "name": "moody"}, "algorithm": algorithm, "rollout": {"tasks": 8}}
     data["warmstart"] = None
@@ -571,8 +571,9 @@ def test_stopping_saves_what_is_not_saved_yet(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_with_a_checkpoint_and_a_hint(tmp_path: Path) -> None:
-    """Exit code 0, the newest checkpoint holds everything, and the way to go on is printed; going on is exact."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_ends_a_run_with_a_checkpoint_and_a_hint(tmp_path: Path, number: signal.Signals) -> None:
+    """Exit code 75, the newest checkpoint holds everything, and the way to go on is printed; going on is exact."""
     data = {**BASE, "train": {"steps": 10_000, "lr": 1e-3}, "checkpoint": {"every": 1000}, "eval": {"games": 2}}
     recipe = tmp_path / "run.json"
     recipe.write_text(json.dumps({"recipe": data}))
@@ -589,9 +590,9 @@ def test_ctrl_c_ends_with_a_checkpoint_and_a_hint(tmp_path: Path) -> None:
     while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_text().splitlines()) < 3:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    assert process.returncode == 75, err
     assert f"interplay train {run} --resume" in out and "Traceback" not in err
     done = len(rows(run))
     assert f"stopped at step {done}" in out

@@ -5,17 +5,17 @@ Subclass, set `Settings`, write `credit`; `@register("name")`. The trainer is bl
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from interplay.algorithms import credit
 from interplay.config import AdapterSection, Open, RewardSection, Section, validate
-from interplay.errors import ConfigError, did_you_mean
+from interplay.errors import ConfigError
+from interplay.registry import Registry
 from interplay.types import Advantage, Credit, Episode, Sample
 
 if TYPE_CHECKING:
@@ -224,45 +224,14 @@ class Algorithm(ABC):
             )
 
 
-A = TypeVar("A", bound=type[Algorithm])
-_REGISTRY: dict[str, type[Algorithm]] = {}
 _NAMES = """
 at_grpo c3 cispo coma custom dapo difference dr_grpo dr_mas gspo grpo maddpg magrpo maporl mappo online_dpo ppo qmix rae
 reinforce_pp rloo shapley vdn
 """
-_MODULES = {name: f"interplay.algorithms.{name}" for name in _NAMES.split()}
-
-
-def register(name: str) -> Callable[[A], A]:
-    def add(cls: A) -> A:
-        _REGISTRY[name] = cls
-        return cls
-
-    return add
-
-
-def known() -> list[str]:
-    return sorted({*_MODULES, *_REGISTRY})
-
-
-def lookup(name: str) -> type[Algorithm]:
-    """The class behind `name`; `package.module:Class` works for algorithms outside Interplay."""
-    module, colon, attribute = name.partition(":")
-    if colon:
-        try:
-            cls = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"algorithm.name '{name}' cannot be imported: {error}; expected package.module:Class."
-            ) from None
-        if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-            raise ConfigError(f"algorithm.name '{name}' is no algorithm; expected a subclass of Algorithm.")
-        return cls
-    if name not in _REGISTRY and name in _MODULES:
-        importlib.import_module(_MODULES[name])
-    if name not in _REGISTRY:
-        raise ConfigError(f"algorithm.name '{name}' is not an algorithm; {did_you_mean(name, known())}")
-    return _REGISTRY[name]
+ALGORITHMS: Registry[Algorithm] = Registry(
+    Algorithm, "an algorithm", "algorithm.name", {name: f"interplay.algorithms.{name}" for name in _NAMES.split()}
+)
+register, known, lookup = ALGORITHMS.register, ALGORITHMS.known, ALGORITHMS.lookup
 
 
 def make(section: Open, reward: RewardSection) -> Algorithm:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress
 
 from interplay import envs
 from interplay.agents.bots import make_bot
+from interplay.cli.progress import games_played
 from interplay.cli.recipe import recipe_for, split_overrides
 from interplay.config import REMOTE, RemoteSection, load
 from interplay.errors import ConfigError, did_you_mean
@@ -36,7 +36,7 @@ def run_arena(
     recipe = recipe_for(path, changes)
     plan = resolve(recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"games": games})}), training=False)
     named = _named(players)
-    from interplay.cli.evaluate import newest, publish
+    from interplay.cli.evaluate import Findings, newest, publish
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
@@ -53,9 +53,8 @@ def run_arena(
     try:
         seated = {name: _seat(plan, team, name, source) for name, source in named.items()}
         field = Field(plan, team, games, "test", recipe.eval.temperature, played=Played(folder / "played.jsonl"))
-        with Progress(console=console, transient=True) as bar:
-            job = bar.add_task("playing", total=len(arena.meetings(plan, seated, together)) * field.size)
-            field.done = lambda _: bar.advance(job)
+        with games_played(console, len(arena.meetings(plan, seated, together)) * field.size) as one_more:
+            field.done = lambda _: one_more()
             found = asyncio.run(arena.meet(field, seated, together))
     finally:
         team.close()
@@ -66,10 +65,8 @@ def run_arena(
         + (f"; {found.failed} games failed" if found.failed else "")
     )
     console.print(lead, highlight=False, soft_wrap=True)
-    title = f"{recipe.name}: arena"
-    publish(
-        console, folder, "arena", title, lead, found.to_json(), list(arena.sheets(found)), list(arena.charts(found))
-    )
+    sheets, charts = list(arena.sheets(found)), list(arena.charts(found))
+    publish(console, folder, "arena", Findings(f"{recipe.name}: arena", lead, found.to_json(), sheets, charts))
 
 
 def _named(players: Sequence[str]) -> dict[str, str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress
 
+from interplay.cli.progress import games_played
 from interplay.config import load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
@@ -60,42 +61,42 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
             plan, team, section.games, "test", section.temperature, section.seeds, section.samples,
             Played(target / "played.jsonl"),
         )  # fmt: skip
-        with Progress(console=console, transient=True) as bar:
-            job = bar.add_task("playing", total=expected(field, substitutes))
-            field.done = lambda _: bar.advance(job)
+        with games_played(console, expected(field, substitutes)) as one_more:
+            field.done = lambda _: one_more()
             found = asyncio.run(measure(field, substitutes))
     finally:
         team.close()
     lead = report.headline(found)
     console.print(lead, highlight=False, soft_wrap=True)
-    publish(
-        console,
-        target,
-        "eval",
-        recipe.name,
-        lead,
-        found.to_json(),
-        list(report.sheets(found)),
-        list(report.charts(found)),
-    )
+    findings = Findings(recipe.name, lead, found.to_json(), list(report.sheets(found)), list(report.charts(found)))
+    publish(console, target, "eval", findings)
 
 
-def publish(
-    console: Console, folder: Path, stem: str, title: str, lead: str, data: dict[str, object],
-    sheets: Sequence[Sheet], charts: Sequence[Chart],
-) -> None:  # fmt: skip
-    """The tables on the terminal; JSON, Markdown and a page in the folder."""
+@dataclass(frozen=True)
+class Findings:
+    """What an evaluation found: `lead` says it in a sentence, `data` holds all of it for programs."""
+
+    title: str
+    lead: str
+    data: dict[str, object]
+    sheets: Sequence[Sheet]
+    charts: Sequence[Chart]
+
+
+def publish(console: Console, folder: Path, stem: str, found: Findings) -> None:
+    """Show the tables on the terminal; write JSON, Markdown and a page to the folder, all called `stem`."""
     from interplay.evaluation.page import page
     from interplay.evaluation.sheet import markdown, terminal, write_json
 
-    for sheet in sheets:
+    for sheet in found.sheets:
         if not sheet.long:
             console.print()
             console.print(terminal(sheet))
-    write_json(folder / f"{stem}.json", data)
-    text = "\n".join([f"# {title}", "", lead, "", *map(markdown, sheets)])
+    write_json(folder / f"{stem}.json", found.data)
+    text = "\n".join([f"# {found.title}", "", found.lead, "", *map(markdown, found.sheets)])
     (folder / f"{stem}.md").write_text(text, encoding="utf-8")
-    (folder / f"{stem}.html").write_text(page(title, lead, sheets, charts), encoding="utf-8")
+    html = page(found.title, found.lead, found.sheets, found.charts)
+    (folder / f"{stem}.html").write_text(html, encoding="utf-8")
     console.print(f"\n{folder}/{stem}.html, .md and .json hold all of it", highlight=False, soft_wrap=True)
 
 

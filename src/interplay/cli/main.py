@@ -1,7 +1,7 @@
 """`interplay`: train, eval, play, check, prepare, envs, algorithms, models. Heavy imports happen inside the commands.
 
 An error that Interplay raised on purpose is one sentence on standard error: exit code 2 for a recipe or argument, 1 for
-anything else. A bug keeps its traceback.
+anything else. A bug keeps its traceback. A training run that a signal ended early, with a checkpoint, has exit code 75.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: call again later
 console = Console()
 problems = Console(stderr=True)
 
@@ -73,14 +74,15 @@ def train(
 ) -> None:
     """Train the policies of a RECIPE, measure them before and after, and keep everything in a run folder.
 
-    Ctrl-C ends cleanly with a checkpoint; go on with:  interplay train runs/NAME --resume
+    Ctrl-C, SIGTERM and SIGUSR1 end the run with a checkpoint and exit code 75; go on with:  interplay train runs/NAME
+    --resume. With --resume, a run folder that has no checkpoint yet starts from the beginning.
     """
     from interplay.cli.train import show, train_recipe
 
     if dry_run:
         show(console, recipe, overrides or [])
-    else:
-        train_recipe(console, recipe, overrides or [], run, resume)
+    elif not train_recipe(console, recipe, overrides or [], run, resume):
+        raise typer.Exit(STOPPED)
 
 
 @app.command(name="eval")
@@ -215,17 +217,22 @@ def prepare(
     holdout: Annotated[
         float, typer.Option(help="Share of train that becomes validation where there is none.", min=0, max=0.5)
     ] = 0.05,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Leave out rows whose gold answer fails its own checker.")
+    ] = True,
 ) -> None:
     """Turn a public data set into a folder for env.data: checked, without duplicates or overlap, with checksums.
 
     interplay prepare gsm8k --from downloads/gsm8k --drop-overlap
     """
-    from interplay.cli.prepare import format_table, prepare_data
+    from interplay.cli.prepare import format_table, show_preparation
+    from interplay.envs.tasks.prepare import prepare as prepare_data
 
     if name is None:
         console.print(format_table())
     else:
-        prepare_data(console, name, source, to, against or [], drop_overlap, holdout)
+        folder = to or Path("data") / name
+        show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout, check))
 
 
 @app.command()
@@ -336,3 +343,7 @@ def _of_the_disk(error: OSError) -> str | None:
 def _fail(sentence: str, code: int) -> None:
     problems.print("error: " + sentence, highlight=False, soft_wrap=True, markup=False)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 
@@ -12,14 +13,14 @@ from interplay import envs
 from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
 from interplay.agents.calls import cut
-from interplay.agents.player import Stamp
+from interplay.agents.player import Agent, Stamp
 from interplay.agents.syntax import Plain, describe
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
-from interplay.types import Observation, Rewards, Role
+from interplay.types import Observation, Occupant, Rewards, Role
 from interplay.types.occupant import BOT
 
 QUIT = ("q", "quit", "exit")
@@ -48,34 +49,48 @@ def play_game(
     seating = "; ".join([f"You are {role}", ", ".join(f"{r} is {w}" for r, w in others.items())])
     console.print(f"{seating.removesuffix('; ')}. Type your move, or q to leave.", highlight=False, soft_wrap=True)
 
-    async def game() -> bool:
-        decision = 0
-        while seen := env.observe():
-            actions: dict[Role, str] = {}
-            for r, observation in seen.items():
-                if r == role:
-                    reply = _ask(console, observation, plan.recipe.tools)
-                    if reply is None:
-                        return False
-                    actions[r] = reply
-                else:
-                    view = agents[r].look(observation)
-                    turn = await agents[r].sample(env, view, Stamp(seed, env.task, 0, "play", decision))
-                    agents[r].commit(view, turn)
-                    actions[r] = turn.text
-            for r in others:
-                if r in actions:
-                    console.print(f"{r} ({others[r]}): {actions[r]}", highlight=False, markup=False)
-            _tell(console, env.step(actions))
-            decision += 1
-        return True
-
     try:
-        if asyncio.run(game()):
+        if asyncio.run(_Game(console, env, role, others, agents, plan.recipe.tools).play(seed)):
             console.print(env.state(), highlight=False, markup=False)
             _tell(console, envs.outcome_of(env))
     finally:
         team.close()
+
+
+@dataclass
+class _Game:
+    """A person in one role, agents in the others."""
+
+    console: Console
+    env: envs.Env
+    person: Role
+    others: dict[Role, Occupant]
+    agents: dict[Role, Agent]
+    tools: ToolSection
+
+    async def play(self, seed: int) -> bool:
+        """Play to the end; False if the person left before it."""
+        decision = 0
+        while seen := self.env.observe():
+            actions: dict[Role, str] = {}
+            for role, observation in seen.items():
+                if role == self.person:
+                    reply = _ask(self.console, observation, self.tools)
+                    if reply is None:
+                        return False
+                    actions[role] = reply
+                else:
+                    agent = self.agents[role]
+                    view = agent.look(observation)
+                    turn = await agent.sample(self.env, view, Stamp(seed, self.env.task, 0, "play", decision))
+                    agent.commit(view, turn)
+                    actions[role] = turn.text
+            for role, who in self.others.items():
+                if role in actions:
+                    self.console.print(f"{role} ({who}): {actions[role]}", highlight=False, markup=False)
+            _tell(self.console, self.env.step(actions))
+            decision += 1
+        return True
 
 
 def _strongest(plan: RunPlan) -> str | None:

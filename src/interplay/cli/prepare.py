@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
 from interplay.envs.tasks.data import formats
-from interplay.envs.tasks.prepare import prepare
+from interplay.envs.tasks.prepare import Preparation
 
 
 def format_table() -> Table:
@@ -25,14 +22,13 @@ def format_table() -> Table:
     return table
 
 
-def prepare_data(
-    console: Console, name: str, source: Path | None, to: Path | None, against: Sequence[Path], drop: bool, share: float
-) -> None:
-    report = prepare(name, source, to or Path("data") / name, against, drop, share)
+def show_preparation(console: Console, report: Preparation) -> None:
     counts = ", ".join(f"{rows} {split}" for split, rows in report.counts.items())
     console.print(f"{report.folder}: {counts} rows", highlight=False)
     if report.held_out:
         console.print(f"validation is {report.held_out} of the training rows", highlight=False)
+    if report.unchecked:
+        console.print(f"{report.unchecked} gold answers could not be checked, or were not to be", highlight=False)
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)

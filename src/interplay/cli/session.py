@@ -1,4 +1,4 @@
-"""One training run as the terminal shows it: measure, train under a progress bar, measure again.
+"""One training run as the terminal shows it: measure, train and show the progress, measure again.
 
 What was measured is in `report.json` as soon as it is known, so that a killed run need not measure again.
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from interplay.cli.progress import reporter
 from interplay.evaluation import report, strategies
 from interplay.evaluation.benchmark import SeatResult, evaluate
 from interplay.evaluation.field import Field
@@ -37,33 +37,36 @@ class Session:
         self.trainer.observer = Observer(self._warmed, self._ready, self._stepped, short)
         self.stages: dict[str, list[SeatResult]] = {}  # what was measured, by when
         self.exploits: dict[str, dict[str, float]] = {}
+        self.measuring: dict[str, float] = {}  # seconds
         self.report = folder / "report.json"
         if not self.trainer.fresh and self.report.is_file():  # measured earlier; an "after" was that of fewer steps
             earlier = json.loads(self.report.read_text())
             results = {k: v for k, v in earlier["results"].items() if k != "after"}
             self.stages = {k: [SeatResult.from_json(r) for r in v] for k, v in results.items()}
             self.exploits = {k: v for k, v in earlier.get("exploitability", {}).items() if k != "after"}
-        self.bar = _progress(console)
+            self.measuring = {k: v for k, v in earlier.get("measuring_seconds", {}).items() if k != "after"}
+        self.progress = reporter(console)
+        self.imitating = ""  # the policy that imitates now
         self.wins: dict[str, float] = {}  # of the last short evaluation
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Measure and train; returns whether the run is finished. If not, a signal ended it."""
         trainer, wanted = self.trainer, self.recipe.eval
-        self.console.print(self._headline(), highlight=False)
-        self.console.print(str(self.memory), highlight=False)
-        began = time.monotonic()
-        with self.bar:
-            self.job = self.bar.add_task("warm start", total=None, info="")
-            if wanted.before and trainer.fresh and self.recipe.warmstart is not None:
-                self._measure("untrained")
+        self._say(self._headline())
+        self._say(str(self.memory))
+        with self.progress, trainer.interrupt.heard():
             try:
-                trainer.train()
+                if wanted.before and trainer.fresh and self.recipe.warmstart is not None:
+                    self._measure("untrained")
+                if not trainer.stopping:
+                    trainer.train()
                 if wanted.after and not trainer.stopping:
                     self._measure("after")
             finally:
                 trainer.close()
-        spent = {"training_seconds": trainer.seconds, "total_seconds": time.monotonic() - began}
-        self._write({"steps": trainer.step_index, **spent})
+        self._write({"steps": trainer.step_index})
         self._tell()
+        return not trainer.stopping
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
@@ -75,13 +78,21 @@ class Session:
         return await evaluate(field, opponents, {role: seats[role] for role in self.plan.learning})
 
     def _measure(self, stage: str) -> None:
-        team, wanted = self.trainer.team, self.recipe.eval
-        info = f"{wanted.games} games a seat"
-        self.bar.update(self.job, description=f"measure {stage}", completed=0, total=None, info=info)
-        self.stages[stage] = asyncio.run(self._played(team, wanted.games, "test", wanted.opponents, self.plan.seats))
+        """Measure the policies as they are; a signal ends it, and then nothing of it is kept."""
+        team, wanted, interrupt = self.trainer.team, self.recipe.eval, self.trainer.interrupt
+        self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
+        began = time.monotonic()
+        played = self._played(team, wanted.games, "test", wanted.opponents, self.plan.seats)
+        found = asyncio.run(interrupt.ends(played))
+        if found is None:
+            return
         if wanted.exploitability:
-            self.exploits[stage] = asyncio.run(strategies.measure(self.plan, team)).metrics()
-        self.bar.update(self.job, completed=1, total=1)
+            strategy = asyncio.run(interrupt.ends(strategies.measure(self.plan, team)))
+            if strategy is None:
+                return
+            self.exploits[stage] = strategy.metrics()
+        self.stages[stage] = found
+        self.measuring[stage] = time.monotonic() - began
 
     async def _short(self, team: Team, step: int, seats: Mapping[Role, Occupant]) -> Mapping[str, float]:
         out: dict[str, float] = {}
@@ -100,25 +111,37 @@ class Session:
     # -- what the trainer tells -----------------------------------------------------------------------------------
 
     def _warmed(self, name: str, done: int, of: int, loss: float) -> None:
-        self.bar.update(self.job, description=f"imitate {name}", completed=done, total=of, info=f"loss {loss:.3f}")
+        if name != self.imitating:
+            self.imitating = name
+            self.progress.stage(f"imitate {name}", 0, of)
+        self.progress.advance(done, of, f"loss {loss:.3f}")
 
     def _ready(self) -> None:
         at = self.trainer.step_index
         if self.recipe.eval.before and at == 0 and "before" not in self.stages:
             self._measure("before")
             self._write({})  # outlives a kill
-        self.bar.reset(self.job, total=self.recipe.train.steps, completed=at, description="train", info="")
+        self.progress.stage("train", at, self.recipe.train.steps)
 
     def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
         self.wins.update({k: v for k, v in metrics.items() if k.startswith("eval/win_rate")})
         wins = " ".join(f"wins vs {k.split(':')[-1]} {100 * v:.0f}%" for k, v in self.wins.items())
-        info = f"step {step} reward {metrics['reward']:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
-        self.bar.update(self.job, description="train", completed=step, total=self.recipe.train.steps, info=info)
+        info = f"reward {metrics['reward']:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
+        self.progress.advance(step, self.recipe.train.steps, " ".join(info.split()))
 
     # -- what the user is told ------------------------------------------------------------------------------------
 
     def _write(self, more: Mapping[str, Any]) -> None:
-        about = {"name": self.recipe.name, "seed": self.recipe.seed, **more, "exploitability": self.exploits}
+        spent = self.trainer.seconds
+        about = {
+            "name": self.recipe.name,
+            "seed": self.recipe.seed,
+            **more,
+            "training_seconds": spent,
+            "measuring_seconds": self.measuring,
+            "total_seconds": spent + sum(self.measuring.values()),
+            "exploitability": self.exploits,
+        }
         report.write(self.report, self.stages, about)
 
     def _headline(self) -> str:
@@ -138,26 +161,21 @@ class Session:
         for stage, found in self.exploits.items():
             value, stray = found["eval/exploitability"], found["eval/stray"]
             line = f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})"
-            self.console.print(line, highlight=False)
+            self._say(line)
         trainer, folder = self.trainer, self.folder
         if trainer.stopping:
-            self.console.print(
-                f"stopped at step {trainer.step_index}; go on with: interplay train {folder} --resume", highlight=False
-            )
+            if trainer.saved_step < 0:
+                self._say("stopped before the first checkpoint; call the same command again to start anew.")
+            else:
+                self._say(f"stopped at step {trainer.step_index}; go on with: interplay train {folder} --resume")
             return
-        self.console.print(
+        self._say(
             f"trained {trainer.step_index} steps in {trainer.seconds:.0f} s; everything is in {folder}\n"
             f"next:  interplay play {folder} --seat {self.plan.roles[-1]}          play against it yourself\n"
             f"       interplay eval {folder} eval.games=1000     measure it again\n"
             f"       interplay train {folder} train.steps={2 * self.recipe.train.steps} --resume   train on\n"
-            f"       less {folder}/logs/llm_conversation_*.log   read what was said",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+            f"       less {folder}/logs/llm_conversation_*.log   read what was said"
+        )
 
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[info]}"),
-        console=console, refresh_per_second=4,
-    )  # fmt: skip
+    def _say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)

@@ -25,7 +25,8 @@ def show(console: Console, path: str, overrides: Sequence[str]) -> None:
     )
 
 
-def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Path | None, resume: bool) -> None:
+def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Path | None, resume: bool) -> bool:
+    """Train; returns whether the run reached its last step. With `resume` and no checkpoint yet, the run starts."""
     if resume and run is not None and not Path(path).is_dir():
         recipe = load(run, overrides) if (run / "run.json").is_file() else load(path, overrides)
     else:
@@ -38,15 +39,13 @@ def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Pat
         raise ConfigError(
             f"run folder '{folder}' already holds a run; add --resume to go on with it, or choose another --run."
         )
-    if resume and not (folder / "checkpoints").exists():
-        raise ConfigError(f"run folder '{folder}' holds no checkpoint to resume; leave --resume out to start there.")
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
     from interplay.cli.session import Session
 
     with _alone(folder):
-        Session(console, plan, folder).run()
+        return Session(console, plan, folder).run()
 
 
 @contextmanager

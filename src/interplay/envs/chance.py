@@ -63,7 +63,7 @@ def _every(play: Callable[[_Dice], T]) -> Iterator[tuple[float, T]]:
 
 def starts(task: Task) -> Iterator[tuple[float, Env]]:
     """Every way the environment of `task` can begin, whatever its seed says."""
-    cls = lookup(task.env)
+    cls = lookup(task.env).played_by(task.data)
 
     def begin(dice: _Dice) -> Env:
         loaded: dict[str, Any] = {"dice": staticmethod(lambda seed: dice)}

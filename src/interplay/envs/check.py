@@ -19,14 +19,15 @@ from functools import partial
 from typing import Any
 
 from interplay.config import validate
-from interplay.envs.env import SPLITS, Env, lookup, make, outcome_of, sample_task
+from interplay.envs.env import Env, lookup, make, outcome_of, sample_task
+from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError
 from interplay.types import Level, Observation, Rewards, Role, Task, seed_of
 
 LIMIT = 10_000  # decisions after which an episode counts as endless
 SHORT = 200  # as far as the other rules look, so that an endless environment fails one rule, and soon
 TRIES = 20  # listed actions tried at one decision
-TASKS = 1_000  # tasks compared between splits
+TASKS = 400  # tasks compared between splits
 
 # Replies that mean nothing in any game; then also some that a parser may stumble over, and may well accept.
 _NONSENSE = ("", "x" * 20_000, "☃ 🂡 \u202eñ\x00", "999999999")
@@ -52,7 +53,7 @@ def _require(holds: bool, otherwise: str) -> None:
 
 
 # A player is shown what every acting role sees and gives an action for each; None stops the play.
-Player = Callable[[Mapping[Role, Observation]], dict[Role, str] | None]
+PlayRule = Callable[[Mapping[Role, Observation]], dict[Role, str] | None]
 
 
 @dataclass(slots=True)
@@ -68,12 +69,12 @@ class _Play:
         return sum(r.value for got in self.rewards for r in got.of(role) if r.value and math.isfinite(r.value))
 
     def lost_to(self, role: Role) -> bool:
-        """Whether another was beaten."""
+        """Whether another role was beaten."""
         got = [r for rewards in self.rewards for r in rewards if r.role not in (None, role) and r.name != "illegal"]
         return any(r.value is not None and r.value < 0 for r in got)
 
 
-def _advance(env: Env, player: Player, limit: int = SHORT) -> _Play:
+def _advance(env: Env, player: PlayRule, limit: int = SHORT) -> _Play:
     play = _Play()
     while len(play.actions) < limit and (seen := dict(env.observe())):
         before = f"observations {seen!r}, state {env.state()!r}"
@@ -87,7 +88,7 @@ def _advance(env: Env, player: Player, limit: int = SHORT) -> _Play:
     return play
 
 
-def _finish(env: Env, player: Player) -> _Play:
+def _finish(env: Env, player: PlayRule) -> _Play:
     """Play to the end (or the short limit) and ask for the outcome, which closes the trace."""
     play = _advance(env, player)
     play.rewards.append(outcome_of(env))
@@ -99,16 +100,12 @@ def _text(observation: Observation) -> str:
     return "\n".join(m.content for m in observation.messages)
 
 
-def _random(rng: random.Random) -> Player:
+def _random(rng: random.Random) -> PlayRule:
     """Uniform over the legal actions; where they are not listed, any reply at all."""
     return lambda seen: {role: rng.choice(o.legal or (*_NOISE, _text(o))) for role, o in seen.items()}
 
 
-def _babbling(rng: random.Random) -> Player:
-    return lambda seen: {role: rng.choice(_NOISE) for role in seen}
-
-
-def _garbage(rng: random.Random) -> Player:
+def _garbage(rng: random.Random) -> PlayRule:
     """Bad replies only, or for half of the decisions, so that states later in the game meet them too."""
     heard: dict[Role, tuple[str, ...]] = {}
     share = rng.choice((0.5, 1.0))
@@ -125,24 +122,24 @@ def _garbage(rng: random.Random) -> Player:
     return reply
 
 
-def _scripted(script: list[dict[Role, str]]) -> Player:
+def _scripted(script: list[dict[Role, str]]) -> PlayRule:
     """The given actions; stops where the environment asks other roles than it did, which the trace then shows."""
     lines = iter(script)
     return lambda seen: said if (said := next(lines, {})).keys() == seen.keys() else None
 
 
-def _echoing(role: Role, rng: random.Random) -> Player:
-    """One role replies with its whole prompt, the others play at random."""
+def _saying(role: Role, reply: str | None, rng: random.Random) -> PlayRule:
+    """One role says the same thing every time, or with None its whole prompt; the others play at random."""
     prompt: list[str] = []
 
-    def reply(seen: Mapping[Role, Observation]) -> dict[Role, str]:
+    def say(seen: Mapping[Role, Observation]) -> dict[Role, str]:
         actions = _random(rng)(seen) or {}
         if role in seen:
             prompt[:] = [*([] if seen[role].fresh else prompt), _text(seen[role])]
-            actions[role] = "\n".join(prompt)
+            actions[role] = "\n".join(prompt) if reply is None else reply
         return actions
 
-    return reply
+    return say
 
 
 def _same(first: list[str], second: list[str], what: str) -> None:
@@ -181,7 +178,7 @@ def _fork_independence(task: Task, rng: random.Random) -> int:
     return 4
 
 
-def _ends(task: Task, player: Player) -> int:
+def _ends(task: Task, player: PlayRule) -> int:
     env = make(task)
     decisions = len(_advance(env, player, LIMIT).actions)
     _require(not env.observe(), f"not over after {decisions} decisions")
@@ -241,18 +238,15 @@ def _legal_lists(task: Task, rng: random.Random) -> int:
 
 
 def _echo(task: Task, rng: random.Random) -> int:
-    fair = [_finish(make(task), _random(rng)) for _ in range(5)]
-    listed = {role for play in fair for seen in play.seen for role, o in seen.items() if o.legal}
-    if not listed:
-        fair = [_finish(make(task), _babbling(rng)) for _ in range(5)]
-    roles = listed or {role for play in fair for seen in play.seen for role in seen}
+    seen = [o for seen in _finish(make(task), _random(rng)).seen for o in seen.items()]
+    roles, listed = {role for role, _ in seen}, any(o.legal for _, o in seen)
     for role in sorted(roles):
-        play = _finish(make(task), _echoing(role, rng))
-        # What came before it could echo is not its doing; where poor legal play pays, a forfeit may pay less; where
-        # nothing is listed, the prompt may pay what noise does, or what an opponent's noise loses.
-        earned = play.total(role) if any(role in seen for seen in play.seen) else 0.0
-        least = min(p.total(role) for p in fair)
-        fine = earned < least if listed else earned <= least or play.lost_to(role)
+        # The others draw the same chance each time, so that a partner's luck is not the echo's doing.
+        seed = rng.getrandbits(62)
+        echo, *noise = (_finish(make(task), _saying(role, r, random.Random(seed))) for r in (None, *_NONSENSE))
+        earned, usual = echo.total(role), max(play.total(role) for play in noise)
+        # Where nothing is listed, the others' random play is noise: who loses by that is not beaten by the echo.
+        fine = earned <= usual + 1e-9 or (not listed and echo.lost_to(role))
         _require(earned <= 0 or fine, f"{role} earned {earned:g} by echoing")
     return len(roles)
 

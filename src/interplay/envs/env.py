@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import importlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from interplay.config import Section, validate
+from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError, did_you_mean
+from interplay.registry import Registry
 from interplay.types import Observation, Rewards, Role, Task, Turn, seed_of
 
-SPLITS = ("train", "validation", "test")
+PENALTY = -0.1  # the usual process reward of an illegal action; a game may take more
 
 
 class Options(Section):
@@ -101,6 +102,11 @@ class Env(ABC):
         return self.fork(rng.getrandbits(62))
 
     @classmethod
+    def played_by(cls, options: Mapping[str, Any]) -> type[Env]:
+        """The class that plays tasks with these options: this one, unless there is one for each kind of team."""
+        return cls
+
+    @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
         """Task number `index` of a split. The seeds of different splits differ in their last two bits."""
         if split not in SPLITS:
@@ -109,9 +115,7 @@ class Env(ABC):
         return Task(f"{name}-{split}-{seed}-{index}", name, drawn & ~3 | SPLITS.index(split), dict(options))
 
 
-E_ = TypeVar("E_", bound=type[Env])
-_REGISTRY: dict[str, type[Env]] = {}
-_MODULES = {
+_PLACES = {
     "blocksworld": "interplay.envs.games.blocksworld",
     "code": "interplay.envs.tasks.code",
     "connect_four": "interplay.envs.games.connect_four",
@@ -123,7 +127,7 @@ _MODULES = {
     "hider_guesser": "interplay.envs.games.hider_guesser",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
-    "math": "interplay.envs.tasks.math",
+    "math": "interplay.envs.tasks.math.math",
     "matrix": "interplay.envs.games.matrix",
     "negotiation": "interplay.envs.games.negotiation",
     "nli": "interplay.envs.tasks.nli",
@@ -146,27 +150,20 @@ _MODULES = {
     "textarena:": "interplay.envs.adapters.textarena",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
-
-
-def register(name: str) -> Callable[[E_], E_]:
-    """Class decorator: makes the environment known by `name`; one that ends in a colon is an adapter's, and stands
-    for every `name` with something after the colon, which the class finds in `task.env`."""
-
-    def add(cls: E_) -> E_:
-        _REGISTRY[name] = cls
-        return cls
-
-    return add
+ENVIRONMENTS: Registry[Env] = Registry(Env, "an environment", "env.name", _PLACES)
+# A name that ends in a colon is an adapter's: it stands for every name with something after the colon, which the class
+# finds in `task.env`.
+register = ENVIRONMENTS.register
 
 
 def known() -> list[str]:
     """The environments by name, without the adapters."""
-    return sorted(name for name in {*_MODULES, *_REGISTRY} if not name.endswith(":"))
+    return [name for name in ENVIRONMENTS.known() if not name.endswith(":")]
 
 
 def prefixes() -> list[str]:
     """The adapters' prefixes, such as `openspiel:`."""
-    return sorted(name for name in {*_MODULES, *_REGISTRY} if name.endswith(":"))
+    return [name for name in ENVIRONMENTS.known() if name.endswith(":")]
 
 
 def lookup(name: str) -> type[Env]:
@@ -177,23 +174,8 @@ def lookup(name: str) -> type[Env]:
         if not game:
             raise ConfigError(f"env.name '{name}' names no game; expected {name}GAME, see interplay envs {prefix}.")
         name = prefix + colon
-    elif colon:
-        module, _, attribute = name.partition(":")
-        try:
-            cls = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"env.name '{name}' cannot be imported: {error}; expected package.module:Class, or a game after an "
-                f"adapter's name, {did_you_mean(prefix + colon, prefixes())}"
-            ) from None
-        if not (isinstance(cls, type) and issubclass(cls, Env)):
-            raise ConfigError(f"env.name '{name}' is no environment; expected a subclass of interplay.envs.Env.")
-        return cls
-    if name not in _REGISTRY and name in _MODULES:
-        importlib.import_module(_MODULES[name])
-    if name not in _REGISTRY:
-        raise ConfigError(f"env.name '{name}' is not an environment; {did_you_mean(name, [*known(), *prefixes()])}")
-    return _REGISTRY[name]
+    hint = f", or a game after an adapter's name, {did_you_mean(prefix + colon, prefixes())}" if colon else ""
+    return ENVIRONMENTS.lookup(name, hint)
 
 
 def sample_task(name: str, options: Mapping[str, Any], split: str = "train", index: int = 0, seed: int = 0) -> Task:
@@ -216,4 +198,4 @@ def outcome_of(env: Env) -> Rewards:
 
 
 def make(task: Task) -> Env:
-    return lookup(task.env)(task)
+    return lookup(task.env).played_by(task.data)(task)

@@ -1,51 +1,61 @@
-"""Whether an answer is right: numbers and formulas, inference labels, short texts. No torch.
+"""Whether a mathematical answer is right: read from a reply, then compared by what it means and never as a string.
 
-An answer is first *read* from a reply, then compared as what it means and never as a string: `1/2`, `0.5` and
-`\\frac12` are one answer. Plain numbers are compared exactly and at once; anything else by math-verify in a process
-of its own (`algebra.py`) that is ended when it takes too long. What is hostile (giant, empty, several answers at
-once, a tower of powers) is simply not an answer: every function here returns, soon, on any text.
+`1/2`, `0.5` and `\\frac12` are one answer. Numbers are compared exactly and at once; pairs, sets, intervals and the
+like part by part (form.py); formulas by math-verify in a process of its own (algebra.py) that is ended when it takes
+too long. What is hostile (giant, empty, several answers at once, a tower of powers) is no answer: every function here
+returns, soon, on any text.
 """
 
 from __future__ import annotations
 
 import re
-import string
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from functools import lru_cache
 
 from interplay.rewards import algebra
+from interplay.rewards.form import Form, forms
+from interplay.rewards.latex import closing, latex, plain
+from interplay.rewards.quantity import quantity
+from interplay.rewards.reply import LONGEST_REPLY, spoken, tidy
 
-LONGEST_REPLY = 20_000  # characters; past it nothing is read
-LONGEST_ANSWER = 400
+LONGEST_ANSWER = 400  # characters
+MOST_PARTS = 40  # of a set or a list
+MOST_FORMULAS = 12  # comparisons by algebra for one answer
 
 # -- reading the answer of a reply ------------------------------------------------------------------------------------
 
-_BOX = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{")
+_BOX = re.compile(r"\\(?:f?boxed|fbox|framebox)(?:\s*\{|[ \t]+(?P<bare>[^\s{}$\\.,;]+))")
 _HASHES = re.compile(r"#{4,}[ \t]*([^\n#]*)")
+_MARK = r"[*_]*"
 _STATED = re.compile(
-    r"\b(?:final answer|answer)(?:\s+(?:is|was|equals)\b\s*:?|\s*[:=])[ \t]*((?:[^\n.]|\.(?=\S))*)", re.IGNORECASE
+    rf"\b(?:final answer|answer){_MARK}(?:\s+(?:is|was|equals)\b\s*:?|\s*[:=]){_MARK}[ \t]*"
+    r"(?:\n\s*)?((?:[^\n.]|\.(?=\S))*)",
+    re.IGNORECASE,
 )
-_MARKERS = re.compile(r"#{4,}|(?<=answer)(?:\s+(?:is|was|equals)\b\s*:?\s?|\s*[:=])", re.IGNORECASE)
+_MARKERS = re.compile(
+    rf"#{{4,}}|(?<=answer){_MARK}(?:\s+(?:is|was|equals)\b\s*:?\s?|\s*[:=]){_MARK}|</?(?:think|thinking|thought|reasoning)>",
+    re.IGNORECASE,
+)
 
 
 def boxes(text: str) -> Iterator[str]:
-    """What stands in each `\\boxed{…}`, braces balanced."""
+    """What stands in each `\\boxed{…}`, braces balanced; of boxes in boxes, in the innermost."""
+    end = 0
     for start in _BOX.finditer(text):
-        if (end := _closing(text, start.end())) is None:
+        if start.start() < end:
+            continue
+        if start["bare"]:
+            yield start["bare"]
+            continue
+        found = closing(text, start.end() - 1)
+        if found is None:
             return
-        yield text[start.end() : end].strip()
-
-
-def _closing(text: str, start: int) -> int | None:
-    """Where the brace that was opened before `start` is closed."""
-    depth = 1
-    for i in range(start, len(text)):
-        depth += (text[i] == "{") - (text[i] == "}")
-        if depth == 0:
-            return i
-    return None
+        end, inside = found, text[start.end() : found].strip()
+        while (
+            (inner := _BOX.match(inside)) and not inner["bare"] and closing(inside, inner.end() - 1) == len(inside) - 1
+        ):
+            inside = inside[inner.end() : -1].strip()
+        yield inside
 
 
 def boxed(text: str) -> str | None:
@@ -56,20 +66,27 @@ def boxed(text: str) -> str | None:
 def final(reply: str) -> str | None:
     """The one answer of a reply: in a box, else after `####`, else after "the answer is"; None if there is none.
 
-    Where several are given they must agree: a list of guesses is no answer.
+    Thoughts (`<think>…</think>`) do not count. Where several answers are given they must agree: a list of guesses is no
+    answer.
 
     >>> final("6 * 7 = 42, so the answer is 42."), final("#### 1\\n#### 2"), final("\\\\boxed{}")
     ('42', None, None)
     """
     if len(reply) > LONGEST_REPLY:
         return None
-    for found in (boxes(reply), _HASHES.findall(reply), _STATED.findall(reply)):
-        if given := list(dict.fromkeys(_tidy(text) for text in found)):
+    said = spoken(reply)
+    for found in (boxes(said), _sentences(_HASHES.findall(said)), _sentences(_STATED.findall(said))):
+        if given := list(dict.fromkeys(tidy(text) for text in found)):
             first = given[0]
             seen = any(c.isprintable() and not c.isspace() for c in first[: LONGEST_ANSWER + 1])  # not of no width
-            agree = seen and len(first) <= LONGEST_ANSWER and all(plain(first, other) for other in given[1:])
+            agree = seen and len(first) <= LONGEST_ANSWER and all(alike(first, other) for other in given[1:])
             return first if agree else None
     return None
+
+
+def _sentences(found: list[str]) -> Iterator[str]:
+    """Answers in a sentence, whose exclamation mark is no factorial."""
+    return (text.strip().rstrip("*_` ").removesuffix("!") for text in found)
 
 
 def unmarked(text: str) -> str:
@@ -80,148 +97,88 @@ def unmarked(text: str) -> str:
     """
     text = text[:LONGEST_REPLY]
     while (box := _BOX.search(text)) is not None:
-        end = _closing(text, box.end())
+        end = None if box["bare"] else closing(text, box.end() - 1)
         inner = text[box.end() :] if end is None else text[box.end() : end] + text[end + 1 :]
-        text = text[: box.start()] + inner
+        text = text[: box.start()] + (box["bare"] or "") + inner
     return _MARKERS.sub(" ", text)
 
 
-def _tidy(text: str) -> str:
-    return text.strip().strip("*_`").rstrip(".,;:! ").strip("*_` ")
+# -- comparing --------------------------------------------------------------------------------------------------------
 
 
-# -- numbers and formulas ---------------------------------------------------------------------------------------------
-
-_NUMBER = re.compile(
-    r"(?P<sign>[-−–]?)\s*(?:\\?[$€£])?\s*(?P<minus>-?)(?P<whole>\d{1,3}(?:(?:,|\\,|\{,\}|,\\!)\d{3})+|\d+)?"
-    r"(?P<part>\.\d+)?(?:\s*/\s*(?P<under>\d+))?\s*(?P<unit>\\?%|\\?\^?\\circ|°|[A-Za-z][A-Za-z ]{0,30})?",
-    re.ASCII,
-)
-_FRACTION = re.compile(r"(-?)\s*\\[dt]?frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(-?\d+)\s*\}|(\d))", re.ASCII)
-_NO_UNIT = re.compile(r"\b(?:or|and|to|by|thousand|million|billion|trillion|hundred|dozen|pairs?|half|e|pi|i|x|y|n)\b")
-_WRAPPED = re.compile(r"\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|\\text\{([^{}]*)\}", re.DOTALL)
-
-
-def number(text: str) -> Fraction | None:
-    """A plain number, with or without thousands, currency and unit; None for anything else.
-
-    >>> number("$1,250.50"), number("72 clips"), number("\\\\frac{3}{4}"), number("3 or 4"), number("2x")
-    (Fraction(2501, 2), Fraction(72, 1), Fraction(3, 4), None, None)
-    """
-    text = _tidy(text)
-    while (wrapped := _WRAPPED.fullmatch(text)) and (inner := next((g for g in wrapped.groups() if g), "")):
-        text = inner.strip()
-    if len(text) > 200:
-        return None
-    if found := _FRACTION.fullmatch(text):
-        sign, *parts = found.groups()
-        above, under = (int(p) for p in parts if p is not None)
-        return Fraction(-above if sign else above, under) if under else None
-    match = _NUMBER.fullmatch(text)
-    if match is None or not (match["whole"] or match["part"]):
-        return None
-    unit = (match["unit"] or "").lower()
-    if (unit.isalpha() and (len(unit) == 1 or not _spaced(match))) or _NO_UNIT.search(unit):
-        return None  # 2x is a product, 3 or 4 a list, 5 thousand another number
-    if match["under"] and (int(match["under"]) == 0 or match["part"]):
-        return None
-    whole = re.sub(r"\D", "", match["whole"] or "") or "0"
-    value = Fraction(whole + (match["part"] or "")) / int(match["under"] or 1)
-    return -value if bool(match["sign"]) != bool(match["minus"]) else value
-
-
-def _spaced(match: re.Match[str]) -> bool:
-    return match.string[match.start("unit") - 1].isspace()
-
-
-def plain(gold: str, answer: str) -> bool:
-    """Whether two answers are the same number or, up to spaces, the same text: what is known without algebra."""
-    ours, theirs = number(gold), number(answer)
-    if ours is None or theirs is None:
-        return _squeezed(gold) == _squeezed(answer) != ""
-    if ("%" in gold) != ("%" in answer) and ours != theirs:  # 50% is 0.5, and as the answer to "what percentage" 50
-        ours, theirs = (ours / 100, theirs) if "%" in gold else (ours, theirs / 100)
-    return ours == theirs
-
-
-def _squeezed(text: str) -> str:
-    return re.sub(r"\s|\\[,;! ]|\$|\\left|\\right", "", _tidy(text)).replace("\\dfrac", "\\frac").casefold()
+def alike(gold: str, answer: str) -> bool:
+    """Whether two answers are the same number or, up to notation, the same text: what is known without algebra."""
+    ours, theirs = quantity(gold), quantity(answer)
+    if ours is not None and theirs is not None:
+        return ours.equals(theirs)
+    return _squeezed(plain(tidy(gold))) == _squeezed(plain(tidy(answer))) != ""
 
 
 @lru_cache(maxsize=20_000)
 def equal(gold: str, answer: str) -> bool:
     """Whether `answer` means what `gold` means, by value: numbers, formulas, tuples, sets, intervals.
 
-    >>> equal("72", "72 clips"), equal("1/2", "0.5"), equal("72", "70, 71, 72")
-    (True, True, False)
+    >>> equal("72", "72 clips"), equal("1/2", "0.5"), equal("72", "70, 71, 72"), equal("(1,2)", "\\\\{1,2\\\\}")
+    (True, True, False, False)
     """
-    if not answer.strip() or len(answer) > LONGEST_ANSWER or _BOX.search(answer):
+    if not answer.strip() or len(answer) > LONGEST_ANSWER or _BOX.search(answer) or algebra.monstrous(answer):
         return False
-    if plain(gold, answer):
+    if alike(gold, answer):
         return True
-    if number(gold) is not None and number(answer) is not None:
-        return False
-    sides = {value for side in answer.split("=") if (value := number(side)) is not None}
-    if len(sides) > 1:  # 71 = 72: two guesses
-        return False
-    return algebra.same(gold, answer)
+    comparison = _Comparison()
+    return any(comparison.same(ours, theirs) for ours in forms(gold) for theirs in forms(answer))
 
 
-# -- labels of language inference -------------------------------------------------------------------------------------
+class _Comparison:
+    """One comparison of two answers, with a limit on how often algebra is asked."""
 
-LABELS = ("entailment", "neutral", "contradiction")
-_LABEL_WORDS = {
-    "entailment": r"entail(?:ment|s|ed)?|supports|supported",
-    "neutral": r"neutral|not enough info(?:rmation)?",
-    "contradiction": r"contradict(?:ion|s|ed|ory)?|refutes|refuted",
-}
+    def __init__(self) -> None:
+        self.left = MOST_FORMULAS
+
+    def same(self, gold: Form, answer: Form) -> bool:
+        if gold.name and answer.name and gold.name != answer.name:
+            return False
+        if answer.kind == "relation" and answer.parts:  # 6 * 7 = 42: every side must be right
+            return all(self.same(gold, side) for side in answer.parts)
+        if gold.kind == "relation" and gold.parts:
+            return self.same(gold.parts[-1], answer)
+        kinds = {gold.kind, answer.kind}
+        if kinds == {"quantity"}:
+            assert gold.quantity is not None and answer.quantity is not None
+            return gold.quantity.equals(answer.quantity)
+        if kinds <= {"quantity", "formula"}:
+            return self._formulas(gold, answer)
+        if kinds <= {"set", "list"} or kinds == {"union"}:
+            return self._unordered(gold.parts, answer.parts)
+        if kinds == {"text", "formula"}:  # the choice (E) and the letter E
+            return gold.text.casefold() == answer.text.casefold() and len(gold.text) == 1
+        if len(kinds) > 1 or gold.text != answer.text or len(gold.parts) != len(answer.parts):
+            return False
+        return all(self.same(a, b) for a, b in zip(gold.parts, answer.parts, strict=True))
+
+    def _unordered(self, gold: Sequence[Form], answer: Sequence[Form]) -> bool:
+        if max(len(gold), len(answer)) > MOST_PARTS:
+            return False
+        left = list(answer)
+        for part in gold:
+            found = next((i for i, other in enumerate(left) if self.same(part, other)), None)
+            if found is None:
+                return False
+            del left[found]
+        return not left
+
+    def _formulas(self, gold: Form, answer: Form) -> bool:
+        units = [form.unit or (form.quantity.unit if form.quantity else "") for form in (gold, answer)]
+        if all(units) and units[0] != units[1]:
+            return False
+        if _squeezed(gold.text) == _squeezed(answer.text):
+            return True
+        if re.search(r"\d\s+\d", answer.text) or self.left <= 0:  # 1 2 is not 12
+            return False
+        self.left -= 1
+        return algebra.same(latex(gold.text), latex(answer.text))
 
 
-def label(reply: str) -> str | None:
-    """The one inference label of a reply: after "answer:" where that is said, else the only one named.
-
-    >>> label("So it contradicts. Answer: contradiction"), label("entailment, neutral or contradiction")
-    ('contradiction', None)
-    """
-    if len(reply) > LONGEST_REPLY:
-        return None
-    stated = [*boxes(reply)] or _STATED.findall(reply)
-    where = "\n".join(stated) if stated else reply
-    named = [name for name, words in _LABEL_WORDS.items() if re.search(rf"\b(?:{words})\b", where, re.IGNORECASE)]
-    return named[0] if len(named) == 1 else None
-
-
-# -- short texts, as SQuAD and HotpotQA score them --------------------------------------------------------------------
-
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_CLOSED = {"yes", "no", "noanswer"}
-
-
-def normal(text: str) -> str:
-    """Lower case, without punctuation, articles and extra spaces (SQuAD's normalisation)."""
-    text = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(_ARTICLES.sub(" ", text).split())
-
-
-def exact_match(answer: str, golds: Sequence[str]) -> bool:
-    return len(answer) <= LONGEST_ANSWER and any(normal(answer) == normal(gold) != "" for gold in golds)
-
-
-def f1(answer: str, golds: Sequence[str]) -> float:
-    """The best overlap of words with a gold answer; yes and no are all or nothing (as in HotpotQA).
-
-    >>> round(f1("the city of Paris", ["Paris"]), 3)
-    0.5
-    """
-    return max((_f1(normal(answer), normal(gold)) for gold in golds), default=0.0) if len(answer) <= 10_000 else 0.0
-
-
-def _f1(answer: str, gold: str) -> float:
-    if answer != gold and (answer in _CLOSED or gold in _CLOSED):
-        return 0.0
-    ours, theirs = answer.split(), gold.split()
-    shared = sum((Counter(ours) & Counter(theirs)).values())
-    if not shared:
-        return 0.0
-    precision, recall = shared / len(ours), shared / len(theirs)
-    return 2 * precision * recall / (precision + recall)
+def _squeezed(text: str) -> str:
+    """Without spaces, but for those between digits: 1 2 is not 12."""
+    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)

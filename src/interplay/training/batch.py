@@ -74,12 +74,9 @@ def _pack(
 ) -> MicroBatch:
     """Tries one behind the other, each as spans that go down first; every example has predictions of its own."""
     tokens: list[tuple[int, ...]] = []
-    positions: list[np.ndarray] = []
-    lengths: list[int] = []
-    depths: list[int] = []
-    policies: list[str] = []
+    positions, columns = list[np.ndarray](), list[np.ndarray]()
+    lengths, depths, policies = list[int](), list[int](), list[str]()
     members: list[int] = []
-    columns: list[np.ndarray] = []
     at = 0
     for r in piece:
         row = trie.rows[r]
@@ -103,11 +100,10 @@ def _pack(
                 columns.append(np.arange(start, start + len(examples[i].sample.action) - 1))
     ids = np.fromiter(itertools.chain.from_iterable(tokens), np.int64, at)
     column = np.concatenate(columns)
+    said = [examples[i].sample for i in members] if actions else []
     target = np.zeros(len(column), np.int64)
     if actions:
-        target = np.fromiter(
-            itertools.chain.from_iterable(examples[i].sample.action for i in members), np.int64, len(column)
-        )
+        target = np.fromiter(itertools.chain.from_iterable(s.action for s in said), np.int64, len(column))
     to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
     return MicroBatch(
         to(ids).unsqueeze(0),
@@ -120,9 +116,7 @@ def _pack(
         torch.arange(len(column), device=device),
         policies,
         Spans.of(lengths, depths, device),
-        [a for i in members for a in allowed_by(examples[i].sample)]
-        if actions and any(examples[i].sample.mask for i in members)
-        else None,
+        [a for s in said for a in allowed_by(s)] if any(s.mask for s in said) else None,
     )
 
 

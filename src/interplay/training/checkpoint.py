@@ -48,10 +48,8 @@ def save(
     policies: Mapping[str, Callable[[Path], None]],
     state: Mapping[str, Any],
     trainer: Mapping[str, Any],
-    keep: int,
-    best: int | None = None,
 ) -> Path:
-    """`policies` write themselves to the folder they are given. The latest `keep` stay, and the one of step `best`."""
+    """Write the checkpoint of a step. Each of `policies` writes itself to the folder that it is given."""
     final = _folder(root, step)
     with written(final) as work:
         for name, save_policy in policies.items():
@@ -61,15 +59,19 @@ def save(
         files = sorted(p for p in work.rglob("*") if p.is_file())
         manifest = {str(p.relative_to(work)): file_digest(p) for p in files}
         (work / "MANIFEST.json").write_text(json.dumps(manifest, indent=1))
+    return final
+
+
+def prune(root: Path, step: int, keep: int, best: int | None = None) -> None:
+    """Remove all checkpoints but the latest `keep` up to `step` and the one of step `best`, which `BEST` links to."""
     steps = _steps(root)
-    now = steps.index(final) + 1
+    now = steps.index(_folder(root, step)) + 1
     stay = {*steps[max(0, now - keep) : now], *([] if best is None else [_folder(root, best)])}
     if best is not None:
         _link(root / BEST, _folder(root, best).name)
     for other in steps:  # later ones were left by a run that was resumed from before them
         if other not in stay:
             shutil.rmtree(other)
-    return final
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def predict(
     hidden_MC = hidden_states(model, batch, mix, recompute)
     head = model.get_output_embeddings()
     if hidden_MC.is_cuda and head.bias is None and batch.allowed is None:
-        from interplay.training.packed import LogProbs
+        from interplay.training.logprobs import LogProbs
 
         logp_M, entropy_M = LogProbs.apply(hidden_MC, head.weight, batch.target_M, temperature)
         return logp_M, entropy_M

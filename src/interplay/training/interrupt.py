@@ -1,4 +1,7 @@
-"""Ctrl-C: the first ends a run after the work that must not be cut in half, the second at once."""
+"""Signals that end a run early: Ctrl-C, SIGTERM, and SIGUSR1, which schedulers send before a time limit.
+
+The first ends the run after the work that must not be cut in half, with a checkpoint. A second Ctrl-C ends it at once.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,11 @@ from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+
+
+class Interrupted(Exception):
+    """A signal ended work that leaves nothing behind."""
 
 
 class Interrupt:
@@ -19,27 +27,30 @@ class Interrupt:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Ctrl-C is answered here for as long as this lasts."""
+        """The signals are answered here for as long as this lasts."""
         try:
-            before = signal.signal(signal.SIGINT, self._handle)
+            before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         except ValueError:  # not the main thread: whoever runs us handles signals
             yield
             return
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self.asked = True
         if self._work is not None:
             self._work.get_loop().call_soon_threadsafe(self._work.cancel)
 
     async def ends(self, work: Awaitable[T]) -> T | None:
-        """What the work comes to, or None where Ctrl-C ended it: for work that changes nothing before it is done."""
+        """What the work comes to, or None where a signal ended it: for work that changes nothing before it is done."""
         self._work = future = asyncio.ensure_future(work)
+        if self.asked:
+            future.cancel()
         try:
             return await future
         except asyncio.CancelledError:

@@ -95,16 +95,43 @@ class _Shape:
 
 
 def estimate(plan: RunPlan) -> Estimate:
+    """What the run will need, part by part."""
     recipe, train = plan.recipe, plan.recipe.train
-    ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
     device = device_of(recipe)
     dtype = dtype_of(recipe, device)
-    width, rounded = dtype.itemsize, dtype is not torch.float32
+    width = dtype.itemsize
     shapes = {base: _shape(base, recipe.seed, dtype) for base in _bases(plan)}
     parts = dict.fromkeys(("weights", "masters", "optimiser", "gradients", "activations", "logits"), 0)
-    engines: list[str] = []  # by base
-    bases = {p.base for p in ours.values() if p.adapter is not None}
     gradients: dict[str, int] = {}
+    engines = _add_policies(plan, shapes, dtype, parts, gradients)
+    _add_critics(plan, shapes, parts, gradients)
+    parts["gradients"] = max(gradients.values(), default=0)  # those of one model at a time
+    if recipe.warmstart is not None and recipe.warmstart.base:
+        parts["imitation of the base"] = _imitation(plan, shapes, dtype, parts)
+    parts["activations"] = train.micro_batch_tokens * max(_kept(s, recipe) for s in shapes.values())
+    vocabulary = max(s.vocabulary for s in shapes.values())
+    logits = train.micro_batch_tokens * vocabulary
+    at_once = min(logits, max(CPU_LOGITS, vocabulary))
+    parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
+    available = _available(device)
+    cache = 0
+    for base in engines:
+        tokens, free = CPU_CACHE_TOKENS, available - parts["weights"] - cache
+        if device == "cuda":
+            tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
+        cache += tokens * shapes[base].cache
+    return Estimate(parts, cache, device, available)
+
+
+def _add_policies(
+    plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
+) -> list[str]:
+    """Count the policies and their frozen copies; returns the base of every engine that serves them."""
+    recipe = plan.recipe
+    width, rounded = dtype.itemsize, dtype is not torch.float32
+    ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
+    bases = {p.base for p in ours.values() if p.adapter is not None}
+    engines: list[str] = []
     for base in bases:
         parts["weights"] += width * shapes[base].count
         engines.append(base)
@@ -132,27 +159,18 @@ def estimate(plan: RunPlan) -> Estimate:
             engines.append(policy.base)
         else:
             parts["weights"] += (_FP32 + width) * sum(shapes[policy.base].adapter(policy.adapter))
-    _add_critics(plan, shapes, parts, gradients)
-    parts["gradients"] = max(gradients.values(), default=0)  # those of one model at a time
-    if recipe.warmstart is not None and recipe.warmstart.base:  # before there is anything of what follows it
-        moving = [shapes[p.base].tensors for p in ours.values() if p.adapter is not None and p.trainable]
-        whole = (_moments(t, train.optimizer) + (_FP32 + (_FP32 + width) * rounded) * sum(t) for t in moving)
-        later = parts["masters"] + parts["optimiser"] + parts["gradients"]
-        parts["imitation of the base"] = max(0, max(whole, default=0) - later)
-    kept = (_kept(s, recipe) for s in shapes.values())
-    parts["activations"] = train.micro_batch_tokens * max(kept)
-    vocabulary = max(s.vocabulary for s in shapes.values())
-    logits = train.micro_batch_tokens * vocabulary
-    at_once = min(logits, max(CPU_LOGITS, vocabulary))
-    parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
-    available = _available(device)
-    cache = 0
-    for base in engines:
-        tokens, free = CPU_CACHE_TOKENS, available - parts["weights"] - cache
-        if device == "cuda":
-            tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
-        cache += tokens * shapes[base].cache
-    return Estimate(parts, cache, device, available)
+    return engines
+
+
+def _imitation(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> int:
+    """What imitation by all weights of a base needs beyond what training needs later: the two are never there at
+    once."""
+    policies = [p for p in plan.recipe.policies.values() if not p.is_remote]
+    moving = [shapes[p.base].tensors for p in policies if p.adapter is not None and p.trainable]
+    weight = _FP32 + (0 if dtype is torch.float32 else _FP32 + dtype.itemsize)
+    whole = (_moments(t, plan.recipe.train.optimizer) + weight * sum(t) for t in moving)
+    later = parts["masters"] + parts["optimiser"] + parts["gradients"]
+    return max(0, max(whole, default=0) - later)
 
 
 def _bases(plan: RunPlan) -> set[str]:

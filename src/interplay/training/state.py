@@ -35,9 +35,11 @@ class RunState:
     plan: RunPlan
     folder: Path
     step_index: int = field(default=0, init=False)
-    best: tuple[int, float] | None = field(
-        default=None, init=False
-    )  # the step that checkpoint.best found best, and its value
+    # The step that checkpoint.best found best, and its value.
+    best: tuple[int, float] | None = field(default=None, init=False)
+    # Time spent training: imitation, steps and the short evaluations between them. A run that is resumed goes on
+    # counting from its checkpoint.
+    seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         found = checkpoint.latest(self.folder / "checkpoints")
@@ -83,6 +85,7 @@ class RunState:
             "bases": self.bases,
             "made_of": made_of(self.plan, self.bases),
             "best": self.best,
+            "seconds": self.seconds,
             "versions": {n: self.team.members[n].version for n in self.learners},
             "algorithm": self.algorithm.state_dict(),
             "curriculum": None if self.curriculum is None else self.curriculum.state_dict(),
@@ -96,7 +99,8 @@ class RunState:
         policies = {n: self.team.members[n].save for n in self.learners}
         root, keep = self.folder / "checkpoints", self.plan.recipe.checkpoint.keep
         best = None if self.best is None else self.best[0]
-        checkpoint.save(root, self.step_index, policies, state, papers, keep, best)
+        checkpoint.save(root, self.step_index, policies, state, papers)
+        checkpoint.prune(root, self.step_index, keep, best)
         self.snapshots.prune(checkpoint.snapshots(root))
         self.saved_step = self.step_index
 
@@ -135,6 +139,7 @@ class RunState:
             self.team.members[name].publish(version)
         self.records.rewind(papers["records"])
         self.best = None if papers["best"] is None else tuple(papers["best"])
+        self.seconds = papers["seconds"]
         self.step_index = found.step
 
     # -- versions -------------------------------------------------------------------------------------------------

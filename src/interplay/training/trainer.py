@@ -19,7 +19,7 @@ from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.training.critic import StateCritic
 from interplay.training.feed import Feed, consumed
-from interplay.training.interrupt import Interrupt
+from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
 from interplay.training.memory import explained
 from interplay.training.probe import Probe
@@ -45,11 +45,10 @@ class Observer:
 
 @dataclass
 class Trainer(RunState):
-    """A run's state, and the loop that moves it. `seconds` is the time spent training by this process: imitation, steps
-    and the short evaluations between them."""
+    """A run's state, and the loop that moves it."""
 
     observer: Observer = field(default_factory=Observer)
-    seconds: float = field(default=0.0, init=False)
+    _counted: float = field(default=0.0, init=False)  # up to when `seconds` counts
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -73,11 +72,13 @@ class Trainer(RunState):
     # -- the loop -------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Run to the recipe's last step, or to a Ctrl-C; either way the newest checkpoint holds all of it."""
+        """Run to the recipe's last step, or until a signal ends it (`interrupt.py`). Either way the newest checkpoint
+        holds all of it. If the signal comes during imitation, nothing is kept."""
         with self.interrupt.heard(), explained(self.plan):
-            began = time.monotonic()
-            self._begin()
-            self.seconds += time.monotonic() - began
+            try:
+                self._begin()
+            except Interrupted:
+                return
             self.observer.ready()
             if self.step_index < self.plan.recipe.train.steps and not self.stopping:
                 asyncio.run(self._run())
@@ -87,9 +88,10 @@ class Trainer(RunState):
     def _begin(self) -> None:
         """Imitate, where the recipe asks for it, and keep what the run begins with."""
         if self.fresh and self.plan.recipe.warmstart is not None:
-            section, told = self.plan.recipe.warmstart, self.observer.warmstarted
-            where = self.folder / "bases"
-            self.bases = warmstart(self.plan, self.team, self.learners, section, where, told)
+            began, where = time.monotonic(), self.folder / "bases"
+            section = self.plan.recipe.warmstart
+            self.bases = warmstart(self.plan, self.team, self.learners, section, where, self._imitated)
+            self.seconds += time.monotonic() - began
             self._publish(self.plan.trainable)
             for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
                 engine.flush()
@@ -102,22 +104,33 @@ class Trainer(RunState):
         self.records.recipe(self.plan.on(self.bases).recipe)  # nothing more can refuse it
         self.follow_learners()
 
+    def _imitated(self, name: str, done: int, of: int, loss: float) -> None:
+        if self.stopping:
+            raise Interrupted
+        self.observer.warmstarted(name, done, of, loss)
+
     async def _run(self) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_WAITING, "interplay-slow"))
         self.feed = Feed(self, self.runner)
         async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
+            self._counted = time.monotonic()
             while self.step_index < self.plan.recipe.train.steps and not self.stopping:
-                began = time.monotonic()
                 metrics = await self._one_step()
-                self.seconds += time.monotonic() - began
+                self._count()
                 if metrics is None:  # interrupted before anything changed
                     break
                 self.observer.stepped(self.step_index, metrics)
                 self.feed.stream.advance(self.step_index)
             if self._beside is not None and not self.stopping:
                 await self._measured_beside()
+
+    def _count(self) -> None:
+        """Add the time since the last call to what the run has spent."""
+        now = time.monotonic()
+        self.seconds += now - self._counted
+        self._counted = now
 
     async def _one_step(self) -> dict[str, float] | None:
         clock = Clock()
@@ -218,6 +231,7 @@ class Trainer(RunState):
         self.stream = self.feed.state_dict()
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
         if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
+            self._count()
             self.save()
         return metrics
 
@@ -248,7 +262,7 @@ class Trainer(RunState):
 
     @property
     def stopping(self) -> bool:
-        """Ctrl-C was heard: the run ends with this step."""
+        """A signal was heard: the run ends with this step."""
         return self.interrupt.asked
 
     def close(self) -> None:

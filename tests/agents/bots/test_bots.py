@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from interplay.agents.bots import Bot, MinimaxBot, bot, known_bots, make_bot, minimax, register_bot
+from interplay.agents.bots import Bot, bot, known_bots, make_bot, minimax, register_bot
+from interplay.agents.bots.minimax import MinimaxBot
 from interplay.envs import Env, make, sample_task
 from interplay.envs import env as registry
 from interplay.envs.games.kuhn import Kuhn
@@ -90,12 +90,10 @@ def test_the_best_moves_are_the_known_ones(moves: tuple[int, ...], best: str) ->
     assert env.state() == before, "a bot that thinks must not move"
 
 
-def test_minimax_solves_the_empty_board_in_seconds_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minimax_solves_the_empty_board_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is solved is shared by all bots of this environment and these options."""
     monkeypatch.setattr(minimax, "_SOLVED", {})
-    began = time.perf_counter()
     perfect().best(tictactoe())
-    assert time.perf_counter() - began < 10
     ((key, solved),) = minimax._SOLVED.items()
     assert key[0] == "tictactoe"
     assert len(solved) == 5_477, "every reachable position but the empty board, which is never asked for its value"
@@ -218,7 +216,7 @@ class NimInWords(Nim):
 
 @pytest.fixture
 def nim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Env:
-    monkeypatch.setitem(registry._REGISTRY, "nim", request.param)
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "nim", request.param)
     monkeypatch.setattr(minimax, "_SOLVED", {})
     return make(sample_task("nim", {}))
 
@@ -285,7 +283,7 @@ def test_unknown_names_get_a_suggestion() -> None:
 
 def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytest.MonkeyPatch) -> None:
     """Authors add a player to an environment with one decorator."""
-    monkeypatch.setattr(bot, "_BOTS", dict(bot._BOTS))
+    monkeypatch.setitem(bot.BOTS.classes, "last", Bot)  # taken away again afterwards
 
     @register_bot("last")
     class LastBot(Bot):
@@ -345,7 +343,7 @@ def test_a_setting_is_refused_where_none_is_taken() -> None:
     """`bot:random:3` is a mistake in a recipe, not a random player."""
     with pytest.raises(ConfigError, match="bot 'random' takes no setting, but '3' follows"):
         make_bot("random:3", "tictactoe")
-    with pytest.raises(ConfigError, match=r"'minmax:3' is not a bot; .*Did you mean 'minimax'"):
+    with pytest.raises(ConfigError, match=r"'minmax' is not a bot; .*Did you mean 'minimax'"):
         make_bot("minmax:3", "tictactoe")
 
 

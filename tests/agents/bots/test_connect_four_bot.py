@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from interplay.agents.bots import Bot, MinimaxBot, make_bot
+from interplay.agents.bots import Bot, make_bot
+from interplay.agents.bots.minimax import MinimaxBot
 from interplay.envs import Env, make, sample_task
 from interplay.errors import ConfigError
 

@@ -12,7 +12,8 @@ from interplay.agents.bots import known_bots, make_bot
 from interplay.agents.bots import solver as solvers
 from interplay.agents.bots.solver import sokoban
 from interplay.envs import make, sample_task
-from interplay.envs.games.sokoban import Room, Sokoban, offsets, parse_xsb, read_xsb
+from interplay.envs.games.sokoban import Sokoban
+from interplay.envs.games.sokoban_room import Room, offsets, parse_xsb, read_xsb
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Rewards, Role
 

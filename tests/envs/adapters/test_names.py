@@ -99,3 +99,23 @@ def test_bots_play_a_whole_game(name: str, bot: str) -> None:
     while seen := env.observe():
         assert "illegal" not in {r.name for r in env.step({role: player.act(env, role, rng) for role in seen})}
     assert env.outcome() or env.history  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gymnasium:CartPole-v1", ("Push the cart", "pole angle ")),
+        ("gymnasium:Blackjack-v1", ("nearer to 21", "your sum ")),
+        ("openspiel:liars_dice", ("bid a quantity and a face", "your dice, then the bids")),
+        ("openspiel:kuhn_poker", ("the higher card wins", "your card, then the moves")),
+        ("pettingzoo:rps_v2", ("rock beats scissors", "last move")),
+    ],
+)
+def test_a_known_game_can_be_played_from_its_prompt(name: str, says: tuple[str, ...]) -> None:
+    """Audit B8: liar's dice showed `3` and CartPole four bare numbers, without a rule."""
+    pytest.importorskip({"openspiel": "pyspiel"}.get(name.partition(":")[0], name.partition(":")[0]))
+    for options, there in (({}, True), ({"rules": "Do well."}, False)):
+        env = envs.make(envs.sample_task(name, options))
+        text = "\n".join(m.content for m in next(iter(env.observe().values())).messages)
+        assert says[0] in text if there else "Do well." in text
+        assert not there or says[1] in text

@@ -44,7 +44,7 @@ def as_called(cls: type[Env]) -> type[Env]:
 def tasks_of(name: str, monkeypatch: pytest.MonkeyPatch, count: int = 2, **how: Any) -> tuple[list[Task], list[Task]]:
     """The same tasks, native and of the program."""
     program = how or {"coroutine": "native_game:team"}
-    monkeypatch.setitem(registry._REGISTRY, "called", as_called(envs.lookup(name)))
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "called", as_called(envs.lookup(name)))
     native, outside = [], []
     for index in range(count):
         task = envs.sample_task(name, GAMES[name], "train", index)

@@ -117,7 +117,7 @@ def test_a_program_that_never_asks_ends_with_its_result() -> None:
 def test_a_program_that_cannot_be_started_is_a_sentence_with_its_place() -> None:
     with pytest.raises(ConfigError, match=r"env.function 'commands:missing' cannot be started: AttributeError"):
         envs.make(task_of(function="commands:missing")).observe()
-    with pytest.raises(ConfigError, match="env.program.python"):
+    with pytest.raises(ConfigError, match=r"env\.program\.python"):
         envs.make(task_of(function="commands:one", program={"python": "no-such-python"})).observe()
 
 

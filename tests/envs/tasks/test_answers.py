@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 from interplay.agents.bots import make_bot
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
-from interplay.envs.env import SPLITS
+from interplay.envs.splits import SPLITS
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.data import DataEnv
-from interplay.envs.tasks.debate import Debate
+from interplay.envs.tasks.debate import DebateEnv
 from interplay.errors import ConfigError
 from interplay.rewards.calculator import calculate
 from interplay.types import Level, Observation, Role
@@ -70,7 +70,7 @@ def test_the_scripted_team_scores_everything(name: str, options: dict[str, Any])
         rng = random.Random(index)
         earned = play(env, lambda role, _, env=env, rng=rng: bot.act(env, role, rng))
         assert earned["correct", None] == 1.0
-        rounds = env.rounds if isinstance(env, Debate) and len(env.roles) != 2 else 1
+        rounds = env.rounds if isinstance(env, DebateEnv) and len(env.roles) != 2 else 1
         for role in env.roles:
             own = sum(v for (_, who), v in earned.items() if who == role)
             assert own == pytest.approx(2.0 if env.roles == ("reader",) else rounds), role
@@ -89,7 +89,7 @@ CHEATS: dict[str, Any] = {
     "echo of the question": _question,
     "nothing": lambda role, seen: "",
     "spaces": lambda role, seen: " \n\t ",
-    "the form alone": lambda role, seen: "\\boxed{}\n####\nAnswer:\nThe answer is",
+    "the form alone": lambda role, seen: "\\boxed{}\n####\nThe answer is\nAnswer:",
     "every answer": lambda role, seen: "\n".join(f"The answer is {n}." for n in range(300)),
     "every answer in one": lambda role, seen: "\\boxed{" + ", ".join(map(str, range(80))) + "}",
     "every label": lambda role, seen: "Answer: entailment, neutral, contradiction",
@@ -297,3 +297,12 @@ def test_done_ends_the_search() -> None:
     assert "Nothing was found." in env.observe()["reader"].messages[-1].content
     env.step({"reader": "Answer: a\nAnswer: b"})
     assert env.state().splitlines()[-2] == "answered: None"
+
+
+@pytest.mark.parametrize("largest", [50, 200])
+def test_no_answer_of_a_word_problem_is_a_good_guess(largest: int) -> None:
+    """Found with the cheats: 2 was the answer of every thirtieth problem, so that a constant reply paid."""
+    rng = random.Random(0)
+    drawn = Counter(word_sums.draw(rng, "test", rng.randint(1, 3), largest)["answer"] for _ in range(12_000))
+    (_, often), *_ = drawn.most_common(1)
+    assert often / 12_000 < 0.0105 + 3 * (0.01 / 12_000) ** 0.5

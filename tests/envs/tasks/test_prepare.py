@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +294,7 @@ def test_published_folders(tmp_path: Path) -> None:
             asked = {"db_id": "pets", "question": f"Question {n}?", "query": "SELECT 1", "SQL": "SELECT 1"}
             other = [{"db_id": "pets", "table_names": []}]
             (tmp_path / name / file).write_text(json.dumps(other if "table" in file else [asked]))
-        report = prepare(name, tmp_path / name, tmp_path / "out" / name, holdout=0)
+        report = prepare(name, tmp_path / name, tmp_path / "out" / name, holdout=0, check=False)
         assert report.counts == {"train": 2 if name == "spider" else 1, "test": 1}
         assert Prepared.open(tmp_path / "out" / name).file("pets.sqlite").is_file()
 
@@ -457,7 +459,7 @@ def test_one_question_over_two_tables_or_databases_is_two(tmp_path: Path) -> Non
     report = prepare("wikitablequestions", lines(tmp_path / "train.jsonl", rows), tmp_path / "a", holdout=0)
     assert report.counts == {"train": 2} and report.dropped["duplicates"] == 1
     rows = [{"db": db, "question": "How many singers?", "gold_sql": ["select count(*) from s"]} for db in "aab"]
-    assert prepare("defog", lines(tmp_path / "b/test.jsonl", rows), tmp_path / "c").counts == {"test": 2}
+    assert prepare("defog", lines(tmp_path / "b/test.jsonl", rows), tmp_path / "c", check=False).counts == {"test": 2}
 
 
 def test_another_kind_of_data_set_may_be_held_against(tmp_path: Path) -> None:
@@ -475,3 +477,52 @@ def test_another_kind_of_data_set_may_be_held_against(tmp_path: Path) -> None:
     (tmp_path / "held" / MANIFEST).write_text(json.dumps({**manifest, "splits": {"test": 3}}))
     with pytest.raises(DataError, match=r"is no manifest of interplay prepare"):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
+
+
+def mbpp(number: int, code: str, *tests: str) -> dict[str, Any]:
+    return {"task_id": number, "text": f"Problem {number}.", "code": code, "test_list": list(tests)}
+
+
+def test_a_golden_program_that_fails_its_own_tests_is_left_out_and_counted(tmp_path: Path) -> None:
+    """Audit B6: golden programs were not run. One compares floats exactly, one is too slow, one is right."""
+    rows = [
+        mbpp(601, "def third(x):\n    return x * (1 / 3)", "assert third(3) == 1.0", "assert third(0.3) == 0.1"),
+        mbpp(602, "def wait(x):\n    while True:\n        x += 1", "assert wait(0) == 1", "assert wait(2) == 3"),
+        mbpp(603, "def twice(x):\n    return 2 * x", "assert twice(1) == 2", "assert twice(4) == 8"),
+    ]
+    report = prepare("mbpp", lines(tmp_path / "rows.jsonl", rows), tmp_path / "out", holdout=0)
+    assert report.counts == {"train": 1} and report.dropped["gold_answer_fails"] == 2 and report.unchecked == 0
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
+    assert manifest["dropped"] == {"gold_answer_fails": 2} and manifest["unchecked"] == 0
+    assert [row["id"] for row in Prepared.open(tmp_path / "out").rows("train")] == ["mbpp-603"]
+    kept = prepare("mbpp", lines(tmp_path / "rows.jsonl", rows), tmp_path / "all", holdout=0, check=False)
+    assert kept.counts == {"train": 3} and kept.unchecked == 3
+
+
+def test_a_gold_query_that_fails_or_says_nothing_is_left_out(tmp_path: Path) -> None:
+    """A sibling of audit B6: every kind of gold answer is put to its own checker."""
+    (tmp_path / "raw").mkdir()
+    with closing(sqlite3.connect(tmp_path / "raw" / "pets.sqlite")) as db:
+        db.executescript("CREATE TABLE pet (id INTEGER PRIMARY KEY, name TEXT, age INTEGER);")
+        db.executemany("INSERT INTO pet VALUES (?, ?, ?)", [(i, f"pet {'abcdefgh'[i]}", i * i) for i in range(8)])
+        db.commit()
+    golds = ["SELECT name FROM pet WHERE age > 9", "SELECT nam FROM pet", "SELECT 5", "SELECT max(age) FROM pet"]
+    rows = [{"db": "pets", "question": f"Question {n}?", "gold_sql": [gold]} for n, gold in enumerate(golds)]
+    lines(tmp_path / "raw" / "test.jsonl", rows)
+    report = prepare("defog", tmp_path / "raw", tmp_path / "out")
+    assert report.counts == {"test": 2} and report.dropped["gold_answer_fails"] == 2
+
+
+def test_a_row_without_a_golden_program_is_kept_and_counted(tmp_path: Path) -> None:
+    rows = [{"problem": "Double.", "tests": [{"input": "1", "output": "2"}]}]
+    report = prepare("codecontests", lines(tmp_path / "test.jsonl", rows), tmp_path / "out")
+    assert report.counts == {"test": 1} and report.unchecked == 1
+
+
+def test_a_bug_that_changes_nothing_is_left_out(tmp_path: Path) -> None:
+    test = "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(5) == 6"
+    raw = {"declaration": "def up(n):\n", "entry_point": "up", "canonical_solution": "    return n + 1\n", "test": test}
+    bugs = ["    return n + 2\n", "    return 1 + n\n"]
+    rows = [{**raw, "buggy_solution": b, "prompt": f'def up(n):\n    """{i}"""\n'} for i, b in enumerate(bugs)]
+    report = prepare("humanevalfix", lines(tmp_path / "test.jsonl", rows), tmp_path / "out")
+    assert report.counts == {"test": 1} and report.dropped["bug_that_changes_nothing"] == 1

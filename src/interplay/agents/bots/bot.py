@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from interplay.envs.env import Env, lookup
-from interplay.errors import ConfigError, EnvError, did_you_mean
+from interplay.errors import ConfigError, EnvError
+from interplay.registry import Registry
 from interplay.types import Role
 
 
@@ -50,7 +51,19 @@ class Bot(ABC):
 
 
 B = TypeVar("B", bound=type[Bot])
-_BOTS: dict[str, type[Bot]] = {}
+_PLACES = {
+    "alpha_beta": "interplay.agents.bots.connect_four",
+    "always": "interplay.agents.bots.simple",
+    "equilibrium": "interplay.agents.bots.kuhn",
+    "expert": "interplay.agents.bots.expert",
+    "first": "interplay.agents.bots.simple",
+    "greedy": "interplay.agents.bots.simple",
+    "hanabi": "interplay.agents.bots.hanabi",
+    "minimax": "interplay.agents.bots.minimax",
+    "random": "interplay.agents.bots.simple",
+    "solver": "interplay.agents.bots.solver",
+}
+BOTS: Registry[Bot] = Registry(Bot, "a bot", places=_PLACES)
 
 
 def register_bot(name: str) -> Callable[[B], B]:
@@ -58,8 +71,7 @@ def register_bot(name: str) -> Callable[[B], B]:
 
     def add(cls: B) -> B:
         cls.name = name
-        _BOTS[name] = cls
-        return cls
+        return BOTS.register(name)(cls)
 
     return add
 
@@ -68,14 +80,12 @@ def make_bot(name: str, env_name: str) -> Bot:
     """The bot `name`, or `name:setting` where it takes one, to play environment `env_name`."""
     lookup(env_name)
     plain, _, setting = name.partition(":")
-    if plain not in _BOTS:
-        raise ConfigError(f"'{name}' is not a bot; {did_you_mean(plain, _BOTS)}")
-    return _BOTS[plain](env_name, setting)
+    return BOTS.lookup(plain)(env_name, setting)
 
 
 def known_bots() -> dict[str, str]:
     """Name and one line of description of every bot."""
-    return {name: (cls.__doc__ or "").strip().split("\n")[0] for name, cls in sorted(_BOTS.items())}
+    return {name: (BOTS.lookup(name).__doc__ or "").strip().split("\n")[0] for name in BOTS.known()}
 
 
 def legal_actions(env: Env, role: Role) -> tuple[str, ...]:

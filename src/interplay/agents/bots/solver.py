@@ -23,11 +23,12 @@ from interplay.envs.games.matrix import Matrix
 from interplay.envs.games.negotiation import WORTH, Negotiation, worth
 from interplay.envs.games.plan_path import PlanPath
 from interplay.envs.games.proposer_solver import ProposerSolver
+from interplay.envs.games.puzzle import Puzzle
 from interplay.envs.games.social_deduction import SocialDeduction
-from interplay.envs.games.sokoban import Room, Sokoban, bits, offsets, reach, shift, walk
+from interplay.envs.games.sokoban import Sokoban
+from interplay.envs.games.sokoban_room import Room, bits, offsets, reach, shift, walk
 from interplay.envs.games.sudoku import Sudoku
 from interplay.envs.games.taboo import Taboo
-from interplay.envs.puzzle import Puzzle
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Role
 

@@ -26,7 +26,7 @@ from interplay.types import Message, Observation, Rewards, Role, Task
 
 TRIES = 20  # other deals that redeal replays before it gives up
 SHOWN = 300  # legal actions listed in a prompt
-A = TypeVar("A", bound="Adapter")
+A = TypeVar("A", bound="AdaptedEnv")
 
 
 class AdapterOptions(Section):
@@ -34,11 +34,11 @@ class AdapterOptions(Section):
 
     arguments: dict[str, Any] = Field({}, description="handed to the game, named as its package names them")
     max_steps: int = Field(1000, ge=1, description="decisions after which the episode is cut short")
-    rules: str = Field("", description="said first in every prompt: most packages do not hold the rules as text")
+    rules: str = Field("", description="said first in every prompt, in place of the rules that are known here")
     brief: bool = Field(False, description="show the position alone: for models trained from nothing")
 
 
-class Adapter(Env):
+class AdaptedEnv(Env):
     """A subclass says what is seen now (`look`), plays actions (`play`) and names its package's games."""
 
     Options = AdapterOptions
@@ -58,6 +58,10 @@ class Adapter(Env):
     @abstractmethod
     def games(cls) -> list[str]:
         """The names the package knows."""
+
+    def known_rules(self) -> str:
+        """The rules of the game in a few sentences, where they are known."""
+        return ""
 
     @abstractmethod
     def look(self) -> dict[Role, Observation]:
@@ -130,7 +134,7 @@ class Adapter(Env):
             return (Message("user", view),)
         seat = f" You are {role}." if len(self.roles) > 1 else ""
         how = " Reply with one legal action, exactly as it is written." if legal else ""
-        first = f"{self.task.data['rules'] or f'Play {title}.'}{seat}{how}"
+        first = f"{self.task.data['rules'] or self.known_rules() or f'Play {title}.'}{seat}{how}"
         more = f" | and {len(legal) - SHOWN} more" if len(legal) > SHOWN else ""
         listed = f"\nLegal actions: {' | '.join(legal[:SHOWN])}{more}" if legal else ""
         return (Message("system", first), Message("user", f"{view.strip()}{listed}"))

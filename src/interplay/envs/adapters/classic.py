@@ -13,7 +13,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Words:
+class GameWords:
     """`view(env, agent, observation)`; the actions by number, or `move(env, agent, action)` where they depend."""
 
     view: Callable[[Any, Any, Any], str]
@@ -21,7 +21,7 @@ class Words:
     move: Callable[[Any, Any, Any], str] | None = None
 
 
-def words_of(game: str) -> Words | None:
+def words_of(game: str) -> GameWords | None:
     """The words of `tictactoe_v3`, whatever its version; None where the game is not known here."""
     return GAMES.get(game.rpartition("_v")[0])
 
@@ -112,15 +112,15 @@ def _chess_move(env: Any, agent: Any, action: Any) -> str:
 
 POKER = ("call", "raise", "fold", "check")
 GAMES = {
-    "chess": Words(_chess, move=_chess_move),
-    "connect_four": Words(_connect_four),
-    "go": Words(_go),
-    "hanabi": Words(_hanabi, move=_hanabi_move),
-    "leduc_holdem": Words(_leduc, POKER),
-    "rps": Words(_rps, HANDS),
-    "texas_holdem": Words(_limit, POKER),
-    "texas_holdem_no_limit": Words(
+    "chess": GameWords(_chess, move=_chess_move),
+    "connect_four": GameWords(_connect_four),
+    "go": GameWords(_go),
+    "hanabi": GameWords(_hanabi, move=_hanabi_move),
+    "leduc_holdem": GameWords(_leduc, POKER),
+    "rps": GameWords(_rps, HANDS),
+    "texas_holdem": GameWords(_limit, POKER),
+    "texas_holdem_no_limit": GameWords(
         _no_limit, ("fold", "check or call", "raise half the pot", "raise the pot", "all in")
     ),
-    "tictactoe": Words(_tictactoe),
+    "tictactoe": GameWords(_tictactoe),
 }

@@ -2,12 +2,13 @@
 
 Roles         player.
 Observation   the environment's own `ansi` rendering where it has one, its colours in words, else its observation: text
-              as it is, numbers as numbers. Below it the legal actions. Every prompt is fresh and complete.
+              as it is, numbers with their names where the game is known. Below it the legal actions. Every prompt is
+              fresh and complete.
 Actions       names where the game is known or `actions` gives them, numbers otherwise, those that
               `info["action_mask"]` lets through. Where the action space is Text, any reply is an action.
 Rewards       `payoff` (agent): what every step pays. An illegal reply changes nothing, counts as a step and is −1,
               `illegal` (process).
-Version       1 (tested with gymnasium 1.4.0). Environments of other packages: `arguments` go to `gymnasium.make`, and
+Version       2 (tested with gymnasium 1.4.0). Environments of other packages: `arguments` go to `gymnasium.make`, and
               the name may be `module:Name-v0`, which imports the module first.
 """
 
@@ -21,7 +22,8 @@ from typing import Any
 from pydantic import Field
 
 from interplay.envs.adapters.adapter import AdapterOptions, matching
-from interplay.envs.adapters.spaces import Copied, allowed, choices, told, uncoloured
+from interplay.envs.adapters.rules import GYMNASIUM, LABELS
+from interplay.envs.adapters.spaces import Copied, allowed, choices, labelled, uncoloured
 from interplay.envs.env import register
 from interplay.errors import ConfigError
 from interplay.types import Observation, Rewards, Role, Task
@@ -38,7 +40,6 @@ ACTIONS = {  # of Gymnasium's own, by name without version, in the order of thei
     "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
 _LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # the last action, which moves the rows of a map
-VIEWS = {"Blackjack": "your sum, the dealer's card, a usable ace"}
 
 
 class Options(AdapterOptions):
@@ -50,6 +51,7 @@ class Gymnasium(Copied):
     Options = Options
     package = "gymnasium"
     roles = ("player",)
+    version = "2"  # 1 gave no rules and bare numbers
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -63,6 +65,9 @@ class Gymnasium(Copied):
     @classmethod
     def games(cls) -> list[str]:
         return sorted(cls.library().registry)
+
+    def known_rules(self) -> str:
+        return GYMNASIUM.get(self.title, "")
 
     def _make(self, task: Task) -> Any:
         gym, arguments = self.library(), dict(task.data["arguments"])
@@ -88,7 +93,7 @@ class Gymnasium(Copied):
     def _text(self) -> str:
         if getattr(self.env, "render_mode", None) == "ansi":
             return uncoloured(_LAST.sub("", self.env.render()))
-        return "; ".join(filter(None, (VIEWS.get(self.title), told(self.seen))))
+        return labelled(self.seen, LABELS.get(self.title, ()))
 
     def play(self, actions: dict[Role, str]) -> Rewards:
         (text,) = actions.values()

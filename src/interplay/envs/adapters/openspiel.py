@@ -13,7 +13,7 @@ Rewards       `payoff` (agent; team where all players have the same): at once wh
               in zero-sum games the others share what it loses, in games with one payoff for all everybody ends there,
               and `illegal` is −1 (process). Cut short, games that pay at the end pay nothing.
 Left out      mean-field games, which have no players to seat, and crossword, which lists no actions.
-Version       1 (tested with open_spiel 2.0.2)
+Version       2 (tested with open_spiel 2.0.2)
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import Adapter, AdapterOptions, matching, written
+from interplay.envs.adapters.adapter import AdaptedEnv, AdapterOptions, matching, written
+from interplay.envs.adapters.rules import OPENSPIEL
 from interplay.envs.env import register
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Observation, Rewards, Role, Task
@@ -49,9 +50,10 @@ class Options(AdapterOptions):
 
 
 @register("openspiel:")
-class OpenSpiel(Adapter):
+class OpenSpiel(AdaptedEnv):
     Options = Options
     package = "pyspiel"
+    version = "2"  # 1 gave no rules
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -70,6 +72,9 @@ class OpenSpiel(Adapter):
     @classmethod
     def games(cls) -> list[str]:
         return sorted(cls.library().registered_names())
+
+    def known_rules(self) -> str:
+        return OPENSPIEL.get(str(self.kind.short_name), "")
 
     def _load(self, task: Task) -> Any:
         if self.game.partition("(")[0] not in (names := self.games()):

@@ -9,7 +9,7 @@ Moves         where the game has a Parallel version, all its agents move at once
 Rewards       `payoff` (agent; `level = "team"`: the mean, for all): what every step pays each agent. An illegal reply
               ends the game as in PettingZoo's own wrapper: its player gets `forfeit`, the others nothing more, and
               `illegal` is −1 (process). Where a game's payoffs run below −1, set `forfeit` lower than they do.
-Version       1 (tested with pettingzoo 1.27.0). Games of other packages: `pettingzoo:package.module`, a module with
+Version       2 (tested with pettingzoo 1.27.0). Games of other packages: `pettingzoo:package.module`, a module with
               `env` or `parallel_env`. A fork keeps what was drawn when the game began, such as a shuffled deck.
 """
 
@@ -23,7 +23,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from interplay.envs.adapters.adapter import AdapterOptions, matching
-from interplay.envs.adapters.classic import Words, words_of
+from interplay.envs.adapters.classic import GameWords, words_of
+from interplay.envs.adapters.rules import PETTINGZOO
 from interplay.envs.adapters.spaces import Copied, allowed, choices, told
 from interplay.envs.env import register
 from interplay.errors import ConfigError
@@ -41,11 +42,12 @@ class Options(AdapterOptions):
 class PettingZoo(Copied):
     Options = Options
     package = "pettingzoo"
+    version = "2"  # 1 gave no rules
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.env, self.parallel = self._make(task)
-        self.words: Words | None = words_of(self.game.rpartition("/")[2].rpartition(".")[2])
+        self.words: GameWords | None = words_of(self.game.rpartition("/")[2].rpartition(".")[2])
         self.seen, self.infos = {}, {}
         started = self.env.reset(seed=task.seed % 2**31)
         if self.parallel:
@@ -60,6 +62,9 @@ class PettingZoo(Copied):
     def games(cls) -> list[str]:
         registry = cls.library("pettingzoo.env_registry.registration")
         return sorted({_module(name) for name in (*registry.aec_registry, *registry.parallel_registry)})
+
+    def known_rules(self) -> str:
+        return PETTINGZOO.get(self.game.rpartition("/")[2].rpartition("_v")[0], "")
 
     def _make(self, task: Task) -> tuple[Any, bool]:
         self.library()

@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import Adapter, AdapterOptions
+from interplay.envs.adapters.adapter import AdaptedEnv, AdapterOptions
 from interplay.envs.env import register
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
@@ -39,7 +39,7 @@ class Options(AdapterOptions):
 
 
 @register("reasoning_gym:")
-class ReasoningGym(Adapter):
+class ReasoningGym(AdaptedEnv):
     Options = Options
     reward_names = ("solved", "score")
     package = "reasoning_gym"

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from interplay.envs.adapters.adapter import Adapter, written
+from interplay.envs.adapters.adapter import AdaptedEnv, written
 from interplay.errors import ConfigError, EnvError
 
 LONGEST = 4_096  # numbers in one observation; more is an image, and no text
@@ -25,7 +25,7 @@ _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 
-class Copied(Adapter):
+class Copied(AdaptedEnv):
     """An adapter around one object of its package, `env`; everything else it holds is replaced, never changed."""
 
     env: Any
@@ -72,6 +72,14 @@ def told(value: Any) -> str:
         cells = [["".join(chr(97 + k) for k in np.flatnonzero(cell)) or "." for cell in row] for row in array]
         return "\n" + "\n".join(" ".join(row) for row in cells)
     return " | ".join(told(part) for part in array)
+
+
+def labelled(value: Any, names: Sequence[str]) -> str:
+    """An observation of a few numbers with a name for each; as it is where the names do not fit."""
+    parts = list(value) if isinstance(value, tuple | list) else list(np.ravel(value)) if np.ndim(value) == 1 else []
+    if not names or len(parts) != len(names):
+        return told(value)
+    return ", ".join(f"{name} {told(part)}" for name, part in zip(names, parts, strict=True))
 
 
 def uncoloured(text: str) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import Adapter, AdapterOptions
+from interplay.envs.adapters.adapter import AdaptedEnv, AdapterOptions
 from interplay.envs.env import register
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
@@ -54,7 +54,7 @@ class Options(AdapterOptions):
 
 
 @register("textarena:")
-class TextArena(Adapter):
+class TextArena(AdaptedEnv):
     Options = Options
     package = "textarena"
 

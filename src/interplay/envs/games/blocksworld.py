@@ -30,12 +30,12 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import Level, Mine, Puzzle, PuzzleOptions
+from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 NAMES = "ABCDEFGH"
 TABLE = -1
-Standing = tuple[int, ...]  # of each block, the block it stands on, or TABLE
+Support = tuple[int, ...]  # of each block, the block it stands on, or TABLE
 _MOVE = re.compile(r"(?:MOVE\s+|PUT\s+)?([A-H])\s+(?:ON|ONTO|TO)\s+(?:THE\s+)?(TABLE|[A-H])")
 
 
@@ -51,7 +51,7 @@ class Options(PuzzleOptions):
         return self
 
 
-def scatter(rng: random.Random, blocks: int) -> Standing:
+def scatter(rng: random.Random, blocks: int) -> Support:
     """Blocks in random order, each on the table or on one of the stacks so far."""
     order = list(range(blocks))
     rng.shuffle(order)
@@ -66,7 +66,7 @@ def scatter(rng: random.Random, blocks: int) -> Standing:
     return tuple(on)
 
 
-def right(on: Standing, goal: Standing) -> list[bool]:
+def right(on: Support, goal: Support) -> list[bool]:
     """Of each block, whether it and all below stand as in the goal."""
     known: dict[int, bool] = {TABLE: True}
 
@@ -78,7 +78,7 @@ def right(on: Standing, goal: Standing) -> list[bool]:
     return [holds(block) for block in range(len(on))]
 
 
-def moves_of(on: Standing) -> Iterator[tuple[int, int]]:
+def moves_of(on: Support) -> Iterator[tuple[int, int]]:
     clear = [block for block in range(len(on)) if block not in on]
     for block in clear:
         for to in (TABLE, *clear):
@@ -87,10 +87,10 @@ def moves_of(on: Standing) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=8192)
-def plan(on: Standing, goal: Standing) -> tuple[tuple[int, int], ...]:
+def plan(on: Support, goal: Support) -> tuple[tuple[int, int], ...]:
     """A shortest plan, by A*: every block that does not stand right must move at least once."""
     queue = [(right(on, goal).count(False), 0, on)]
-    came: dict[Standing, tuple[Standing, tuple[int, int]] | None] = {on: None}
+    came: dict[Support, tuple[Support, tuple[int, int]] | None] = {on: None}
     cost = {on: 0}
     while queue:
         _, minus, now = heapq.heappop(queue)
@@ -132,9 +132,9 @@ def stacks(on: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Blocks(Level):
-    start: Standing
-    goal: Standing
+class Blocks(PuzzleLevel):
+    start: Support
+    goal: Support
 
 
 @register("blocksworld")
@@ -147,7 +147,7 @@ class Blocksworld(Puzzle):
     level: Blocks
 
     @classmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         start, goal = scatter(rng, data["blocks"]), scatter(rng, data["blocks"])
         key = f"{start} {goal}"
         if not mine(key):

@@ -30,7 +30,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import Level, Mine, Puzzle, PuzzleOptions
+from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 NONE = -1
@@ -97,7 +97,7 @@ completed = lru_cache(maxsize=50_000)(complete)
 
 
 @dataclass(frozen=True)
-class Given(Level):
+class Given(PuzzleLevel):
     board: Board
 
 
@@ -109,7 +109,7 @@ class EightQueens(Puzzle):
     level: Given
 
     @classmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         size, given = data["size"], data["given"]
         full = complete((NONE,) * size, rng)
         assert full is not None

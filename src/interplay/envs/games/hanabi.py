@@ -69,7 +69,7 @@ class Held(NamedTuple):
         return self._replace(ranks=left) if value.isdigit() else self._replace(colours=left)
 
 
-class Move(NamedTuple):
+class HanabiMove(NamedTuple):
     """What all saw of one turn: the action, the card it showed if any, the places a hint pointed at."""
 
     player: int
@@ -104,7 +104,7 @@ class Hanabi(Env):
         self.fireworks = dict.fromkeys(self.variant.colours, 0)
         self.discards: list[str] = []
         self.hints, self.lives = self.variant.hints, self.variant.lives
-        self.moves: list[Move] = []
+        self.moves: list[HanabiMove] = []
         self.last_turns = players  # left when the deck is empty
         self.score = 0
         self.over = False
@@ -160,7 +160,7 @@ class Hanabi(Env):
         places = tuple(i for i, h in enumerate(hand) if value in h.card)
         hand[:] = [h.told(value) for h in hand]
         self.hints -= 1
-        self.moves.append(Move(self.player, f"hint {what}", places=places))
+        self.moves.append(HanabiMove(self.player, f"hint {what}", places=places))
         return Rewards()
 
     def _use(self, what: str, place: int) -> Rewards:
@@ -175,7 +175,7 @@ class Hanabi(Env):
             self.lives -= what == "play"
         if what == "discard" or (added and rank == len(self.variant.ranks)):
             self.hints = min(self.hints + 1, self.variant.hints)
-        self.moves.append(Move(self.player, f"{what} {place + 1}", card, added=added))
+        self.moves.append(HanabiMove(self.player, f"{what} {place + 1}", card, added=added))
         return self._scored(1) if added else Rewards()
 
     def _scored(self, points: int) -> Rewards:
@@ -259,7 +259,7 @@ class Hanabi(Env):
         return "\n".join(lines)
 
 
-def _told(move: Move) -> str:
+def _told(move: HanabiMove) -> str:
     if move.places:
         return f"p{move.player} {move.action} at {' '.join(str(i + 1) for i in move.places)}"
     result = "" if move.action.startswith("discard") else ", added" if move.added else ", wrong"

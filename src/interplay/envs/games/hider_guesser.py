@@ -30,9 +30,9 @@ from typing import Literal
 from pydantic import Field
 
 from interplay.config import Section
-from interplay.envs.env import Env, register
+from interplay.envs.env import PENALTY, Env, register
 from interplay.envs.games.objects import OBJECTS, QUESTIONS, draw
-from interplay.envs.puzzle import heard
+from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 _ASKED = {re.sub(r"\W+", " ", text.lower()).strip(): key for key, text in QUESTIONS.items()}
@@ -102,7 +102,7 @@ class HiderGuesser(Env):
             self.pending = heard(text, 200)
         else:
             self.log = (*self.log, ("(a reply that was refused)", ""))
-            return Rewards.process("illegal", {"guesser": -0.1})
+            return Rewards.process("illegal", {"guesser": PENALTY})
         return Rewards()
 
     def _answer(self, text: str) -> Rewards:

@@ -31,9 +31,9 @@ from interplay.envs.env import Env, register
 from interplay.errors import ConfigError, did_you_mean
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-Table = tuple[list[list[str]], Any]
+PayoffTable = tuple[list[list[str]], Any]
 _RPS = [[[0, 0], [-1, 1], [1, -1]], [[1, -1], [0, 0], [-1, 1]], [[-1, 1], [1, -1], [0, 0]]]
-GAMES: dict[str, Table] = {
+GAMES: dict[str, PayoffTable] = {
     "prisoners_dilemma": ([["cooperate", "defect"]] * 2, [[[3, 3], [0, 5]], [[5, 0], [1, 1]]]),
     "stag_hunt": ([["stag", "hare"]] * 2, [[[4, 4], [0, 3]], [[3, 0], [3, 3]]]),
     "matching_pennies": ([["heads", "tails"]] * 2, [[[1, -1], [-1, 1]], [[-1, 1], [1, -1]]]),

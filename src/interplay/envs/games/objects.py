@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from interplay.envs.puzzle import TRIES, split_of, split_of_task
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
+from interplay.types import seed_of
 
 QUESTIONS = {
     "alive": "Is it alive?",
@@ -181,6 +182,38 @@ def names_one(text: str, words: Iterable[str]) -> bool:
     plain = re.sub(r"[^a-z0-9]+", " ", text.lower())
     spelt = re.sub(r"(?<=\b\w) (?=\w\b)", "", plain)  # `d o g` is `dog`
     return any(f" {word}{end} " in f" {said} " for word in words for end in ("", "s") for said in (plain, spelt))
+
+
+_COUNTED = (
+    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
+    "nineteen twenty thirty forty fifty sixty hundred"
+)
+_ORDERED = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth last next previous middle half "
+    "alphabet alphabetical alphabetically letter letters vowel vowels consonant syllable syllables spelt spelled list "
+    "listed position order begin begins start starts initial between left right"
+)
+_PLACE = re.compile(rf"\b(?:{'|'.join((_COUNTED + ' ' + _ORDERED).split())}|[ivx]{{2,}}|\w+(?:teenth|tieth))\b")
+
+
+def points_at_a_place(text: str) -> bool:
+    """Whether a clue tells where a thing stands in a list, or how its name is written, instead of what it is.
+
+    Numbers in any script, words that count or order, letters and spelling, and tallies: the same word or sign again and
+    again. A list is read in one order by anybody who sorts it, so that any of these names its place.
+    """
+    plain = text.casefold()
+    words = re.findall(r"[^\W_]+", plain)
+    tally = any(words.count(word) > 2 for word in words) or bool(re.search(r"([^\w\s])\s*\1\s*\1", plain))
+    described = any(len(word) > 1 for word in words)
+    return any(c.isnumeric() for c in plain) or bool(_PLACE.search(plain)) or tally or not described
+
+
+def order_for(role: str, seed: int, things: Iterable[str]) -> tuple[str, ...]:
+    """The things in an order of the role's own, so that no two roles mean the same by a place in the list."""
+    listed = sorted(things)
+    random.Random(seed_of("order", seed, role)).shuffle(listed)
+    return tuple(listed)
 
 
 def statement(key: str, holds: bool) -> str:

@@ -18,15 +18,15 @@ Version       1
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import DIRECTIONS, Level, Mine, Puzzle, PuzzleOptions, read_directions
+from interplay.envs.games.grid import Neighbours, distances, neighbours, read_directions
+from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 
@@ -43,42 +43,13 @@ class Options(PuzzleOptions):
         return self
 
 
-Table = tuple[dict[str, int], ...]  # of each cell, the cells next to it by the move that leads there
-
-
-def neighbours(size: int, walls: frozenset[int]) -> Table:
-    table = []
-    for cell in range(size * size):
-        row, col = divmod(cell, size)
-        ways = {}
-        for move, (dr, dc) in DIRECTIONS.items():
-            r, c = row + dr, col + dc
-            if 0 <= r < size and 0 <= c < size and r * size + c not in walls:
-                ways[move] = r * size + c
-        table.append(ways)
-    return tuple(table)
-
-
-def distances(table: Sequence[Mapping[str, int]], goal: int) -> dict[int, int]:
-    """Moves from every cell that can reach `goal`. Ways go both ways, so this searches from the goal."""
-    found = {goal: 0}
-    queue = deque([goal])
-    while queue:
-        cell = queue.popleft()
-        for other in table[cell].values():
-            if other not in found:
-                found[other] = found[cell] + 1
-                queue.append(other)
-    return found
-
-
 @dataclass(frozen=True)
-class PathLevel(Level):
+class PathLevel(PuzzleLevel):
     size: int
     walls: frozenset[int]
     start: int
     goal: int
-    table: Table
+    table: Neighbours
     distance: Mapping[int, int]
 
 
@@ -90,7 +61,7 @@ class PlanPath(Puzzle):
     level: PathLevel
 
     @classmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         size = data["size"]
         cells = list(range(size * size))
         rng.shuffle(cells)

@@ -31,9 +31,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from interplay.config import Section
-from interplay.envs.env import Env, register
-from interplay.envs.games.plan_path import distances, neighbours
-from interplay.envs.puzzle import DIRECTIONS, TRIES, read_directions, split_of, split_of_task
+from interplay.envs.env import PENALTY, Env, register
+from interplay.envs.games.grid import DIRECTIONS, distances, neighbours, read_directions
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
@@ -163,7 +163,7 @@ class ProposerSolver(Env):
         mark = self._right(text)
         self.marks = (*self.marks, bool(mark))
         rewards = Rewards.agent("right", {role: float(bool(mark))})
-        return rewards if mark is not None else rewards + Rewards.process("illegal", {role: -0.1})
+        return rewards if mark is not None else rewards + Rewards.process("illegal", {role: PENALTY})
 
     def outcome(self) -> Rewards:
         if self.malformed:

@@ -6,15 +6,16 @@ Rules         `words` are on the table for all to see. One player is the spy; al
               name the secret word, and wins by that; otherwise the others win. Nobody found out, or somebody else:
               the spy wins.
 Roles         p0, p1, … (`players` of them); which is the spy is drawn.
-Observation   the words, whether you are the spy, the secret if you are not, and every clue so far. Votes are hidden
-              until all have voted. Every prompt is fresh and complete in itself.
-Actions       a clue of at most 80 characters that names none of the words; then a player's name; for a spy who was
+Observation   the words, in an order of the player's own, whether you are the spy, the secret if you are not, and
+              every clue so far. Votes are hidden until all have voted. Every prompt is fresh and complete in itself.
+Actions       a clue of at most 80 characters that names none of the words and holds no number, place in the list or
+              spelling, which would point at a word without describing it; then a player's name; for a spy who was
               found out, a word. An illegal clue is heard as silence, an illegal vote counts for nobody, an illegal
               last word is no word.
 Rewards       `win` (agent, at the end): 1 for the side that wins, −1 for the other. `illegal` (process): −1, as much
               as a win is worth.
 Difficulty    players, rounds, words.
-Version       1
+Version       2
 """
 
 from __future__ import annotations
@@ -27,8 +28,17 @@ from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
-from interplay.envs.games.objects import OBJECTS, QUESTIONS, draw, names_one, statement, understood
-from interplay.envs.puzzle import heard
+from interplay.envs.games.objects import (
+    OBJECTS,
+    QUESTIONS,
+    draw,
+    names_one,
+    order_for,
+    points_at_a_place,
+    statement,
+    understood,
+)
+from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LONGEST = 80  # characters of a clue
@@ -45,6 +55,7 @@ class Options(Section):
 class SocialDeduction(Env):
     Options = Options
     reward_names = ("win", "illegal")
+    version = "2"  # 1 showed all the same order, and took any clue that named no word
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -85,22 +96,28 @@ class SocialDeduction(Env):
             return {}
         if phase == "clue":
             role = self.roles[len(self.clues) % len(self.roles)]
-            ask = f"Your turn, {role}: give a short clue that names none of the words."
+            ask = f"Your turn, {role}: give a short clue that names none of the words, no number and no place."
             return {role: self._seen(role, ask, ())}
         if phase == "word":
-            return {self.spy: self._seen(self.spy, "You were found out. Which is the secret word?", self.words)}
+            return {
+                self.spy: self._seen(self.spy, "You were found out. Which is the secret word?", self.listed(self.spy))
+            }
         seen = {}
         for role in self.roles:
             others = tuple(r for r in self.roles if r != role)
             seen[role] = self._seen(role, f"Vote, {role}: who is the spy? Reply with {', '.join(others)}.", others)
         return seen
 
+    def listed(self, role: Role) -> tuple[str, ...]:
+        """The words as `role` is shown them."""
+        return order_for(role, self.task.seed, self.words)
+
     def _seen(self, role: Role, ask: str, legal: tuple[str, ...]) -> Observation:
         know = "You are the spy: you do not know which." if role == self.spy else f"It is: {self.secret}."
         end = ", unless the spy then names the secret" if self.task.data["last_word"] else ""
         rules = (
-            f"Words: {', '.join(self.words)}. One is the secret, known to all but the spy. {know} Everybody gives a "
-            f"clue, then all vote: a spy with most votes loses{end}; otherwise the spy wins."
+            f"Words: {', '.join(self.listed(role))}. One is the secret, known to all but the spy. {know} Everybody "
+            f"gives a clue, then all vote: a spy with most votes loses{end}; otherwise the spy wins."
         )
         said = [f"{self.roles[i % len(self.roles)]}: {clue or '(silence)'}" for i, clue in enumerate(self.clues)]
         messages = (Message("system", rules), Message("user", "\n".join([*said, ask])))
@@ -119,7 +136,7 @@ class SocialDeduction(Env):
             return Rewards() if self.last else Rewards.process("illegal", {role: -1.0})
         clue = heard(text, LONGEST + 1)
         # Any of the words, and for the spy too: a rule that bound only those who know the secret would give it away.
-        bad = not clue or len(clue) > LONGEST or names_one(clue, self.words)
+        bad = not clue or len(clue) > LONGEST or names_one(clue, self.words) or points_at_a_place(clue)
         self.clues = (*self.clues, "" if bad else clue)
         return Rewards.process("illegal", {role: -1.0}) if bad else Rewards()
 

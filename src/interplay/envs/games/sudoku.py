@@ -31,7 +31,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import FileOptions, Level, Mine, Puzzle, PuzzleOptions, from_file
+from interplay.envs.games.level_file import FileOptions, from_file
+from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 MOST_BLANKS = {4: 10, 9: 55}  # beyond these a random order of removal rarely keeps the solution unique
@@ -95,26 +96,9 @@ def solve(grid: Sequence[int], rng: random.Random | None = None) -> Iterator[tup
         if not blanks:
             yield tuple(values)
             return
-        cell, fewest = -1, 99
-        for i in blanks:
-            if (count := free[i].bit_count()) < fewest:
-                cell, fewest = i, count
-                if count <= 1:
-                    break
-        if not fewest:
+        cell, options = _next_cell(values, free, blanks, parts)
+        if not options:
             return
-        options = free[cell]
-        if fewest > 1:
-            for unit in parts:
-                once = twice = 0
-                for i in unit:
-                    if not values[i]:
-                        twice |= once & free[i]
-                        once |= free[i]
-                if only := once & ~twice:
-                    options = only & -only
-                    cell = next(i for i in unit if not values[i] and free[i] & options)
-                    break
         blanks.remove(cell)
         choices = [v for v in range(1, size + 1) if options >> (v - 1) & 1]
         if rng is not None:
@@ -132,6 +116,28 @@ def solve(grid: Sequence[int], rng: random.Random | None = None) -> Iterator[tup
         blanks.add(cell)
 
     yield from search()
+
+
+def _next_cell(
+    values: Sequence[int], free: Sequence[int], blanks: set[int], parts: Sequence[tuple[int, ...]]
+) -> tuple[int, int]:
+    """The blank to fill next, and the numbers to try there as bits: as few as possible, 0 if nothing fits."""
+    cell, fewest = -1, 99
+    for i in blanks:
+        if (count := free[i].bit_count()) < fewest:
+            cell, fewest = i, count
+            if count <= 1:
+                return cell, free[cell]
+    for unit in parts:
+        once = twice = 0
+        for i in unit:
+            if not values[i]:
+                twice |= once & free[i]
+                once |= free[i]
+        if only := once & ~twice:
+            option = only & -only
+            return next(i for i in unit if not values[i] and free[i] & option), option
+    return cell, free[cell]
 
 
 def only_solution(grid: Sequence[int]) -> tuple[int, ...] | None:
@@ -172,7 +178,7 @@ def blank_out(full: Sequence[int], blanks: int, rng: random.Random) -> tuple[int
 
 
 @dataclass(frozen=True)
-class Grid(Level):
+class Grid(PuzzleLevel):
     size: int
     clues: tuple[int, ...]
     answer: tuple[int, ...]
@@ -199,7 +205,7 @@ class Sudoku(Puzzle):
     level: Grid
 
     @classmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         if data["file"]:
             key = from_file(rng, data, read_lines, mine)
             clues: tuple[int, ...] | None = tuple(map(int, key))

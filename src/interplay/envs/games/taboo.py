@@ -2,17 +2,18 @@
 
 Rules         `objects` things are named to both; one is the secret, known to the hinter alone, with `taboo` words that
               belong to it. In each of `rounds` rounds the hinter gives a clue and the guesser names one thing. A clue
-              may hold no taboo word and no thing on the table, nor its plural, nor either spelt out. It ends with the
+              may hold no taboo word and no thing on the table, nor its plural, nor either spelt out; and no number,
+              place in the list or spelling, which would point at a thing without describing it. It ends with the
               right name, or after the last round.
 Roles         hinter (acts first) and guesser.
-Observation   hinter: the things, the secret, the taboo words, the clues and guesses so far. Guesser: the things, the
-              clues and guesses so far. Every prompt is fresh and complete in itself.
+Observation   each role sees the things, in an order of its own, and the clues and guesses so far; the hinter also sees
+              the secret and the taboo words. Every prompt is fresh and complete in itself.
 Actions       hinter: a clue of at most 80 characters; an illegal one is heard as silence. Guesser: the name of a thing
               that was not guessed yet; an illegal reply spends the round.
 Rewards       `found` (team, at the end): 1 in the first round, less by 1/(2 · rounds) for every further one, 0 if it
               was not found. `illegal` (process): −0.1.
 Difficulty    objects, rounds, taboo.
-Version       1
+Version       2
 """
 
 from __future__ import annotations
@@ -24,13 +25,21 @@ from functools import cache
 from pydantic import Field
 
 from interplay.config import Section
-from interplay.envs.env import Env, register
-from interplay.envs.games.objects import OBJECTS, QUESTIONS, draw, names_one, statement, understood
-from interplay.envs.puzzle import heard
+from interplay.envs.env import PENALTY, Env, register
+from interplay.envs.games.objects import (
+    OBJECTS,
+    QUESTIONS,
+    draw,
+    names_one,
+    order_for,
+    points_at_a_place,
+    statement,
+    understood,
+)
+from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LONGEST = 80  # characters of a clue
-PENALTY = -0.1
 
 
 class Options(Section):
@@ -50,6 +59,7 @@ def taboo_words(secret: str, count: int) -> tuple[str, ...]:
 class Taboo(Env):
     Options = Options
     reward_names = ("found", "illegal")
+    version = "2"  # 1 showed both roles the same order, and took any clue without a barred word
     roles = ("hinter", "guesser")
 
     def __init__(self, task: Task) -> None:
@@ -77,15 +87,24 @@ class Taboo(Env):
     def observe(self) -> dict[Role, Observation]:
         if self.over:
             return {}
-        table = f"Taboo. The things on the table: {', '.join(self.names)}."
         now = f"{self._log()}Round {len(self.guesses) + 1} of {self.task.data['rounds']}."
         if len(self.clues) == len(self.guesses):
             barred = f" or one of these words: {', '.join(self.taboo)}" if self.taboo else ""
-            rules = f"{table} Describe {self.secret} to a guesser, in one short clue without a name of a thing{barred}."
+            rules = (
+                f"{self._table('hinter')} Describe {self.secret} to a guesser, in one short clue without a name of a "
+                f"thing{barred}, and without a number, a place in the list or its spelling."
+            )
             return {"hinter": Observation((Message("system", rules), Message("user", now)), True, (), "clue")}
-        rules = f"{table} Somebody describes one of them. Reply with its name alone."
-        legal = tuple(name for name in self.names if name not in self.guesses)
+        rules = f"{self._table('guesser')} Somebody describes one of them. Reply with its name alone."
+        legal = tuple(name for name in self.listed("guesser") if name not in self.guesses)
         return {"guesser": Observation((Message("system", rules), Message("user", now)), True, legal, "guess")}
+
+    def listed(self, role: Role) -> tuple[str, ...]:
+        """The things as `role` is shown them."""
+        return order_for(role, self.task.seed, self.names)
+
+    def _table(self, role: Role) -> str:
+        return f"Taboo. The things on the table: {', '.join(self.listed(role))}."
 
     def _log(self) -> str:
         ends = [*(f" Guess: {guess or 'none'}. Wrong.\n" for guess in self.guesses), "\n"]
@@ -95,7 +114,8 @@ class Taboo(Env):
         ((role, text),) = actions.items()
         if role == "hinter":
             clue = heard(text, LONGEST + 1)
-            fair = clue and len(clue) <= LONGEST and not names_one(clue, (*self.names, *self.taboo))
+            barred = names_one(clue, (*self.names, *self.taboo)) or points_at_a_place(clue)
+            fair = clue and len(clue) <= LONGEST and not barred
             self.clues = (*self.clues, clue if fair else "")
         else:
             name = " ".join(text[:200].lower().strip(" \t\r\n.,!").split())

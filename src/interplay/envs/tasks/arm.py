@@ -8,7 +8,7 @@ import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from interplay.envs.tasks.data import Row
+from interplay.envs.tasks.data import DataRow
 from interplay.errors import ConfigError, EnvError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Arm:
     def __deepcopy__(self, memo: object) -> Arm:
         return self  # it holds no state of its own
 
-    def lay(self, row: Row) -> bytes:
+    def lay(self, row: DataRow) -> bytes:
         """The state in which a table begins."""
         self.mj.mj_resetData(self.model, self.data)
         for name, (x, y) in row["blocks"].items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from interplay.envs.puzzle import TRIES, split_of
+from interplay.envs.splits import TRIES, split_of
 from interplay.errors import ConfigError
 
 # What y is, of the 4-bit inputs a and b; {k} is a number of 4 bits, {s} from 1 to 3.

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from interplay.envs.env import register
 from interplay.envs.tasks import problems
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.envs.tasks.problems import Problem, Test, code_in
 from interplay.errors import ConfigError
 from interplay.execution.programs import Bench, Trial, nothing
@@ -79,6 +79,7 @@ def coder_rewards(role: Role, trial: Trial) -> Rewards:
 class Code(DataEnv):
     Options = Options
     kind: ClassVar[str] = "code"
+    success: ClassVar[str] = "solved"
     slow: ClassVar[bool] = True
     reward_names: ClassVar[tuple[str, ...]] = ("build", "run", "pass", "valid", "golden", "solved")
 
@@ -95,7 +96,7 @@ class Code(DataEnv):
         self.solved = False
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         return problems.draw(rng, split, options["style"])
 
     def observe(self) -> dict[Role, Observation]:

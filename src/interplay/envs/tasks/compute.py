@@ -12,9 +12,10 @@ from typing import Literal
 from interplay.envs.tasks.problems import code_in
 from interplay.execution.sandbox import Isolation, Job, Limits, shared
 from interplay.rewards.calculator import CalculatorError, calculate, shown
+from interplay.rewards.reply import spoken
 from interplay.rewards.verify import LONGEST_ANSWER
 
-Tool = Literal["calculator", "python"]
+ToolKind = Literal["calculator", "python"]
 LONGEST = 10_000  # characters of a program
 LIMITS = Limits(seconds=20.0, cpu_seconds=2.0, memory_mb=256.0, files_mb=1.0, output_kb=64.0)
 
@@ -28,8 +29,8 @@ class Computed:
     trouble: str = ""
 
 
-def compute(tool: Tool, reply: str, isolation: Isolation = "strongest") -> Computed:
-    return _expression(reply) if tool == "calculator" else _program(code_in(reply), isolation)
+def compute(tool: ToolKind, reply: str, isolation: Isolation = "strongest") -> Computed:
+    return _expression(spoken(reply)) if tool == "calculator" else _program(code_in(reply), isolation)
 
 
 def _expression(text: str) -> Computed:

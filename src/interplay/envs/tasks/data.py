@@ -13,7 +13,7 @@ To add a format, put a class into a module of `envs/tasks/formats/` (every modul
         question: str
         answer: str
 
-        def row(self) -> Row | None:            # one row as the environment reads it; None: unusable, counted
+        def row(self) -> DataRow | None:        # one row as the environment reads it; None: unusable, counted
             return {"question": self.question, "answer": self.answer.rpartition("####")[2].strip()}
 
 A `ValueError` from `row` is a clear error that names file and row. See `Public` for what else a format may say: splits
@@ -25,25 +25,24 @@ task still says everything.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import pkgutil
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from interplay.config import Section
 from interplay.envs.env import Env
-from interplay.errors import ConfigError, DataError, did_you_mean
+from interplay.errors import ConfigError, DataError
+from interplay.registry import Registry
 from interplay.types import Role, Task, seed_of
 
-Row = dict[str, Any]
+DataRow = dict[str, Any]
 # The data set, its configurations (joined by commas) and its split as the hub calls it; or the data set, None and a
 # pattern of its files, where it has a loading script, which `datasets` no longer runs.
 Hub = tuple[str, str | None, str]
@@ -65,7 +64,7 @@ class Public(BaseModel):
     attached: ClassVar[tuple[str, ...]] = ()  # patterns of files to carry along as they are, such as "*.sqlite"
 
     @abstractmethod
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         """The row as environments of this kind read it; None if it cannot be used (it is then counted)."""
 
     def split(self) -> str | None:
@@ -78,44 +77,25 @@ class Public(BaseModel):
         return None
 
     @classmethod
-    def compared(cls, row: Row) -> str:
+    def compared(cls, row: DataRow) -> str:
         """The text by which rows are the same, within a split and between train and test."""
         return str(row["question"])
 
     @classmethod
-    def gather(cls, splits: Mapping[str, list[Row]], tables: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    def gather(
+        cls, splits: Mapping[str, list[DataRow]], tables: Mapping[str, list[DataRow]]
+    ) -> dict[str, list[DataRow]]:
         """The tables to write beside the splits, once all rows are known; rows may be changed in place."""
         return {name: list(rows) for name, rows in tables.items()}
 
 
-P = TypeVar("P", bound=type[Public])
-_FORMATS: dict[str, type[Public]] = {}
-
-
-def register_format(name: str) -> Callable[[P], P]:
-    """Class decorator: makes the format known to `interplay prepare` by `name`."""
-
-    def add(cls: P) -> P:
-        _FORMATS[name] = cls
-        return cls
-
-    return add
+FORMATS: Registry[Public] = Registry(Public, "a data set that can be prepared", package="interplay.envs.tasks.formats")
+register_format, lookup_format = FORMATS.register, FORMATS.lookup
 
 
 def formats() -> dict[str, type[Public]]:
     """Every format by name."""
-    from interplay.envs.tasks import formats as package
-
-    for info in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{info.name}")
-    return dict(sorted(_FORMATS.items()))
-
-
-def lookup_format(name: str) -> type[Public]:
-    known = formats()
-    if name not in known:
-        raise ConfigError(f"'{name}' is not a data set that can be prepared; {did_you_mean(name, known)}")
-    return known[name]
+    return {name: FORMATS.lookup(name) for name in FORMATS.known()}
 
 
 # -- prepared folders -------------------------------------------------------------------------------------------------
@@ -145,7 +125,7 @@ class Prepared:
                 f"interplay prepare {name} --to {folder}"
             ) from None
 
-    def rows(self, split: str) -> tuple[Row, ...]:
+    def rows(self, split: str) -> tuple[DataRow, ...]:
         listed = self.manifest["splits"]
         if split not in listed:
             raise ConfigError(
@@ -154,14 +134,14 @@ class Prepared:
             )
         return self._read(listed[split])
 
-    def table(self, name: str) -> tuple[Row, ...]:
+    def table(self, name: str) -> tuple[DataRow, ...]:
         return self._read(self.manifest["tables"][name])
 
     def file(self, name: str) -> Path:
         """A file that was carried along, verified."""
         return self._verified({"file": name, "sha256": self.manifest["attached"][name]})
 
-    def _read(self, entry: Mapping[str, Any]) -> tuple[Row, ...]:
+    def _read(self, entry: Mapping[str, Any]) -> tuple[DataRow, ...]:
         return _rows(self._verified(entry), entry["sha256"])
 
     def _verified(self, entry: Mapping[str, Any]) -> Path:
@@ -190,7 +170,7 @@ def _digest(file: Path, stamp: int) -> str:
 
 
 @lru_cache(maxsize=64)
-def _rows(file: Path, sha256: str) -> tuple[Row, ...]:
+def _rows(file: Path, sha256: str) -> tuple[DataRow, ...]:
     # By "\n" alone: text may hold other characters that splitlines() takes for the end of a line.
     return tuple(json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line)
 
@@ -213,14 +193,15 @@ class DataEnv(Env):
     """
 
     kind: ClassVar[str]
+    success: ClassVar[str]  # the reward that is 1 for a right answer
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        self.row: Row = task.data["row"]
+        self.row: DataRow = task.data["row"]
 
     @classmethod
     @abstractmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         """A row without any data set; what is drawn for one split can be drawn for no other."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from functools import lru_cache
 from typing import ClassVar
 
-from interplay.envs.puzzle import heard
+from interplay.envs.speech import heard
 from interplay.envs.tasks.data import DataEnv
 from interplay.rewards.verify import unmarked
 from interplay.types import Message, Observation, Rewards, Role, Task
@@ -24,7 +24,7 @@ FORMAT, MATCH = 0.2, 0.8  # of the published reasoner: form and a right answer
 QUOTED = 1_000  # characters of a reply that others are shown
 
 
-class Debate(DataEnv):
+class DebateEnv(DataEnv):
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "correct")
     alone: ClassVar[Role] = "solver"  # what a single agent is called
 

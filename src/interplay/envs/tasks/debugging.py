@@ -32,7 +32,7 @@ from pydantic import Field
 from interplay.envs.env import register
 from interplay.envs.tasks import problems
 from interplay.envs.tasks.code import BUILD, PASS, RUN, ProgramOptions, bench_of
-from interplay.envs.tasks.data import DataEnv, Row
+from interplay.envs.tasks.data import DataEnv, DataRow
 from interplay.envs.tasks.problems import Problem, code_in
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
@@ -56,6 +56,7 @@ class Options(ProgramOptions):
 class Debugging(DataEnv):
     Options = Options
     kind: ClassVar[str] = "code"
+    success: ClassVar[str] = "solved"
     slow: ClassVar[bool] = True
     reward_names: ClassVar[tuple[str, ...]] = ("build", "run", "broken", "pass", "stumped", "solved")
 
@@ -81,7 +82,7 @@ class Debugging(DataEnv):
         return self.problem.buggy
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         return problems.draw(rng, split, options["style"])
 
     def observe(self) -> dict[Role, Observation]:

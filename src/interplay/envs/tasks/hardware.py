@@ -15,7 +15,8 @@ Rewards       designer, as published for coders: `build` (process) 0.1 for a des
               calls FAIL, where it calls the golden one PASS. A bench that finds no bug earns nothing. `solved` (team,
               at the end): 1 if no sample differs.
 Data          prepared rows of kind hardware (verilog_eval), or small circuits made on the spot.
-Checker       rewards/verilog.py: Icarus Verilog (Debian package iverilog) in the sandbox.
+Checker       rewards/design.py refuses designs that reach outside themselves; execution/verilog.py simulates the others
+              with Icarus Verilog (Debian package iverilog) in the sandbox.
 Version       1
 """
 
@@ -31,10 +32,11 @@ from pydantic import Field
 from interplay.envs.env import register
 from interplay.envs.tasks import circuits
 from interplay.envs.tasks.code import BUILD, GOLDEN, PASS, RUN, SHOWN, VALID
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.envs.tasks.problems import code_in
 from interplay.execution import verilog
 from interplay.execution.sandbox import Isolation
+from interplay.rewards.design import measure, refused
 from interplay.rewards.mutants import verilog_bugs
 from interplay.types import Message, Observation, Rewards, Role, Task
 
@@ -57,6 +59,7 @@ class Options(DataOptions):
 class Hardware(DataEnv):
     Options = Options
     kind: ClassVar[str] = "hardware"
+    success: ClassVar[str] = "solved"
     slow: ClassVar[bool] = True
     reward_names: ClassVar[tuple[str, ...]] = ("build", "run", "pass", "valid", "golden", "solved")
 
@@ -69,7 +72,7 @@ class Hardware(DataEnv):
         self.verdict = ""  # of the written bench on the design
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         return circuits.draw(rng, split)
 
     def observe(self) -> dict[Role, Observation]:
@@ -88,7 +91,7 @@ class Hardware(DataEnv):
         self.round += 1
         self.design, self.bench = code_in(actions["designer"]), code_in(actions.get("bench_writer", ""))
         others = self.row["reference"] + self.row["bench"]
-        said = None if verilog.refused(self.design, others) else verilog.judged(self.bench, self.design, self._walls)
+        said = None if refused(self.design, others) else verilog.judged(self.bench, self.design, self._walls)
         self.verdict = {True: "PASS", False: "FAIL", None: "neither PASS nor FAIL"}[said]
         self.over = said is True or len(self.roles) == 1 or self.round >= self.task.data["rounds"]
         if not self.over:
@@ -102,7 +105,7 @@ class Hardware(DataEnv):
         return walls
 
     def _measure(self, design: str) -> verilog.Measured:
-        return verilog.measure(design, self.row["reference"], self.row["bench"], self._walls)
+        return measure(design, self.row["reference"], self.row["bench"], self._walls)
 
     def _designer_rewards(self) -> Rewards:
         found = self._measure(self.design)

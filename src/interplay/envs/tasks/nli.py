@@ -10,7 +10,7 @@ Rewards       `format` (process, each reply): 0.2 for one label. `match` (agent,
               `correct` (team, at the end): 1 if the vote is right. `illegal` (process, with `brief`): 0 marks a reply
               that is not listed.
 Data          prepared rows of kind inference (anli, snli, fever), or statements about who has what, made on the spot.
-Checker       rewards/verify.py `label`.
+Checker       rewards/label.py.
 Version       1
 """
 
@@ -23,11 +23,12 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from interplay.envs.env import register
-from interplay.envs.puzzle import TRIES, split_of
-from interplay.envs.tasks.data import DataOptions, Row
-from interplay.envs.tasks.debate import Debate
+from interplay.envs.splits import TRIES, split_of
+from interplay.envs.tasks.data import DataOptions, DataRow
+from interplay.envs.tasks.debate import DebateEnv
 from interplay.errors import ConfigError
-from interplay.rewards import verify
+from interplay.rewards.label import LABELS
+from interplay.rewards.label import label as label_of
 from interplay.types import Role
 
 _RULE = (
@@ -48,14 +49,15 @@ class Options(DataOptions):
 
 
 @register("nli")
-class NLI(Debate):
+class NLI(DebateEnv):
     Options = Options
     kind: ClassVar[str] = "inference"
+    success: ClassVar[str] = "correct"
     alone: ClassVar[Role] = "judge"
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "correct", "illegal")
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         for _ in range(TRIES):
             row = _drawn(rng)
             if split_of(f"{row['premise']} {row['hypothesis']}") == split:
@@ -76,15 +78,15 @@ class NLI(Debate):
 
     @property
     def listed(self) -> tuple[str, ...]:
-        return verify.LABELS if self.task.data["brief"] else ()
+        return LABELS if self.task.data["brief"] else ()
 
     def ask(self) -> str:
         return f"Premise: {self.row['premise']}\nHypothesis: {self.row['hypothesis']}"
 
     def read(self, reply: str) -> str | None:
         if self.task.data["brief"]:
-            return reply if reply in verify.LABELS else None
-        return verify.label(reply)
+            return reply if reply in LABELS else None
+        return label_of(reply)
 
     def right(self, answer: str) -> bool:
         return bool(answer == self.row["label"])
@@ -96,7 +98,7 @@ class NLI(Debate):
         return str(self.row["label"]) if self.task.data["brief"] else f"Answer: {self.row['label']}"
 
 
-def _drawn(rng: random.Random) -> Row:
+def _drawn(rng: random.Random) -> DataRow:
     """A statement about two people, and one that follows from it, cannot be, or may be."""
     (one, two), (thing, other) = rng.sample(_PEOPLE, 2), rng.sample(_THINGS, 2)
     here, there = rng.sample(_PLACES, 2)
@@ -121,5 +123,5 @@ def _drawn(rng: random.Random) -> Row:
             ),
         ]
     )
-    label = rng.choice(verify.LABELS)
+    label = rng.choice(LABELS)
     return {"premise": premise, "hypothesis": rng.choice(told[label]), "label": label}

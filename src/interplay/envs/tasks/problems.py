@@ -14,23 +14,24 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from interplay.envs.puzzle import TRIES, split_of
+from interplay.envs.splits import TRIES, split_of
+from interplay.envs.tasks.written_test import HELPER, Assertion, pair_of, shown_calls, shows_input
 from interplay.errors import ConfigError
 from interplay.execution.programs import LONGEST, Bench, Trial
 from interplay.rewards.mutants import python_mutants
+from interplay.rewards.reply import spoken
 
 Test = str | tuple[str, str]
 MOST_TESTS = 20  # hidden ones that are run
-WIDEST = 600  # characters of one written test
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def code_in(reply: str) -> str:
-    """The program in a reply: its last fenced block, or all of it where nothing is fenced."""
-    reply = reply.replace("\r\n", "\n")
+    """The program in a reply, after any thoughts: its last fenced block, or all of it where nothing is fenced."""
+    reply = spoken(reply).replace("\r\n", "\n")
     blocks = _FENCE.findall(reply)
     return (blocks[-1] if blocks else reply).strip("\n")
 
@@ -56,11 +57,27 @@ class Problem:
         return Problem(row["question"], row["style"], tests=tests[:MOST_TESTS], examples=shown, **texts)
 
     def try_(self, bench: Bench, program: str, tests: Sequence[Test] | None = None) -> Trial:
-        """On the hidden tests, or on those given."""
-        chosen = self.tests if tests is None else tests
+        """On the hidden tests, or on those that somebody wrote."""
         if self.style == "stdio":
+            chosen = self.tests if tests is None else tests
             return bench.cases(program, [t for t in chosen if not isinstance(t, str)])
-        return bench.calls(program, [t for t in chosen if isinstance(t, str)], self.entry, self.setup)
+        if tests is None:
+            return bench.calls(program, [t for t in self.tests if isinstance(t, str)], self.entry, self.setup)
+        written = [made for t in tests if isinstance(t, str) and (made := Assertion.of(t))]
+        statements = [made.helped if self._helped else str(made) for made in written]
+        return bench.calls(program, statements, self.entry, self.setup)
+
+    @property
+    def _helped(self) -> bool:
+        """Whether tuples and generators count as lists in this row's tests."""
+        return f"def {HELPER}(" in self.setup
+
+    @cached_property
+    def callee(self) -> str:
+        """What a test calls."""
+        tests = (made for t in (*self.examples, *self.tests) if isinstance(t, str) and (made := Assertion.of(t)))
+        named = next((made.callee for made in tests), self.entry)
+        return self.entry if named == "candidate" else named
 
     def bugs(self, bench: Bench, most: int) -> tuple[str, ...]:
         """Small changes to the golden program that its hidden tests catch."""
@@ -79,7 +96,7 @@ class Problem:
                 parts.append(f"It begins:\n{self.starter.rstrip()}")
             else:
                 parts.append(f"It is named {self.entry}.")
-            parts += [f"Example: {test}" for test in self.examples]
+            parts += [f"Example: {Assertion.of(t) or t}" for t in self.examples if isinstance(t, str)]
         return "\n".join(parts)
 
     @property
@@ -87,15 +104,28 @@ class Problem:
         """How one test is written."""
         if self.style == "stdio":
             return '{"input": "...", "output": "..."} (JSON, one line)'
-        return f"assert {self.entry}(arguments) == value, with plain values"
+        return f"assert {self.callee}(arguments) == value, with plain values"
 
     def read_test(self, line: str) -> Test | None:
-        """A test in the form; None for anything else, such as an example that was shown."""
+        """A test in the form; None for anything else, and for one that the problem shows."""
         line = line.strip()
-        found = _pair(line) if self.style == "stdio" else _statement(line, self.entry)
-        shown = {e if isinstance(e, str) else _trim(e) for e in self.examples}
-        shown |= {s for e in self.examples if isinstance(e, str) and (s := _statement(e, self.entry))}
-        return None if found in shown else found
+        if self.style == "stdio":
+            pair = pair_of(line)
+            return None if pair is None or self._shows_input(pair[0]) else pair
+        made = Assertion.of(line)
+        if made is None or made.callee != self.callee or made.arguments in self._shown_calls:
+            return None
+        return str(made)
+
+    def _shows_input(self, given: str) -> bool:
+        shown = {e[0].strip() for e in self.examples if not isinstance(e, str)}
+        return given in shown or shows_input(self.question, given)
+
+    @cached_property
+    def _shown_calls(self) -> frozenset[tuple[str, ...]]:
+        """The arguments that the examples, the statement and the docstring use."""
+        examples = (made.arguments for e in self.examples if isinstance(e, str) and (made := Assertion.of(e)))
+        return frozenset((*examples, *shown_calls(f"{self.question}\n{self.starter}", self.callee)))
 
     def write_tests(self, most: int) -> list[str]:
         """Hidden tests in the form, for scripted players."""
@@ -104,42 +134,8 @@ class Problem:
             lines = [json.dumps({"input": given, "output": wanted}) for given, wanted in pairs]
         else:
             named = (re.sub(r"\bcandidate\b", self.entry, t) for t in self.tests if isinstance(t, str))
-            lines = [found for test in named if (found := _statement(test, self.entry))]
-        return lines[:most]
-
-
-def _trim(pair: tuple[str, str]) -> tuple[str, str]:
-    return pair[0].strip(), pair[1].strip()
-
-
-def _pair(line: str) -> tuple[str, str] | None:
-    if len(line) > WIDEST:
-        return None
-    try:
-        said = json.loads(line)
-        given, wanted = said["input"], said["output"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    if not isinstance(given, str) or not isinstance(wanted, str) or set(said) != {"input", "output"}:
-        return None
-    return _trim((given, wanted)) if wanted.strip() else None
-
-
-def _statement(line: str, entry: str) -> str | None:
-    """`assert entry(plain values) == plain value`, as ast writes it."""
-    if len(line) > WIDEST:
-        return None
-    try:
-        (node,) = ast.parse(line).body
-        assert isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and node.msg is None
-        (op,), (wanted,), call = node.test.ops, node.test.comparators, node.test.left
-        assert isinstance(op, ast.Eq) and isinstance(call, ast.Call) and not call.keywords
-        assert isinstance(call.func, ast.Name) and call.func.id == entry
-        for value in (wanted, *call.args):
-            ast.literal_eval(value)
-        return ast.unparse(node)
-    except (SyntaxError, ValueError, TypeError, AssertionError, MemoryError, RecursionError):
-        return None
+            lines = [str(made) for test in named if (made := Assertion.of(test))]
+        return [line for line in lines if self.read_test(line) is not None][:most]
 
 
 @lru_cache(maxsize=4096)

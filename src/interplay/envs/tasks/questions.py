@@ -14,8 +14,8 @@ from typing import Any
 from interplay.execution.database import run, tables
 from interplay.execution.query import Cell, Column, QueryResult, quoted
 
-Question = dict[str, Any]  # question, sql (a list of golds), ordered
-Draw = Callable[["Place"], Question | None]
+DatabaseQuestion = dict[str, Any]  # question, sql (a list of golds), ordered
+DrawQuestion = Callable[["Place"], DatabaseQuestion | None]
 LARGEST = 50  # rows of a gold result
 
 
@@ -56,11 +56,11 @@ def literal(value: Cell) -> str:
     return repr(value)
 
 
-def _asked(question: str, sql: str, ordered: bool = False) -> Question:
+def _asked(question: str, sql: str, ordered: bool = False) -> DatabaseQuestion:
     return {"question": question, "sql": [sql], "ordered": ordered}
 
 
-def _count(p: Place) -> Question | None:
+def _count(p: Place) -> DatabaseQuestion | None:
     column = p.pick("text", "number")
     if column is None or (value := p.value(column)) is None:
         return None
@@ -77,7 +77,7 @@ def _count(p: Place) -> Question | None:
     )
 
 
-def _aggregate(p: Place) -> Question | None:
+def _aggregate(p: Place) -> DatabaseQuestion | None:
     number, by = p.pick("number"), p.pick("text")
     if number is None:
         return None
@@ -96,7 +96,7 @@ def _aggregate(p: Place) -> Question | None:
     )
 
 
-def _distinct(p: Place) -> Question | None:
+def _distinct(p: Place) -> DatabaseQuestion | None:
     column = p.pick("text")
     if column is None:
         return None
@@ -113,7 +113,7 @@ def _distinct(p: Place) -> Question | None:
     )
 
 
-def _top(p: Place) -> Question | None:
+def _top(p: Place) -> DatabaseQuestion | None:
     number, shown, key = p.pick("number"), p.pick("text"), next((c for c in p.columns if c.key), None)
     if number is None or shown is None or key is None:
         return None
@@ -127,7 +127,7 @@ def _top(p: Place) -> Question | None:
     )
 
 
-def _linked(p: Place) -> Question | None:
+def _linked(p: Place) -> DatabaseQuestion | None:
     links = [c for c in p.columns if c.refers is not None and c.refers[0] in tables(p.data)]
     if not links:
         return None
@@ -154,7 +154,7 @@ def _linked(p: Place) -> Question | None:
     )
 
 
-PATTERNS: dict[str, Draw] = {
+PATTERNS: dict[str, DrawQuestion] = {
     "count": _count,
     "aggregate": _aggregate,
     "distinct": _distinct,
@@ -163,7 +163,9 @@ PATTERNS: dict[str, Draw] = {
 }
 
 
-def draw(data: bytes, rng: random.Random, patterns: tuple[str, ...], mine: Callable[[str], bool]) -> Question | None:
+def draw(
+    data: bytes, rng: random.Random, patterns: tuple[str, ...], mine: Callable[[str], bool]
+) -> DatabaseQuestion | None:
     """A question that is `mine` and that this database answers with something; None: this draw came to nothing."""
     place = Place(data, rng.choice(sorted(tables(data))), rng)
     pattern = rng.choice(patterns)

@@ -31,10 +31,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.envs.env import register
-from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of
+from interplay.envs.env import PENALTY, register
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks.arm import COLOURS, HALF, HIGH, LOW, SHARPEST, TINTS, Command, arm
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.types import Media, Message, Observation, Rewards, Role, Task
 
@@ -65,6 +66,7 @@ class Options(DataOptions):
 class Robotics(DataEnv):
     Options = Options
     kind: ClassVar[str] = "blocks"
+    success: ClassVar[str] = "placed"
     reward_names: ClassVar[tuple[str, ...]] = ("placed", "progress", "illegal")
 
     def __init__(self, task: Task) -> None:
@@ -78,7 +80,7 @@ class Robotics(DataEnv):
         self.first = self.potential = self._distance()
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         names, count = list(COLOURS)[: options["blocks"]], options["blocks"]
         for _ in range(TRIES):
             places = _scatter(rng, 2 * count)

@@ -26,11 +26,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from interplay.envs import tools
-from interplay.envs.env import register
-from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.env import PENALTY, register
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.rewards.formula import FUNCTIONS, Formula, FormulaError, agrees
+from interplay.rewards.reply import spoken
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LOW, HIGH = 0.5, 5.0
@@ -56,6 +58,7 @@ class Options(DataOptions):
 class Science(DataEnv):
     Options = Options
     kind: ClassVar[str] = "law"
+    success: ClassVar[str] = "law"
     reward_names: ClassVar[tuple[str, ...]] = ("law", "explains", "illegal")
 
     def __init__(self, task: Task) -> None:
@@ -71,7 +74,7 @@ class Science(DataEnv):
         self.over = False
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         names = NAMES[: options["variables"]]
         for _ in range(TRIES):
             law = _draw(rng, names, options["depth"])
@@ -110,7 +113,7 @@ class Science(DataEnv):
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
-        text = text if len(text) <= LONGEST else ""
+        text = spoken(text) if len(text) <= LONGEST else ""
         self.said, final = "", False
         if role == "hypothesiser":
             final = self._hear(text)

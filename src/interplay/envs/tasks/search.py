@@ -15,14 +15,13 @@ Data          prepared rows of kind search (hotpotqa, musique) with their corpus
               people and towns, made on the spot with passages of their own.
 Tool          BM25 over the whole corpus (`pool = "corpus"`) or over the passages that came with the question
               (`pool = "row"`); `web`: a search service over HTTP (see web.py), whose answers may change.
-Checker       exact match and F1 as in SQuAD and HotpotQA (rewards/verify.py).
+Checker       exact match and F1 as in SQuAD and HotpotQA (rewards/short_text.py).
 Version       1
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -31,13 +30,16 @@ from pydantic import Field, model_validator
 
 from interplay.envs import tools
 from interplay.envs.env import register
-from interplay.envs.puzzle import TRIES, heard, split_of, split_of_task
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.envs.tasks import web
 from interplay.envs.tasks.bm25 import Index
-from interplay.envs.tasks.data import DataEnv, DataOptions, Prepared, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow, Prepared
 from interplay.envs.tasks.debate import FORMAT, MATCH
 from interplay.errors import ConfigError
-from interplay.rewards import verify
+from interplay.rewards import short_text
+from interplay.rewards.reply import stated
+from interplay.rewards.verify import unmarked
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 LONGEST_QUERY = 150
@@ -53,7 +55,6 @@ _READ = (
     "Answer the question from the passages. End with a line that begins with Answer and a colon, then the answer in as "
     "few words as possible."
 )
-_STATED = re.compile(r"\banswer\s*:[ \t]*([^\n]*)", re.IGNORECASE)
 
 
 class Options(DataOptions):
@@ -76,6 +77,7 @@ class Options(DataOptions):
 class Search(DataEnv):
     Options = Options
     kind: ClassVar[str] = "search"
+    success: ClassVar[str] = "correct"
     slow: ClassVar[bool] = True  # a large corpus, or the web
     reward_names: ClassVar[tuple[str, ...]] = ("found", "format", "match", "correct")
 
@@ -96,7 +98,7 @@ class Search(DataEnv):
         if self.queries:
             lines.append("Searched for: " + "; ".join(heard(q, LONGEST_QUERY) or "nothing" for q in self.queries))
         for n, (title, text) in enumerate(self.found, 1):
-            lines.append(f"[{n}] {heard(verify.unmarked(title))}: {heard(verify.unmarked(text), SHOWN)}")
+            lines.append(f"[{n}] {heard(unmarked(title))}: {heard(unmarked(text), SHOWN)}")
         if not self.found:
             lines.append("Nothing found yet." if self.searching else "Nothing was found.")
         rule, phase = (_SEARCH, "search") if self.searching else (_READ, "read")
@@ -127,20 +129,21 @@ class Search(DataEnv):
     def _answered(self, role: Role, text: str) -> Rewards:
         self.reply = text
         answer = self.answer()
-        f1 = verify.f1(answer, self.row["answers"]) if answer else 0.0
+        f1 = short_text.f1(answer, self.row["answers"]) if answer else 0.0
         rewards = Rewards.process("format", {role: FORMAT * (answer is not None)})
         return rewards + Rewards.agent("match", {role: MATCH * f1})
 
     def answer(self) -> str | None:
         """The one answer of the reply, if it is short enough to be one."""
-        given = _STATED.findall(self.reply or "") if len(self.reply or "") <= verify.LONGEST_REPLY else []
-        distinct = list(dict.fromkeys(g.strip().rstrip(".") for g in given))
-        short = len(distinct) == 1 and 0 < len(distinct[0].split()) <= WORDS
-        return distinct[0] if short and verify.normal(distinct[0]) else None
+        given = stated(self.reply or "")
+        short = len(given) == 1 and 0 < len(given[0].split()) <= WORDS
+        return given[0] if short and short_text.normal(given[0]) else None
 
     def outcome(self) -> Rewards:
         answer = self.answer()
-        return Rewards.team("correct", float(answer is not None and verify.exact_match(answer, self.row["answers"])))
+        return Rewards.team(
+            "correct", float(answer is not None and short_text.exact_match(answer, self.row["answers"]))
+        )
 
     def state(self) -> str:
         lines = [f"Question: {self.row['question']}", "searched for: " + "; ".join(self.queries)]
@@ -200,7 +203,7 @@ class Search(DataEnv):
         return tuple(("search", {"query": title[:LONGEST_QUERY]}) for title, _ in missing)
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         for _ in range(TRIES):
             if (row := _drawn(rng, split)) is not None:
                 return row
@@ -234,7 +237,7 @@ _TOWNS = [stem + end for stem in _STEMS for end in _ENDS]
 _TRADES = ("botanist", "composer", "engineer", "painter", "physician", "poet")
 
 
-def _drawn(rng: random.Random, split: str) -> Row | None:
+def _drawn(rng: random.Random, split: str) -> DataRow | None:
     """Four people and their towns, in eight passages; a question that needs two of them, if it is of this split."""
     people = rng.sample(_PEOPLE, 4)
     trade = rng.choice(_TRADES)

@@ -28,18 +28,18 @@ PRODUCTS = {
     "kite": "toys", "doll": "toys", "ball": "toys", "rice": "food", "tea": "food", "jam": "food",
 }  # fmt: skip
 HEADER = ("order", "customer", "town", "product", "kind", "price", "quantity", "month")
-Rows = list[tuple[Cell, ...]]
+ShopRows = list[tuple[Cell, ...]]
 
 
 @lru_cache(maxsize=1024)
-def contents(seed: int, size: int) -> tuple[Rows, Rows, Rows]:
+def contents(seed: int, size: int) -> tuple[ShopRows, ShopRows, ShopRows]:
     """Customers, products and `size` purchases."""
     rng = random.Random(seed)
     towns, names = rng.sample(TOWNS, 4), rng.sample(NAMES, min(len(NAMES), 4 + size // 4))
     goods = rng.sample(sorted(PRODUCTS), min(len(PRODUCTS), 4 + size // 8))
-    customers: Rows = [(i, n, rng.choice(towns), rng.randint(18, 80)) for i, n in enumerate(names, 1)]
-    products: Rows = [(i, p, PRODUCTS[p], rng.randint(4, 400) / 4) for i, p in enumerate(goods, 1)]
-    purchases: Rows = [
+    customers: ShopRows = [(i, n, rng.choice(towns), rng.randint(18, 80)) for i, n in enumerate(names, 1)]
+    products: ShopRows = [(i, p, PRODUCTS[p], rng.randint(4, 400) / 4) for i, p in enumerate(goods, 1)]
+    purchases: ShopRows = [
         (i, rng.randint(1, len(customers)), rng.randint(1, len(products)), rng.randint(1, 9), rng.randint(1, 12))
         for i in range(1, size + 1)
     ]
@@ -52,10 +52,10 @@ def database(seed: int, size: int) -> bytes:
     return build(SCRIPT, {"customer": customers, "product": products, "purchase": purchases})
 
 
-def table(seed: int, size: int) -> Rows:
+def table(seed: int, size: int) -> ShopRows:
     """The purchases with what they refer to, under `HEADER`."""
     customers, products, purchases = contents(seed, size)
-    out: Rows = []
+    out: ShopRows = []
     for number, who, what, quantity, month in purchases:
         assert isinstance(who, int) and isinstance(what, int)
         _, name, town, _ = customers[who - 1]

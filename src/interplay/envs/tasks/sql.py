@@ -5,16 +5,17 @@ Turns         the planner reads question and schema and says how to go about it;
               the query. A query that fails is shown with its error, and the writer tries again, `attempts` in all.
 Actions       planner: free text. writer: one SELECT, bare or in a ```sql block (the last one counts).
 Tools         with `tools`, both may call `sql` inside their turn to look at the data.
-Rewards       `match` (team, at the end): 1 if the query gives what the gold query gives, here and on a shadow of the
-              database with other contents, so that knowing the result is not enough; else 0. `illegal` (process):
-              −0.1 for a reply that holds no query, or one that is refused or fails.
+Rewards       `match` (team, at the end): 1 if the query gives what the gold query gives, here and on shadows of the
+              database with other contents, so that knowing the result is not enough; else 0. Never scored (None) for a
+              row whose gold query no shadow tells from its own result. `illegal` (process): −0.1 for a reply that
+              holds no query, or one that is refused or fails.
 Data          prepared rows of kind sql (defog, spider, bird); with `database`, questions made over that SQLite or
               DuckDB file (such as Chinook); else over a small shop drawn from the seed. A question is in one split
               only.
-Checker       rewards/database.py: read-only, limited in steps (DuckDB: in seconds), rows and memory; rows as a
-              multiset, or in order where the question asks for one; columns in any order. A row may have several gold
-              queries.
-Version       1
+Checker       execution/database.py runs queries read-only, limited in steps (DuckDB: in seconds), rows and memory;
+              rewards/query_match.py compares rows as a multiset, or in order where the question asks for one, and
+              columns in any order; rewards/shadow.py makes the shadows. A row may have several gold queries.
+Version       2
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from interplay.envs import tools
-from interplay.envs.env import register
-from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of, split_of_task
+from interplay.envs.env import PENALTY, register
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.envs.tasks import questions, shop
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
-from interplay.errors import ConfigError
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
+from interplay.errors import ConfigError, DataError
 from interplay.execution import database
+from interplay.rewards.query_match import same
+from interplay.rewards.reply import spoken
+from interplay.rewards.shadow import shadows
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
-SHADOWS = 12  # tried, to find one on which the gold query gives something else
 KINDS = ("sqlite", "duckdb")  # of files
 PER_SHOP = 20  # questions tried over one shop before another is drawn
 _BLOCK = re.compile(r"```[ \t]*(?:sql|sqlite)?[ \t]*\n?(.*?)```", re.S | re.I)
@@ -60,7 +63,9 @@ _STEPS = {"join": "join them", "where": "keep the rows asked for", "group": "gro
 class SQL(DataEnv):
     Options = Options
     kind: ClassVar[str] = "sql"
+    success: ClassVar[str] = "match"
     reward_names: ClassVar[tuple[str, ...]] = ("match", "illegal")
+    version: ClassVar[str] = "2"  # 1 had one shadow, which could break what a schema promises
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -72,7 +77,7 @@ class SQL(DataEnv):
         self.over = False
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         known = tuple(questions.PATTERNS)
         if not options["patterns"] or set(options["patterns"]) - set(known):
             raise ConfigError(f"env.patterns is {options['patterns']}; expected some of {', '.join(known)}.")
@@ -82,7 +87,7 @@ class SQL(DataEnv):
                 where = {} if options["database"] else {"shop": rng.getrandbits(40)}
                 data = _data(where, options, split)
             made = questions.draw(data, rng, tuple(options["patterns"]), mine)
-            if made is not None and telling_shadow(data, made["sql"][0]) is not None:
+            if made is not None and shadows(data, made["sql"][0], 1):
                 return {**made, **where}  # its result cannot be had without asking
         raise ConfigError(
             f"no question for the {split} split was found in {TRIES:,} draws; expected more env.patterns."
@@ -125,18 +130,22 @@ class SQL(DataEnv):
         return Rewards.process("illegal", {role: PENALTY}) if self.error else Rewards()
 
     def outcome(self) -> Rewards:
-        right = self.over and not self.error and self.query is not None and self._matches(self.query)
-        return Rewards.team("match", float(right))
+        if not self.over or self.error or self.query is None:
+            return Rewards.team("match", 0.0)
+        right = self._matches(self.query)
+        return Rewards.team("match", None if right is None else float(right))
 
-    def _matches(self, query: str) -> bool:
-        """Right by one of the gold queries, in the database and in its shadow."""
-        found, ordered = database.run(self.data, query), bool(self.row.get("ordered"))
+    def _matches(self, query: str) -> bool | None:
+        """Right by one of the gold queries, in the database and in its shadows; None where no shadow could tell."""
+        found, ordered, told = database.run(self.data, query), bool(self.row.get("ordered")), False
         for gold in self.row["sql"]:
-            if database.same(database.run(self.data, gold), found, ordered):
-                other = telling_shadow(self.data, gold)
-                if other is None or database.same(database.run(other, gold), database.run(other, query), ordered):
+            others = shadows(self.data, gold)
+            told = told or bool(others)
+            if others and same(database.run(self.data, gold), found, ordered):
+                pairs = ((database.run(other, gold), database.run(other, query)) for other in others)
+                if all(same(wanted, given, ordered) for wanted, given in pairs):
                     return True
-        return False
+        return False if told else None
 
     def state(self) -> str:
         said = "nothing yet" if self.query is None else heard(self.query, 1000)
@@ -166,26 +175,13 @@ def planned(data: bytes, gold: str) -> str:
 
 
 def query_of(text: str) -> str | None:
-    """The query in a reply: its last block, or all of it; None where that is no query."""
+    """The query in a reply, after any thoughts: its last block, or all of it; None where that is no query."""
     if len(text) > database.TEXT:
         return None
+    text = spoken(text)
     blocks = _BLOCK.findall(text)
     query = (blocks[-1] if blocks else text).strip().rstrip(";").strip()
     return query if _START.match(query) else None
-
-
-@lru_cache(maxsize=4096)
-def telling_shadow(data: bytes, gold: str) -> bytes | None:
-    """A shadow of the database on which the gold query gives something else; None where none was found."""
-    here, found = database.run(data, gold), None
-    for seed in range(SHADOWS):
-        other = database.shadow(data, seed)
-        there = database.run(other, gold)
-        if not there.error and not database.same(here, there):
-            if questions.telling(there):
-                return other
-            found = found or other
-    return found
 
 
 def _data(row: Mapping[str, Any], options: Mapping[str, Any], split: str) -> bytes:
@@ -196,5 +192,8 @@ def _data(row: Mapping[str, Any], options: Mapping[str, Any], split: str) -> byt
         if source is None:
             raise ConfigError(f"the row names the database '{row['db']}', but env.data is empty; expected its folder.")
         carried = source.manifest["attached"]
-        return database.read(source.file(next((n for k in KINDS if (n := f"{row['db']}.{k}") in carried), row["db"])))
+        name = next((n for n in (*(f"{row['db']}.{kind}" for kind in KINDS), row["db"]) if n in carried), None)
+        if name is None:
+            raise DataError(f"a row asks about the database '{row['db']}', of which '{source.folder}' has no file.")
+        return database.read(source.file(name))
     return database.read(options["database"])

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
+from interplay.rewards.reply import spoken
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 _NUMBER = re.compile(r"-?\d+")
@@ -48,7 +49,7 @@ class Sums(Env):
         return Rewards()
 
     def outcome(self) -> Rewards:
-        found = _NUMBER.findall((self.answer or "").replace(",", ""))
+        found = _NUMBER.findall(spoken(self.answer or "").replace(",", ""))
         right = bool(found) and len(found[-1]) < 20 and int(found[-1]) == self.a + self.b
         return Rewards.agent("correct", {"solver": float(right)})
 

@@ -26,23 +26,28 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from interplay.envs import tools
-from interplay.envs.env import register
-from interplay.envs.puzzle import PENALTY, TRIES, heard, split_of
+from interplay.envs.env import PENALTY, register
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks import questions, sheet, shop
-from interplay.envs.tasks.data import DataEnv, DataOptions, Row
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell
+from interplay.rewards.reply import stated
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
 PATTERNS = ("count", "aggregate", "distinct", "top")
 SMALL = 20  # whole numbers below it are too easily guessed
 LONGEST = 4000  # characters of a reply
-_ANSWER = re.compile(r"answer\s*(?:is)?\s*:[ \t]*([^\n]*)", re.I)
+# Python's own float() also takes 1_0, inf and digits of other scripts.
+_NUMBER = re.compile(
+    r"[$€£]?[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+|(?<=[0-9])\.?)(?:[eE][-+]?[0-9]{1,3})?"
+)
 _AGREE = re.compile(r"\s*(?:i\s+)?agree[.!]?\s*", re.I)
 _FORM = "End with one line: Answer: and the cells, separated by | and rows by ;"
 
-Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
+HeaderAndRows = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
 class Options(DataOptions):
@@ -58,6 +63,7 @@ class Options(DataOptions):
 class Tables(DataEnv):
     Options = Options
     kind: ClassVar[str] = "tables"
+    success: ClassVar[str] = "correct"
     reward_names: ClassVar[tuple[str, ...]] = ("correct", "analysis", "illegal")
 
     def __init__(self, task: Task) -> None:
@@ -66,7 +72,7 @@ class Tables(DataEnv):
         self.answers: tuple[str | None, ...] = ()  # the analyst's, then the last word; None: there was none
 
     @classmethod
-    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> Row:
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
         patterns = tuple(options["patterns"])
         if not patterns or set(patterns) - set(PATTERNS):
             raise ConfigError(f"env.patterns is {list(patterns)}; expected some of {', '.join(PATTERNS)}.")
@@ -82,7 +88,7 @@ class Tables(DataEnv):
         raise ConfigError(f"no question for the {split} split came up in {TRIES:,} draws; expected another table.")
 
     @property
-    def table(self) -> Table:
+    def table(self) -> HeaderAndRows:
         if "table" in self.row:
             return self.row["table"]["header"], self.row["table"]["rows"]
         return _table(_seed(self.row), self.task.data["size"], self.task.data["file"])
@@ -136,9 +142,9 @@ def written(rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def answer_of(text: str) -> str | None:
-    """What follows the last `Answer:`; None where there is none or the reply is endless."""
-    found = _ANSWER.findall(text) if len(text) <= LONGEST else []
-    return found[-1].strip() or None if found else None
+    """What follows `Answer:`; None where there is none, several that differ, or the reply is endless."""
+    given = stated(text) if len(text) <= LONGEST else []
+    return given[0] if len(given) == 1 else None
 
 
 def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
@@ -152,11 +158,10 @@ def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
 
 
 def _value(cell: str) -> float | str:
-    plain = cell.strip().strip("\"'*`").strip()
-    try:
-        number = float(plain.replace(",", "").lstrip("$€£"))
-    except ValueError:
+    plain = " ".join(cell.strip().strip("\"'*`").split())
+    if _NUMBER.fullmatch(plain) is None:
         return plain.casefold()
+    number = float(plain.replace(",", "").lstrip("$€£"))
     return number if abs(number) < 1e300 else plain
 
 
@@ -187,7 +192,7 @@ def _seed(row: Mapping[str, Any]) -> int | None:
     return row.get("shop")
 
 
-def _table(seed: int | None, size: int, file: str) -> Table:
+def _table(seed: int | None, size: int, file: str) -> HeaderAndRows:
     return sheet.read(file) if seed is None else (shop.HEADER, shop.table(seed, size))
 
 
@@ -196,5 +201,5 @@ def _database(seed: int | None, size: int, file: str) -> bytes:
     return sheet_database(_table(seed, size, file))
 
 
-def sheet_database(table: Table) -> bytes:
+def sheet_database(table: HeaderAndRows) -> bytes:
     return sheet.database(*table)

@@ -1,8 +1,9 @@
 """Word problems made on the spot: a short story about things, and how many there are in the end.
 
 Each has `steps` operations. A row says the `question`, the `answer`, an `expression` that computes it and the same in
-words (`spoken`), both hidden from the players. A problem belongs to the one split that the hash of its numbers and
-operations says, so that no test problem is a training problem under other names.
+words (`spoken`), both hidden from the players. Small answers are drawn less often, so that none is a good guess. A
+problem belongs to the one split that the hash of its numbers and operations says, so that no test problem is a training
+problem under other names.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from interplay.envs.puzzle import TRIES, split_of
+from interplay.envs.splits import TRIES, split_of
 from interplay.errors import ConfigError
 
+PLENTY = 20  # below it there are too few numbers for all answers to be rare
 _NAMES = (
     "Ana",
     "Ben",
@@ -65,6 +67,8 @@ def draw(rng: random.Random, split: str, steps: int, largest: int) -> dict[str, 
     """A problem of `steps` operations for a split, its numbers up to `largest` (results up to ten times that)."""
     for _ in range(TRIES):
         start, steps_taken, value = _sum(rng, steps, largest)
+        if largest >= PLENTY and rng.random() * 2 * largest > value:
+            continue  # small results come up most often: without this, a constant answer would pay
         key = f"{start} {' '.join(f'{op}{n}' for op, n in steps_taken)}"
         if split_of(key) == split:
             return _told(rng, start, steps_taken, value)

@@ -20,12 +20,8 @@ from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
-
-# Public files write tuples, and what generators give, as lists.
-_PLAIN = (
-    "def plain(x):\n    return [plain(y) for y in x] if isinstance(x, (list, tuple)) or hasattr(x, '__next__') else x\n"
-)
+from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
+from interplay.envs.tasks.written_test import HELPER_SETUP
 
 
 class _Code(Public):
@@ -34,7 +30,7 @@ class _Code(Public):
 
 def _stdio(
     question: str, tests: Sequence[Sequence[str]], examples: Sequence[Sequence[str]], golden: str = ""
-) -> Row | None:
+) -> DataRow | None:
     pairs = [[given, wanted] for given, wanted in tests if wanted.strip()]
     if not pairs:
         return None
@@ -62,13 +58,19 @@ def _value(text: str) -> Any:
 
 def _calls(
     question: str, starter: str, tests: Sequence[tuple[list[Any], Any]], shown: int, golden: str = ""
-) -> Row | None:
+) -> DataRow | None:
     named = _called(starter)
     if named is None or not tests:
         return None
     entry, call = named
     lines = [f"assert plain({call}(*{args!r})) == {wanted!r}" for args, wanted in tests]
-    row = {"question": question, "style": "calls", "entry": entry, "starter": starter.strip("\n"), "setup": _PLAIN}
+    row = {
+        "question": question,
+        "style": "calls",
+        "entry": entry,
+        "starter": starter.strip("\n"),
+        "setup": HELPER_SETUP,
+    }
     return {**row, "tests": lines[shown:] or lines, "examples": lines[:shown], "golden": golden}
 
 
@@ -90,7 +92,7 @@ class Apps(_Code):
     sample_io: list[dict[str, Any]] = Field([])
     difficulty: str = ""
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         golden, starter = (json.loads(self.solutions) or [""])[0] if self.solutions else "", self.starter_code.strip()
         if self.test_list is not None:
             tests, shown = ([(t["input"], t["output"]) for t in part] for part in (self.test_list, self.sample_io))
@@ -140,7 +142,7 @@ class CodeContests(_Code):
     generated_tests: dict[str, list[str]] = Field({})
     solutions: dict[str, list[Any]] = Field({})
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         if self.tests is not None:
             return _stdio(self.question, [[t["input"], t["output"]] for t in self.tests], [])
         public, private, generated = (
@@ -165,7 +167,7 @@ class LiveCodeBench(_Code):
     private_test_cases: str = "[]"
     difficulty: str = ""
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         public, private = json.loads(self.public_test_cases), _private(self.private_test_cases)
         if self.starter_code.strip():
             read = [
@@ -201,14 +203,14 @@ class _HumanEval(_Code):
     canonical_solution: str
     test: str
 
-    def row(self) -> Row:
+    def row(self) -> DataRow:
         setup, tests = _checks(self.test, self.prompt, self.entry_point)
         row = {"question": "Complete the function.", "style": "calls", "entry": self.entry_point}
         golden = self.prompt + self.canonical_solution
         return {**row, "starter": self.prompt, "setup": setup, "tests": tests, "examples": [], "golden": golden}
 
     @classmethod
-    def compared(cls, row: Row) -> str:
+    def compared(cls, row: DataRow) -> str:
         return str(row["starter"])
 
 
@@ -229,7 +231,7 @@ class HumanEvalFix(_HumanEval):
     declaration: str
     buggy_solution: str
 
-    def row(self) -> Row:
+    def row(self) -> DataRow:
         return {**super().row(), "buggy": self.declaration + self.buggy_solution}
 
 
@@ -273,7 +275,7 @@ class Mbpp(_Code):
         """As published: 1–10 are for prompts, and train with the rest."""
         return "train" if self.task_id <= 10 or self.task_id > 600 else "test" if self.task_id <= 510 else "validation"
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         golden = self.code.replace("\r\n", "\n").replace("\r", "\n")
         try:
             defined = {n.name for n in ast.parse(golden).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
@@ -310,7 +312,7 @@ class QuixBugs(_Code):
         cases = sorted((folder / "json_testcases").glob("*.json"))
         return (_quix(folder, file) for file in cases) if cases else None
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         body = ast.parse(self.tests).body
         asserts = [ast.unparse(n) for n in body if isinstance(n, ast.Assert)]
         if not asserts:
@@ -333,4 +335,4 @@ def _quix(folder: Path, cases: Path) -> Mapping[str, Any]:
     asserts = [f"assert plain({name}(*{given!r})) == {wanted!r}" for given, wanted in calls]
     code, mark, said = buggy.partition('"""')
     row = {"name": name, "buggy_program": code.strip() if mark else buggy, "docstring": said or name}
-    return {**row, "solution": solution.partition('"""')[0].strip(), "tests": _PLAIN + "\n".join(asserts)}
+    return {**row, "solution": solution.partition('"""')[0].strip(), "tests": HELPER_SETUP + "\n".join(asserts)}

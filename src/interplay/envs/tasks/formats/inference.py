@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import AliasChoices, Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
-from interplay.rewards.verify import LABELS
+from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
+from interplay.rewards.label import LABELS
 
 _NAMES = {"e": "entailment", "n": "neutral", "c": "contradiction"}
 
@@ -17,11 +17,11 @@ class _Inference(Public):
     kind: ClassVar[str] = "inference"
 
     @classmethod
-    def compared(cls, row: Row) -> str:
+    def compared(cls, row: DataRow) -> str:
         return f"{row['premise']}\n{row['hypothesis']}"
 
 
-def _row(premise: str, hypothesis: str, label: str | int) -> Row | None:
+def _row(premise: str, hypothesis: str, label: str | int) -> DataRow | None:
     """Labels are words, letters, or numbers in the hub's order; some rows have none, or hide it."""
     if label in (-1, "-", "", "hidden"):
         return None
@@ -45,7 +45,7 @@ class ANLI(_Inference):
     hypothesis: str
     label: str | int
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         return _row(self.context, self.hypothesis, self.label)
 
 
@@ -63,7 +63,7 @@ class SNLI(_Inference):
     hypothesis: str = Field(validation_alias=AliasChoices("hypothesis", "sentence2"))
     label: str | int = Field(validation_alias=AliasChoices("gold_label", "label"))
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         return _row(self.premise, self.hypothesis, self.label)
 
 
@@ -84,6 +84,6 @@ class FEVER(_Inference):
     evidence: str = Field(validation_alias=AliasChoices("context", "evidence", "hypothesis"))
     label: str | int = Field(validation_alias=AliasChoices("label", "fever_gold_label"))
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         known = {"SUPPORTS": "entailment", "REFUTES": "contradiction", "NOT ENOUGH INFO": "neutral"}
         return _row(self.evidence, self.claim, known.get(str(self.label).upper(), self.label))

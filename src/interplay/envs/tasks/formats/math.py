@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from pydantic import AliasChoices, Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
+from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
 from interplay.rewards.verify import boxed
 
 _SUBJECTS = (
@@ -34,7 +34,7 @@ class GSM8K(_Math):
     question: str
     answer: str
 
-    def row(self) -> Row:
+    def row(self) -> DataRow:
         _, mark, final = self.answer.rpartition("####")
         if not mark or not final.strip():
             raise ValueError("answer has no final '#### N'")
@@ -42,7 +42,7 @@ class GSM8K(_Math):
 
 
 @register_format("math")
-class Math(_Math):
+class HendrycksMath(_Math):
     """Competition problems in seven subjects and five levels (Hendrycks et al., 2021)."""
 
     licence = "MIT"
@@ -56,7 +56,7 @@ class Math(_Math):
     level: str | float | None = None
     type: str = ""
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         answer = self.answer or boxed(self.solution)
         if not answer:
             return None  # a few rows have no answer that could be checked
@@ -76,7 +76,7 @@ class Math500(_Math):
     level: int | None = None
     subject: str = ""
 
-    def row(self) -> Row:
+    def row(self) -> DataRow:
         return {"question": self.problem, "answer": self.answer, "level": str(self.level or ""), "type": self.subject}
 
 
@@ -90,7 +90,7 @@ class AIME(_Math):
     problem: str = Field(validation_alias=AliasChoices("problem", "Problem", "question", "Question"))
     answer: str | int = Field(validation_alias=AliasChoices("answer", "Answer"))
 
-    def row(self) -> Row:
+    def row(self) -> DataRow:
         text = str(self.answer).strip()
         if not text.isdecimal() or int(text) > 999:
             raise ValueError(f"answer is '{text}'; expected a whole number from 0 to 999")
@@ -107,7 +107,7 @@ class AMC(_Math):
     problem: str = Field(validation_alias=AliasChoices("problem", "question"))
     answer: str | float
 
-    def row(self) -> Row:
+    def row(self) -> DataRow:
         text = f"{self.answer:g}" if isinstance(self.answer, float) else self.answer
         if text in ("nan", "inf", "-inf"):
             raise ValueError(f"answer is {text}; expected a number")
@@ -127,7 +127,7 @@ class OlympiadBench(_Math):
     subfield: str = ""
     answer_type: str = ""
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         if not self.final_answer or not self.final_answer[0]:
             return None
         row = {"question": self.question, "answer": ", ".join(self.final_answer), "type": self.subfield}

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
+from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
 
 
 class _Search(Public):
@@ -20,7 +20,9 @@ class _Search(Public):
     dev_is_test: ClassVar[bool] = True
 
     @classmethod
-    def gather(cls, splits: Mapping[str, list[Row]], tables: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    def gather(
+        cls, splits: Mapping[str, list[DataRow]], tables: Mapping[str, list[DataRow]]
+    ) -> dict[str, list[DataRow]]:
         """One corpus without repetitions; the passages of a row become places in it."""
         corpus: dict[tuple[str, str], int] = {}
 
@@ -59,8 +61,8 @@ class HotpotQA(_Search):
     gold_passages: list[int] = Field([])
     context_passages: list[int] | None = None
 
-    def row(self) -> Row:
-        row: Row = {"question": self.question, "answers": [self.answer]} | ({"id": self.id} if self.id else {})
+    def row(self) -> DataRow:
+        row: DataRow = {"question": self.question, "answers": [self.answer]} | ({"id": self.id} if self.id else {})
         if self.context_passages is not None:
             return row | {"passages": self.context_passages, "gold": self.gold_passages}
         if self.context is None or self.supporting_facts is None:
@@ -95,7 +97,7 @@ class MuSiQue(_Search):
     answerable: bool = True
     paragraphs: list[dict[str, Any]]
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         if not self.answerable:
             return None
         passages = [

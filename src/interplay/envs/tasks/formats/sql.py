@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from interplay.envs.tasks.data import Public, Row, register_format
+from interplay.envs.tasks.data import DataRow, Public, register_format
 from interplay.execution.database import timely
 
 _ORDER = re.compile(
@@ -30,11 +30,11 @@ class _SQL(Public):
     attached: ClassVar[tuple[str, ...]] = ("*.sqlite", "*.duckdb")
 
     @classmethod
-    def compared(cls, row: Row) -> str:
+    def compared(cls, row: DataRow) -> str:
         return f"{row['question']}\n{row['db']}"  # of another database it is another question
 
 
-def _row(db: str, question: str, golds: list[str]) -> Row | None:
+def _row(db: str, question: str, golds: list[str]) -> DataRow | None:
     usable = [gold.strip().rstrip(";") for gold in golds if not timely(gold)]
     if not usable:
         return None
@@ -56,7 +56,7 @@ class Defog(_SQL):
     instructions: str = ""
     n_rows: list[int] | None = None
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         sizes = self.n_rows or [1] * len(self.gold_sql)
         golds = [gold for gold, n in zip(self.gold_sql, sizes, strict=True) if n]
         note = f" {self.instructions.strip()}" if self.instructions.strip() else ""
@@ -74,7 +74,7 @@ class Spider(_SQL):
     question: str
     query: str
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         return _row(self.db_id, self.question, [self.query])
 
 
@@ -90,6 +90,6 @@ class Bird(_SQL):
     evidence: str = ""
     SQL: str
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         note = f" ({self.evidence.strip()})" if self.evidence.strip() else ""
         return _row(self.db_id, self.question + note, [self.SQL])

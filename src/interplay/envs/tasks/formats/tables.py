@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from interplay.envs.tasks.data import Hub, Public, Row, register_format
+from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
 from interplay.types import seed_of
 
 _EXPORT = "stanfordnlp/wikitablequestions@refs/convert/parquet"  # the hub's own, of what its script gave
@@ -29,17 +29,22 @@ class WikiTableQuestions(Public):
     answers: list[str] = Field(min_length=1)
     table: dict[str, Any]
 
-    def row(self) -> Row | None:
+    def row(self) -> DataRow | None:
         header, rows = self.table["header"], self.table["rows"]
         if any(len(r) != len(header) for r in rows):
             raise ValueError("a row of the table has not as many cells as its header")
         if any(set(a) & set("|;\n") for a in self.answers) or len(set(map(str.lower, header))) != len(header):
             return None
         table = {"header": header, "rows": rows}
-        row: Row = {"question": self.question, "answer": [[a] for a in self.answers], "ordered": False, "table": table}
+        row: DataRow = {
+            "question": self.question,
+            "answer": [[a] for a in self.answers],
+            "ordered": False,
+            "table": table,
+        }
         return row | ({"id": self.id} if self.id else {})
 
     @classmethod
-    def compared(cls, row: Row) -> str:
+    def compared(cls, row: DataRow) -> str:
         """Of another table it is another question; as one word, so that tables of one kind do not overlap."""
         return f"{row['question']}\n{seed_of('table', ascii(row['table']))}"

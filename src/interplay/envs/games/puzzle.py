@@ -1,7 +1,7 @@
 """What the puzzles share: a planner who speaks, an actor who moves, one reward for both.
 
 Each turn the planner sees the position and says something, then the actor, who sees the position and the planner's
-words, gives the moves that are executed; `team = "single"` leaves the actor alone. A subclass draws a `Level` and
+words, gives the moves that are executed; `team = "single"` leaves the actor alone. A subclass draws a `PuzzleLevel` and
 says how a move is read, played and measured. What it must keep: every level can be solved; a level belongs to one
 split (its hash says which, so a test level is never a training level); everything that changes is an immutable
 value, so that a fork is a copy of a dictionary; `measure` depends on the position alone, so that `progress`
@@ -12,25 +12,22 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from interplay.config import Section
-from interplay.envs.env import SPLITS, Env
+from interplay.envs.env import PENALTY, Env
+from interplay.envs.speech import heard
+from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
-from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
+from interplay.types import Message, Observation, Rewards, Role, Task
 
-PENALTY = -0.1  # of an illegal move, and again of a reply that cannot be read
 WORST = -1.0  # no position counts for less, however far from the end: the first counts 0 or more, the last 1
-HEARD = 400  # characters of the planner's words that reach the actor
-TRIES = 3_000  # draws before the options are called too narrow
 Mine = Callable[[str], bool]  # whether a level with this key belongs to the task's split
 
 
@@ -46,15 +43,8 @@ class PuzzleOptions(Section):
     brief: bool = Field(False, description="show the position alone: for models trained from nothing")
 
 
-class FileOptions(Section):
-    """Options of puzzles whose levels can also come from a file."""
-
-    file: str = Field("", description="read the levels from this file instead of drawing them")
-    holdout: bool = Field(True, description="share the file's levels out between the splits; false: all use all")
-
-
 @dataclass(frozen=True)
-class Level:
+class PuzzleLevel:
     """A puzzle as drawn: what never changes while it is played."""
 
     key: str  # tells it from other levels; decides the split
@@ -62,27 +52,11 @@ class Level:
     difficulty: Mapping[str, float]
 
 
-def split_of(key: str) -> str:
-    """The one split in which a level with this key may appear."""
-    return SPLITS[seed_of("level", key) % len(SPLITS)]
-
-
-def split_of_task(seed: int) -> str:
-    """The split a task's seed was made for (see `Env.make_task`)."""
-    return SPLITS[seed % 4 % len(SPLITS)]
-
-
-def heard(text: str, limit: int = HEARD) -> str:
-    """The words of one role as they enter another's prompt: on one line, not too long, without chat markers."""
-    words = "".join(c for c in " ".join(text[: 4 * limit].split()) if c.isprintable())
-    return words.replace("<|", "< |")[:limit]
-
-
 class Puzzle(Env):
     reward_names = ("solved", "progress", "illegal", "format")
     rules: ClassVar[str]  # what the puzzle is, for every role
     form: ClassVar[str]  # how one move is written
-    level: Level
+    level: PuzzleLevel
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -100,7 +74,7 @@ class Puzzle(Env):
 
     @classmethod
     @abstractmethod
-    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> Level | None:
+    def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
         """A level that can be solved and whose key is `mine`; None where this draw came to nothing."""
 
     @abstractmethod
@@ -232,7 +206,7 @@ class Puzzle(Env):
 
 
 @lru_cache(maxsize=4096)
-def _level(cls: type[Puzzle], seed: int, options: str) -> Level:
+def _level(cls: type[Puzzle], seed: int, options: str) -> PuzzleLevel:
     """The level of a task; replicas of a task share it."""
     data, rng, split = json.loads(options), random.Random(seed), split_of_task(seed)
     for _ in range(TRIES):
@@ -242,48 +216,3 @@ def _level(cls: type[Puzzle], seed: int, options: str) -> Level:
         f"no {cls.__name__} level for the {split} split was found in {TRIES:,} draws with the options {options}; "
         "expected a wider range of difficulty."
     )
-
-
-def from_file(rng: random.Random, data: Mapping[str, Any], reader: Callable[[str], Sequence[str]], mine: Mine) -> str:
-    """One level's text out of `data["file"]`, of this split's share unless `holdout` is off."""
-    path = Path(data["file"])
-    try:
-        stamp = path.stat().st_mtime_ns
-        texts = _texts(path, stamp, reader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"env.file is '{path}', which cannot be read: {error}.") from None
-    if not texts:
-        raise ConfigError(f"env.file is '{path}', which holds no level.")
-    if not data["holdout"]:
-        return rng.choice(texts)
-    for text in rng.sample(texts, len(texts)):
-        if mine(text):
-            return text
-    raise ConfigError(
-        f"env.file is '{path}', whose {len(texts)} levels leave none for this split; "
-        "expected more levels, or env.holdout = false."
-    )
-
-
-@lru_cache(maxsize=16)
-def _texts(path: Path, stamp: int, reader: Callable[[str], Sequence[str]]) -> tuple[str, ...]:
-    return tuple(reader(path.read_text(encoding="utf-8-sig")))
-
-
-# -- moves on a grid ------------------------------------------------------------------------------------------------
-
-DIRECTIONS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
-_NAMES = {"UP": "U", "DOWN": "D", "LEFT": "L", "RIGHT": "R"}
-
-
-def read_directions(text: str) -> list[str] | None:
-    """`U`, `up`, `U, R, R` and `URR` as single letters; None for anything else."""
-    moves: list[str] = []
-    for word in re.split(r"[\s,;]+", text.strip(" \t\r\n.,;").upper()):
-        if word in _NAMES:
-            moves.append(_NAMES[word])
-        elif word and not word.strip("UDLR"):
-            moves += word
-        else:
-            return None
-    return moves

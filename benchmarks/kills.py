@@ -1,0 +1,145 @@
+"""Random kills: runs that are killed again and again and resumed must end as runs that were never killed.
+
+    python benchmarks/kills.py [--kills 8] [--seed 0] [--folder FOLDER] [NAME ...]
+
+Five short recipes. Each is trained once without interruption, and once with `--kills` kills: SIGKILL or SIGTERM at a
+random moment after its start, chosen by the seed. Compared are the weights of every policy, the optimisers and critics,
+all metrics except clocks and speeds, and every recorded episode, bit for bit. The exit code is 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from interplay.training import checkpoint
+
+ROOT = Path(__file__).resolve().parents[1]
+STEPS = 24
+RECIPES = {
+    "demo": ("tictactoe/demo.toml", "warmstart.episodes=60", "rollout.tasks=6"),
+    "ppo": ("tictactoe/ppo.toml", "warmstart.episodes=60", "rollout.tasks=8"),
+    "league": ("matrix/league.toml", "rollout.tasks=8"),
+    "qmix": ("matrix/qmix.toml", "warmstart.episodes=60", "rollout.tasks=6", "sampling.legal=true"),
+    "tree": ("kuhn/c3.toml", "warmstart.episodes=60", "rollout.tasks=6"),
+}
+COMMON = (
+    f"train.steps={STEPS}", "checkpoint.every=1", "eval.before=false", "eval.after=false", "eval.every=0",
+    "records.tensorboard=off",
+)  # fmt: skip
+STOPPED = 75  # the exit code of a run that a signal ended with a checkpoint
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[[], *RECIPES], help="only these recipes")
+    parser.add_argument("--kills", type=int, default=8, help="kills of each recipe")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where the runs go; default a temporary folder")
+    given = parser.parse_args()
+    root = given.folder or Path(tempfile.mkdtemp(prefix="interplay-kills-"))
+    failed = 0
+    for name in given.names or RECIPES:
+        rng = random.Random(f"{given.seed} {name}")
+        whole, cut = root / f"{name}-whole", root / f"{name}-killed"
+        began = time.monotonic()
+        _finish(name, whole)
+        length = time.monotonic() - began
+        sent = [_kill(name, cut, rng, length) for _ in range(given.kills)]
+        _finish(name, cut)
+        differ = list(_differences(whole, cut))
+        failed += bool(differ)
+        verdict = f"DIFFERS: {differ[0]}" if differ else "identical"
+        kinds = ", ".join(f"{sent.count(kind)} {kind}" for kind in sorted(set(sent)))
+        print(f"{name}: {kinds}; {verdict}", flush=True)
+    print(f"{len(given.names or RECIPES) - failed} of {len(given.names or RECIPES)} runs end as if never killed")
+    return 1 if failed else 0
+
+
+def _start(name: str, folder: Path) -> subprocess.Popen[bytes]:
+    recipe, *overrides = RECIPES[name]
+    command = [sys.executable, "-m", "interplay", "train", str(ROOT / "recipes" / recipe), "--run", str(folder)]
+    command += ["--resume", *COMMON, *overrides]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def _finish(name: str, folder: Path) -> None:
+    process = _start(name, folder)
+    _, errors = process.communicate()
+    if process.returncode != 0:
+        raise SystemExit(f"{name} failed: {errors.decode()}")
+
+
+def _kill(name: str, folder: Path, rng: random.Random, length: float) -> str:
+    """Start the run and end it at a random moment of its life, before it can have finished; says how."""
+    kind = rng.choice([signal.SIGKILL, signal.SIGTERM])
+    process = _start(name, folder)
+    time.sleep(rng.uniform(0.0, length / 3))
+    if process.poll() is not None:
+        if process.returncode != 0:
+            raise SystemExit(f"{name} failed: {process.communicate()[1].decode()}")
+        return "already finished"
+    process.send_signal(kind)
+    process.communicate()
+    if process.returncode not in (-kind, STOPPED, 0):
+        raise SystemExit(f"{name} ended with {process.returncode} after {kind.name}")
+    return kind.name
+
+
+def _differences(one: Path, two: Path) -> Any:
+    """Everything in which two runs differ, in words."""
+    a, b = (checkpoint.read(folder / "checkpoints" / f"step-{STEPS:06d}") for folder in (one, two))
+    for key in ("versions", "algorithm", "curriculum", "league", "guards"):
+        if a.trainer[key] != b.trainer[key]:
+            yield f"{key} of the trainer"
+    left, right = _flat(a.state()), _flat(b.state())
+    for policy in sorted(p.name for p in (a.folder / "policies").iterdir()):
+        for file in sorted(a.policy(policy).glob("*.safetensors")):
+            left |= {f"{policy}/{k}": v for k, v in load_file(file).items()}
+            right |= {f"{policy}/{k}": v for k, v in load_file(b.policy(policy) / file.name).items()}
+    if left.keys() != right.keys():
+        yield "names of what was saved"
+    for key, value in left.items():
+        other = right.get(key)
+        if not (torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other):
+            yield key
+    for name, cleaned in (("metrics.jsonl", _metrics), ("episodes.jsonl", _episode)):
+        lines = [[cleaned(json.loads(x)) for x in (f / name).read_text().splitlines()] for f in (one, two)]
+        if lines[0] != lines[1]:
+            yield name
+
+
+def _flat(tree: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(tree, dict):
+        return {k: v for key, value in tree.items() for k, v in _flat(value, f"{path}/{key}").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, value in enumerate(tree) for k, v in _flat(value, f"{path}/{i}").items()}
+    return {path: tree}
+
+
+def _metrics(row: dict[str, Any]) -> dict[str, Any]:
+    clocks = ("time", "tokens_per_second")
+    return {k: v for k, v in row.items() if k not in clocks and not k.startswith("seconds/")}
+
+
+def _episode(row: dict[str, Any]) -> dict[str, Any]:
+    for part in [row["episode"], *(s for t in row["episode"]["turns"] for s in t["samples"])]:
+        del part["seconds"]
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Progress of a long command: a bar on a terminal, plain lines where the output is a file or a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+EVERY = 10.0  # seconds between two lines of one stage
+
+
+class Reporter(Protocol):
+    """Shows how far a command has come."""
+
+    def __enter__(self) -> Reporter: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "") -> None:
+        """Another stage begins, of which `done` is done already."""
+
+    def advance(self, done: int, of: int, info: str) -> None:
+        """So much of the stage is done."""
+
+
+def reporter(console: Console) -> Reporter:
+    return Bar(console) if console.is_terminal else Lines(console)
+
+
+@contextmanager
+def games_played(console: Console, of: int) -> Iterator[Callable[[], None]]:
+    """Shows how many games were played; what it gives is called after each."""
+    done = count(1)
+    with reporter(console) as progress:
+        progress.stage("play", 0, of)
+        yield lambda: progress.advance(next(done), of, "games")
+
+
+class Bar:
+    """A progress bar that is drawn over."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[info]}"),
+            console=console, refresh_per_second=4,
+        )  # fmt: skip
+        self._job = self._bar.add_task("", total=None, info="", visible=False)
+
+    def __enter__(self) -> Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "") -> None:
+        self._bar.reset(self._job, total=of, completed=done, visible=True, description=name, info=info)
+
+    def advance(self, done: int, of: int, info: str) -> None:
+        self._bar.update(self._job, completed=done, total=of, info=info)
+
+
+class Lines:
+    """A line when a stage begins, for its first and its last piece, and in between at most one every `EVERY` seconds:
+    what a log file of a scheduler needs."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stage = ""
+        self._said = -EVERY
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "") -> None:
+        self._stage, self._said = name, -EVERY
+        at = f" from {done} of {of}" if of and done else f": {of} in all" if of else ""
+        self._say(f"{name}{at}{f' ({info})' if info else ''}")
+
+    def advance(self, done: int, of: int, info: str) -> None:
+        now = time.monotonic()
+        if now - self._said >= EVERY or done == of:
+            self._said = now
+            self._say(f"{self._stage} {done}/{of} {info}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.file.flush()

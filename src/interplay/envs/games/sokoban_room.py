@@ -1,0 +1,260 @@
+"""Sokoban rooms: cells as bits, distances, levels from .xsb text, positions drawn backwards from the solved room."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from interplay.envs.games.grid import DIRECTIONS
+from interplay.envs.games.puzzle import PuzzleLevel
+from interplay.errors import ConfigError
+
+BEAM = 200  # positions kept of one step of the search backwards
+SEARCH = 3_000  # positions after which it takes no further step
+_SYMBOLS = frozenset("#@+$*.-_ ")
+
+# A set of cells is an integer, cell i its bit i; a step in a direction is a shift. All rooms have a border of walls.
+
+
+def bits(cells: int) -> Iterator[int]:
+    while cells:
+        yield (cells & -cells).bit_length() - 1
+        cells &= cells - 1
+
+
+def shift(cells: int, offset: int) -> int:
+    return cells << offset if offset > 0 else cells >> -offset
+
+
+def reach(player: int, free: int, width: int) -> int:
+    """The cells that a player on cell `player` can walk to."""
+    region = 1 << player
+    while True:
+        grown = (region | region << 1 | region >> 1 | region << width | region >> width) & free
+        if grown == region:
+            return region
+        region = grown
+
+
+def offsets(width: int) -> dict[str, int]:
+    return {move: dr * width + dc for move, (dr, dc) in DIRECTIONS.items()}
+
+
+def walk(start: int, to: int, free: int, width: int) -> list[str] | None:
+    """The shortest way between two cells, as moves."""
+    steps = offsets(width)
+    came: dict[int, tuple[int, str]] = {start: (start, "")}
+    queue = deque([start])
+    while queue and to not in came:
+        cell = queue.popleft()
+        for move, offset in steps.items():
+            if free >> (cell + offset) & 1 and cell + offset not in came:
+                came[cell + offset] = (cell, move)
+                queue.append(cell + offset)
+    if to not in came:
+        return None
+    moves = []
+    while to != start:
+        to, move = came[to]
+        moves.append(move)
+    return moves[::-1]
+
+
+def push_distances(floor: int, goal: int, width: int) -> dict[int, int]:
+    """Pushes that bring a lone box to `goal`, of every cell from which it can be brought there at all."""
+    found = {goal: 0}
+    queue = deque([goal])
+    while queue:
+        cell = queue.popleft()
+        for offset in (1, -1, width, -width):
+            before = cell - offset
+            if before not in found and floor >> before & 1 and floor >> (before - offset) & 1:
+                found[before] = found[cell] + 1
+                queue.append(before)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def move_distances(floor: int, goals: int, width: int) -> Mapping[tuple[int, int], int]:
+    """Moves to the end from every position (boxes, player) that has a solution, found backwards from the end."""
+    found = {(goals, player): 0 for player in bits(floor & ~goals)}
+    queue = deque(found)
+    while queue:
+        boxes, player = position = queue.popleft()
+        for offset in (1, -1, width, -width):
+            came = player - offset
+            if not (floor & ~boxes) >> came & 1:
+                continue
+            before = [(boxes, came)]
+            if boxes >> (player + offset) & 1:  # or that move pushed the box in front
+                before.append((boxes ^ 1 << (player + offset) ^ 1 << player, came))
+            for earlier in before:
+                if earlier not in found and earlier[0] != goals:
+                    found[earlier] = found[position] + 1
+                    queue.append(earlier)
+    return found
+
+
+@dataclass(frozen=True)
+class Room(PuzzleLevel):
+    width: int
+    height: int
+    floor: int
+    goals: int
+    boxes: int
+    player: int
+    pulls: tuple[Mapping[int, int], ...]  # push_distances of each goal
+
+    def far(self, boxes: int) -> int:
+        """Pushes over an empty floor that the boxes need at least; 0 exactly when all are on goals."""
+        lost = self.width + self.height
+        table = [[pulls.get(box, lost) for pulls in self.pulls] for box in bits(boxes)]
+        if len(table) > 5:  # matching is too slow; each box to its nearest goal
+            return sum(map(min, table))
+        ways = itertools.permutations(range(len(table)))
+        return min(sum(row[goal] for row, goal in zip(table, way, strict=True)) for way in ways)
+
+
+@dataclass(frozen=True)
+class FloorPlan:
+    """Where things are in a room, before anything is computed from it."""
+
+    width: int
+    height: int
+    floor: int
+    goals: int
+    boxes: int
+    player: int
+
+
+def make_room(key: str, plan: FloorPlan, moves: int, pushes: int = 0) -> Room:
+    """A level whose known solution has so many moves and pushes (0: not known)."""
+    pulls = tuple(push_distances(plan.floor, goal, plan.width) for goal in bits(plan.goals))
+    inner = (plan.width - 2) * (plan.height - 2)
+    difficulty = {"size": plan.width, "boxes": plan.boxes.bit_count(), "walls": inner - plan.floor.bit_count()}
+    difficulty |= {"pushes": pushes} if pushes else {}
+    where = (plan.width, plan.height, plan.floor, plan.goals, plan.boxes, plan.player)
+    return Room(key, moves, difficulty, *where, pulls)
+
+
+def read_xsb(text: str) -> list[str]:
+    """The levels of an .xsb collection, each as its rows."""
+    levels: list[list[str]] = [[]]
+    for line in text.splitlines():
+        row = line.rstrip()
+        if "#" in row and set(row) <= _SYMBOLS:
+            levels[-1].append(row)
+        elif levels[-1]:
+            levels.append([])
+    return ["\n".join(rows) for rows in levels if rows]
+
+
+def parse_xsb(text: str) -> Room:
+    """A level from its rows. What the player could never reach counts as wall."""
+    rows = text.replace("_", "-").replace(" ", "-").splitlines()
+    width = max(map(len, rows)) + 2
+    cells = {(r + 1) * width + c + 1: mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
+    at = {mark: {cell for cell, found in cells.items() if found == mark} for mark in "@+$*.#"}
+    players, boxes, goals = at["@"] | at["+"], at["$"] | at["*"], at["."] | at["*"] | at["+"]
+    if len(players) != 1 or not boxes or len(boxes) != len(goals):
+        raise ConfigError(
+            f"a level of env.file has {len(players)} players, {len(boxes)} boxes and {len(goals)} goals; "
+            f"expected one player and as many boxes as goals:\n{text}"
+        )
+    if boxes == goals:
+        raise ConfigError(f"a level of env.file is solved already; expected a box off its goal:\n{text}")
+    (player,) = players
+    floor = reach(player, sum(1 << cell for cell, mark in cells.items() if mark != "#"), width)
+    if not all(floor >> cell & 1 for cell in boxes | goals):
+        raise ConfigError(f"a level of env.file has a box or goal behind walls:\n{text}")
+    # Cut away the outermost rows and columns that hold nothing.
+    used = [divmod(cell, width) for cell in bits(floor)]
+    top, left = min(r for r, _ in used) - 1, min(c for _, c in used) - 1
+    wide, high = max(c for _, c in used) - left + 2, max(r for r, _ in used) - top + 2
+
+    def move(cell: int) -> int:
+        return (cell // width - top) * wide + cell % width - left
+
+    floor, goal_bits, box_bits = (sum(1 << move(c) for c in group) for group in (list(bits(floor)), goals, boxes))
+    plan = FloorPlan(wide, high, floor, goal_bits, box_bits, move(player))
+    guess = max(30, 5 * make_room(text, plan, 0).far(box_bits) + 2 * (wide + high))  # no solution is known
+    return make_room(text, plan, guess)
+
+
+Position = tuple[int, int]  # boxes, and the lowest cell of the player's region
+# Of each position that was found backwards: the position after the push, the pushing player, the offset; None: the end.
+Pushes = dict[Position, tuple[Position, int, int] | None]
+
+
+def draw_boxes(
+    rng: random.Random, floor: int, goals: int, width: int, low: int, high: int
+) -> tuple[int, int, int, int] | None:
+    """Boxes, player, pushes and moves of a position drawn by pulling the boxes off their goals, or None.
+
+    `low` and `high` bound the pushes of its shortest solution.
+    """
+    after: Pushes = {}
+    found: dict[int, list[Position]] = {}  # by the number of pushes
+    layer = _ends(floor, goals, width, after)
+    for depth in range(1, high + 1):
+        layer = _pulled(layer, floor, width, after)
+        if not layer:
+            break
+        layer = layer if len(layer) <= BEAM else rng.sample(layer, BEAM)
+        if depth >= low:
+            found[depth] = [position for position, _ in layer]
+        if len(after) > SEARCH:
+            break
+    if not found:
+        return None
+    pushes = rng.choice(list(found))
+    position = rng.choice(found[pushes])
+    boxes = position[0]
+    player = rng.choice(list(bits(reach(position[1].bit_length() - 1, floor & ~boxes, width))))
+    return boxes, player, pushes, _moves(position, player, floor, width, after)
+
+
+def _ends(floor: int, goals: int, width: int, after: Pushes) -> list[tuple[Position, int]]:
+    """All boxes on goals, with each region in which the player can be then."""
+    layer = []
+    rest = floor & ~goals
+    while rest:
+        region = reach((rest & -rest).bit_length() - 1, floor & ~goals, width)
+        rest &= ~region
+        position = (goals, region & -region)
+        after[position] = None
+        layer.append((position, region))
+    return layer
+
+
+def _pulled(layer: list[tuple[Position, int]], floor: int, width: int, after: Pushes) -> list[tuple[Position, int]]:
+    """The new positions one pull back from those of a layer: their shortest solution has one push more."""
+    following = []
+    for position, region in layer:
+        boxes, free = position[0], floor & ~position[0]
+        for offset in (1, -1, width, -width):
+            # The player stands beside the box and has room to step back.
+            for cell in bits(region & shift(boxes, -offset) & shift(free, offset)):
+                pulled = boxes ^ (1 << (cell + offset)) ^ (1 << cell)
+                area = reach(cell - offset, floor & ~pulled, width)
+                new = (pulled, area & -area)
+                if new not in after:
+                    after[new] = (position, cell - offset, offset)
+                    following.append((new, area))
+    return following
+
+
+def _moves(position: Position, player: int, floor: int, width: int, after: Pushes) -> int:
+    """Moves of the solution that was found, walking included."""
+    moves = 0
+    while (push := after[position]) is not None:
+        following, pusher, offset = push
+        way = walk(player, pusher, floor & ~position[0], width)
+        assert way is not None
+        moves += len(way) + 1
+        player, position = pusher + offset, following
+    return moves

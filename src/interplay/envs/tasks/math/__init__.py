@@ -1,0 +1,1 @@
+"""Questions with a mathematical answer: a module for each team, and `math.py`, which picks one."""

@@ -1,0 +1,153 @@
+"""What every math team shares: the question, how an answer is read and compared, solved examples, tools."""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from interplay.envs import tools
+from interplay.envs.tasks import word_sums
+from interplay.envs.tasks.compute import ToolKind
+from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
+from interplay.errors import ConfigError
+from interplay.execution.sandbox import Isolation
+from interplay.rewards import verify
+from interplay.rewards.quantity import number
+from interplay.types import Message, Observation, Role
+
+_ANSWER: dict[str, str] = {
+    "boxed": "Solve the problem step by step, then put the final answer, and nothing else, into \\boxed{}.",
+    "hashes": "Solve the problem step by step, then put the final answer, and nothing else, on a line after ####.",
+}
+_GIVEN: dict[str, str] = {"boxed": "\\boxed{%s}", "hashes": "#### %s"}
+
+
+class Options(DataOptions):
+    team: Literal["pair", "relay", "single", "debate"] = Field("pair", description="who works together, and how")
+    agents: int = Field(3, ge=2, le=16, description="debate: how many")
+    rounds: int = Field(2, ge=1, le=10, description="pair: at most; debate: exactly")
+    tool: ToolKind = Field("calculator", description="what computes the tool role's reply")
+    isolation: Isolation = Field("strongest", description="python: walls of the sandbox")
+    form: Literal["boxed", "hashes"] = Field(
+        "boxed", description="how an answer is asked for: \\boxed{} or, easier for small models, after ####"
+    )
+    words: int = Field(80, ge=10, le=1000, description="relay: characters that the reasoner may say")
+    examples: int = Field(0, ge=0, le=8, description="solved word problems shown first")
+    tools: list[Literal["calculator", "python"]] = Field(
+        [], description="reasoner, agents: what they may call in a turn"
+    )
+    min_steps: int = Field(1, ge=1, le=8, description="operations of a word problem made on the spot, at least")
+    max_steps: int = Field(3, ge=1, le=8, description="the same, at most")
+    largest: int = Field(50, ge=5, le=10_000, description="number in such a problem")
+
+    @model_validator(mode="after")
+    def _steps_are_a_range(self) -> Options:
+        if self.max_steps < self.min_steps:
+            raise ConfigError(f"env.max_steps is {self.max_steps}; expected at least env.min_steps.")
+        if self.team == "relay" and self.tool != "calculator":
+            raise ConfigError(f"env.tool is '{self.tool}' in a relay; expected 'calculator', or env.team = 'pair'.")
+        return self
+
+
+class MathQuestion(DataEnv):
+    """A subclass says who sees what (`seen`), and what a solved example looks like to them (`example`)."""
+
+    Options = Options
+    kind: ClassVar[str] = "math"
+    success: ClassVar[str] = "correct"
+    slow: ClassVar[bool] = True  # formulas and programs are compared and run elsewhere
+    reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "build", "run", "correct")
+
+    @classmethod
+    def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
+        steps = rng.randint(options["min_steps"], options["max_steps"])
+        return word_sums.draw(rng, split, steps, options["largest"])
+
+    @property
+    def difficulty(self) -> Mapping[str, float]:
+        return {"level": float(level)} if (level := self.row.get("level", "")).isdecimal() else {}
+
+    # -- what a team says -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def seen(self) -> dict[Role, Observation]:
+        """What `observe` gives, without examples and tools: a rule and a question for each role."""
+
+    def example(self, row: DataRow, phase: str) -> tuple[str, str]:
+        """A solved problem as a question and its reply."""
+        return row["question"], f"{row['expression']} = {row['answer']}\n{self.given(row['answer'])}"
+
+    # -- questions and answers ------------------------------------------------------------------------------------
+
+    @property
+    def rule(self) -> str:
+        """How whoever answers is told to answer."""
+        return _ANSWER[self.task.data["form"]]
+
+    def ask(self) -> str:
+        return str(self.row["question"])
+
+    def read(self, reply: str) -> str | None:
+        return verify.final(reply)
+
+    def right(self, answer: str) -> bool:
+        gold: str = self.row["answer"]
+        if within := self.row.get("tolerance"):
+            ours, theirs = number(gold), number(answer)
+            if ours is not None and theirs is not None:
+                return abs(ours - theirs) <= Fraction(within)
+        return verify.equal(gold, answer)
+
+    def alike(self, answer: str, other: str) -> bool:
+        return verify.equal(answer, other)
+
+    def gold(self) -> str:
+        return self.given(self.row["answer"])
+
+    def given(self, answer: str) -> str:
+        """An answer in the form that is asked for."""
+        return _GIVEN[self.task.data["form"]] % answer
+
+    # -- prompts --------------------------------------------------------------------------------------------------
+
+    def observe(self) -> dict[Role, Observation]:
+        named = self.task.data["tools"]
+        seen = {role: self._with_examples(o) for role, o in self.seen().items()}
+        return {r: replace(o, tools=tools.named(named)) if named and r != "tool" else o for r, o in seen.items()}
+
+    def _with_examples(self, observation: Observation) -> Observation:
+        """With solved problems between the rule and the question."""
+        count: int = self.task.data["examples"]
+        if not count:
+            return observation
+        rule, question = observation.messages
+        shots: list[Message] = []
+        for row in _examples(count, self.task.data["largest"]):
+            asked, reply = self.example(row, observation.phase)
+            shots += [Message("user", asked), Message("assistant", reply)]
+        return Observation((rule, *shots, question), True, (), observation.phase)
+
+    # -- for scripted players -------------------------------------------------------------------------------------
+
+    def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The row's expression, computed."""
+        named, expression = self.task.data["tools"], self.row.get("expression")
+        if role == "tool" or not named or not expression:
+            return ()
+        if "calculator" in named:
+            return (("calculator", {"expression": expression}),)
+        return (("python", {"code": f"print({expression})"}),)
+
+
+@lru_cache(maxsize=16)
+def _examples(count: int, largest: int) -> tuple[DataRow, ...]:
+    """Training problems of one, two, three, one, … steps."""
+    rng = random.Random(0)
+    return tuple(word_sums.draw(rng, "train", 1 + n % 3, largest) for n in range(count))

@@ -1,0 +1,120 @@
+"""One test of a program as text: how it is read, shown, run, and recognised where a problem already shows it.
+
+A test of a function is `assert f(1, 2) == 3` with plain values. Data sets wrap theirs, `assert plain(f(*[1, 2])) == 3`,
+so that tuples and generators count as lists; players read and write the plain form. A test of a program that reads and
+prints is a pair of input and output.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+WIDEST = 600  # characters of one test
+HELPER = "plain"  # makes lists of tuples and generators: public files write those as lists
+HELPER_SETUP = (  # what the setup of the rows that use it defines
+    "def plain(x):\n    return [plain(y) for y in x] if isinstance(x, (list, tuple)) or hasattr(x, '__next__') else x\n"
+)
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """What a function is called with and what it should give. `callee` is its name, or `Solution().name`."""
+
+    callee: str
+    arguments: tuple[str, ...]  # each as Python writes it
+    wanted: str
+
+    @staticmethod
+    def of(line: str) -> Assertion | None:
+        """From a line; None for anything else than an assertion with plain values."""
+        if len(line) > WIDEST:
+            return None
+        try:
+            (node,) = ast.parse(line).body
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None
+        match node:
+            case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]), msg=None):
+                return _assertion(_unhelped(left), _unhelped(right))
+        return None
+
+    def __str__(self) -> str:
+        return f"assert {self.callee}({', '.join(self.arguments)}) == {self.wanted}"
+
+    @property
+    def helped(self) -> str:
+        """The statement for a program whose tuples and generators count as lists."""
+        return f"assert {HELPER}({self.callee}({', '.join(self.arguments)})) == {HELPER}({self.wanted})"
+
+
+def _unhelped(node: ast.expr) -> ast.expr:
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name == HELPER:
+            return inner
+    return node
+
+
+def _assertion(call: ast.expr, wanted: ast.expr) -> Assertion | None:
+    if not isinstance(call, ast.Call) or call.keywords or not _is_callee(call.func):
+        return None
+    try:
+        arguments: list[Any] = []
+        for node in call.args:
+            if isinstance(node, ast.Starred):
+                arguments += list(ast.literal_eval(node.value))
+            else:
+                arguments.append(ast.literal_eval(node))
+        return Assertion(ast.unparse(call.func), tuple(map(repr, arguments)), repr(ast.literal_eval(wanted)))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _is_callee(node: ast.expr) -> bool:
+    match node:
+        case ast.Name():
+            return True
+        case ast.Attribute(value=ast.Call(func=ast.Name(), args=[], keywords=[])):
+            return True
+    return False
+
+
+def shown_calls(text: str, callee: str) -> Iterator[tuple[str, ...]]:
+    """The arguments of every call of a function in a text, such as the examples of a docstring."""
+    name = callee.rpartition(".")[2]
+    for found in re.finditer(rf"\b{re.escape(name)}\(", text):
+        for end in re.finditer(r"\)", text[found.end() : found.end() + WIDEST]):
+            call = f"f({text[found.end() : found.end() + end.end()]}"
+            try:
+                node = ast.parse(call, mode="eval").body
+                assert isinstance(node, ast.Call)
+                yield tuple(repr(ast.literal_eval(argument)) for argument in node.args)
+                break
+            except (SyntaxError, ValueError, TypeError, AssertionError, MemoryError, RecursionError):
+                continue
+
+
+def pair_of(line: str) -> tuple[str, str] | None:
+    """Input and output of a test in JSON; None for anything else."""
+    if len(line) > WIDEST:
+        return None
+    try:
+        said = json.loads(line)
+        given, wanted = said["input"], said["output"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(given, str) or not isinstance(wanted, str) or set(said) != {"input", "output"}:
+        return None
+    return (given.strip(), wanted.strip()) if wanted.strip() else None
+
+
+def shows_input(text: str, given: str) -> bool:
+    """Whether a text holds an input, line by line, as the examples of a problem statement do."""
+    if not given.strip():
+        return False
+    lines, wanted = ([line.strip() for line in part.strip().split("\n")] for part in (text, given))
+    return any(lines[i : i + len(wanted)] == wanted for i in range(len(lines) - len(wanted) + 1))

@@ -1,0 +1,82 @@
+"""Whether two query results say the same: rows in any order unless one is asked for, columns in any order.
+
+Whole numbers are compared exactly, and numbers with a point to a part in a million.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from interplay.execution.query import Cell, QueryResult
+
+CLOSE = 1e-6
+MATCHINGS = 1_000  # orders of columns that are tried
+_Row = tuple[Cell, ...]
+
+
+def same(gold: QueryResult, other: QueryResult, ordered: bool = False) -> bool:
+    """Whether two results are the same; one that failed is like no other."""
+    if gold.error or other.error or len(gold.rows) != len(other.rows) or len(gold.columns) != len(other.columns):
+        return False
+    wanted = list(gold.rows) if ordered else sorted(gold.rows, key=_place)
+    for order in _matchings(gold.rows, other.rows):
+        given = [tuple(row[i] for i in order) for row in other.rows]
+        given = given if ordered else sorted(given, key=_place)
+        if all(_alike(a, b) for w, g in zip(wanted, given, strict=True) for a, b in zip(w, g, strict=True)):
+            return True
+    return False
+
+
+def _alike(wanted: Cell, given: Cell) -> bool:
+    if isinstance(wanted, int) and isinstance(given, int):
+        return wanted == given
+    if isinstance(wanted, int | float) and isinstance(given, int | float):
+        try:
+            near = math.isclose(wanted, given, rel_tol=CLOSE, abs_tol=1e-9)
+        except OverflowError:  # an integer that is no float
+            return False
+        # A whole number that was computed with a point is the same whole number, not one near it.
+        whole = isinstance(wanted, int) or isinstance(given, int)
+        return near and (not whole or abs(wanted - given) < 0.5) if math.isfinite(given) else wanted == given
+    return type(wanted) is type(given) and wanted == given
+
+
+def _rounded(value: Cell) -> Cell:
+    """A cell as it is put in order: numbers that may be alike are mostly the same."""
+    if isinstance(value, int | float) and not (isinstance(value, float) and not math.isfinite(value)):
+        try:
+            return float(f"{value:.5g}")
+        except OverflowError:
+            return value
+    return value
+
+
+def _place(row: _Row) -> list[str]:
+    return [repr(_rounded(cell)) for cell in row]
+
+
+def _matchings(wanted: Sequence[_Row], given: Sequence[_Row]) -> Iterator[list[int]]:
+    """Ways to put the given columns in the place of wanted ones, each column holding the same values."""
+    if not wanted:
+        yield []
+        return
+    have, want = (
+        [Counter(repr(_rounded(cell)) for cell in column) for column in zip(*rows, strict=True)]
+        for rows in (given, wanted)
+    )
+    options = [[i for i, values in enumerate(have) if values == column] for column in want]
+    tried = 0
+
+    def extend(chosen: list[int]) -> Iterator[list[int]]:
+        nonlocal tried
+        if len(chosen) == len(options):
+            tried += 1
+            yield chosen
+            return
+        for i in options[len(chosen)]:
+            if i not in chosen and tried < MATCHINGS:
+                yield from extend([*chosen, i])
+
+    yield from extend([])

@@ -1,0 +1,51 @@
+"""Progress where the output is no terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from interplay.cli import progress
+from interplay.cli.progress import Bar, Lines, games_played, reporter
+
+
+def test_a_terminal_gets_a_bar_and_a_file_gets_lines() -> None:
+    assert isinstance(reporter(Console(file=io.StringIO(), force_terminal=True)), Bar)
+    assert isinstance(reporter(Console(file=io.StringIO())), Lines)
+
+
+def test_lines_say_where_a_stage_begins_and_ends_and_no_more_than_one_in_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Lines are never wrapped, however long."""
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    out = io.StringIO()
+    with reporter(Console(file=out, width=80)) as shown:
+        shown.stage("measure before", info="3 games a seat")
+        shown.stage("train", 2, 9)
+        for done in range(3, 10):
+            shown.advance(done, 9, "reward [1] " + "x" * 90)
+            now += 4.0
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == ["measure before (3 games a seat)", "train from 2 of 9"]
+    assert [line.split()[1] for line in lines[2:]] == ["3/9", "6/9", "9/9"]
+    assert all(line.endswith("reward [1] " + "x" * 90) for line in lines[2:])
+
+
+def test_a_bar_shows_how_far_a_stage_is() -> None:
+    out = io.StringIO()
+    with reporter(Console(file=out, force_terminal=True, width=120)) as shown:
+        shown.stage("train", 0, 4)
+        shown.advance(3, 4, "reward +0.25")
+    assert "75%" in out.getvalue() and "reward +0.25" in out.getvalue()
+
+
+def test_games_are_counted() -> None:
+    out = io.StringIO()
+    with games_played(Console(file=out), 3) as one_more:
+        for _ in range(3):
+            one_more()
+    assert out.getvalue().splitlines() == ["play: 3 in all", "play 1/3 games", "play 3/3 games"]

@@ -1,0 +1,112 @@
+"""Nothing but playing pays: no cheat earns more than 0.01 above random legal play, in any environment."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from statistics import fmean, pstdev
+from typing import Any
+
+import pytest
+from cheats import CHEATS, OTHER_TEAMS, Entry, Reply, usual
+
+from interplay import envs
+from interplay.envs import Env
+from interplay.errors import ConfigError
+from interplay.types import Observation, Role, seed_of
+
+FREE = 0.01
+
+
+def named(name: str, entry: Entry) -> str:
+    return f"{name}{entry.game}" if entry.game else name
+
+
+def legal(entry: Entry, env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
+    """Uniformly random legal play."""
+    if seen.legal:
+        return rng.choice(seen.legal)
+    return entry.legal[role](env, role, seen, rng)
+
+
+def earned(name: str, entry: Entry, index: int, cheats: dict[Role, Reply], role: Role) -> float:
+    """What `role` earns on a task where some roles cheat; the others draw the same chance whoever cheats."""
+    env = envs.make(envs.sample_task(named(name, entry), dict(entry.options), "test", index))
+    dice = {r: random.Random(seed_of(name, index, r)) for r in env.roles}
+    total = 0.0
+    while seen := env.observe():
+        actions = {}
+        for r, o in seen.items():
+            actions[r] = cheats[r](env, r, o, dice[r]) if r in cheats else legal(entry, env, r, o, dice[r])
+        total += sum(reward.value or 0.0 for reward in env.step(actions).of(role))
+    return total + sum(reward.value or 0.0 for reward in envs.outcome_of(env).of(role))
+
+
+def cheating(entry: Entry, role: Role) -> Iterator[tuple[str, Reply, int]]:
+    """The cheats of a role with the number of tasks to play: what is no play at all shows in a few."""
+    for cheat, reply in usual(entry.sample).items():
+        yield cheat, reply, min(entry.tasks, 12)
+    for who in ("*", role):
+        for cheat, reply in entry.cheats.get(who, {}).items():
+            yield cheat, reply, entry.tasks
+
+
+def test_every_environment_has_registered_its_cheats() -> None:
+    """A new task or game says how somebody would try to be paid for nothing."""
+    assert {*envs.known(), *envs.prefixes()} == set(CHEATS)
+
+
+def made(name: str, entry: Entry) -> Env:
+    try:
+        return envs.make(envs.sample_task(named(name, entry), dict(entry.options)))
+    except ConfigError as error:
+        if name.endswith(":"):
+            pytest.skip(str(error))
+        raise
+
+
+ENTRIES = [
+    pytest.param(name, entry, id=f"{name} {' '.join(map(str, entry.options.values()))}".strip())
+    for name, entry in [*CHEATS.items(), *OTHER_TEAMS]
+]
+
+
+@pytest.mark.parametrize(("name", "entry"), ENTRIES)
+def test_no_cheat_pays(name: str, entry: Entry) -> None:
+    """The mean of what a cheat earns more than random legal play does, on the same tasks and with the same partners;
+    three standard errors are allowed."""
+    fair: dict[tuple[Role, int], float] = {}
+    found: list[tuple[Any, ...]] = []
+    for role in made(name, entry).roles:
+        for cheat, reply, tasks in cheating(entry, role):
+            gains = []
+            for index in range(tasks):
+                if (role, index) not in fair:
+                    fair[role, index] = earned(name, entry, index, {}, role)
+                gains.append(earned(name, entry, index, {role: reply}, role) - fair[role, index])
+            gain, error = fmean(gains), pstdev(gains) / math.sqrt(len(gains))
+            if gain > FREE + 3 * error:
+                found.append((role, cheat, round(gain, 3), round(error, 3)))
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["taboo", "social_deduction"])
+def test_a_team_that_agrees_on_places_wins_nothing(name: str) -> None:
+    """Audit B1, for both roles at once: one names a place in its list, the other picks that place in its own."""
+    entry = CHEATS[name]
+    speak = entry.cheats["hinter" if name == "taboo" else "*"]
+    clue = next(reply for cheat, reply in speak.items() if cheat.startswith("the place"))
+
+    def listen(env: Env, role: Role, seen: Observation, rng: random.Random) -> str:
+        if not seen.legal:
+            return clue(env, role, seen, rng)
+        told = [int(word) for m in seen.messages for word in m.content.split() if word.isdecimal()]
+        return seen.legal[(told[-1] - 1) % len(seen.legal) if told else 0]
+
+    gains = []
+    for index in range(300):
+        role = "guesser" if name == "taboo" else "p0"
+        team = dict.fromkeys(("hinter", "guesser") if name == "taboo" else ("p0", "p1", "p2", "p3"), listen)
+        gains.append(earned(name, entry, index, team, role) - earned(name, entry, index, {}, role))
+    assert fmean(gains) <= FREE + 3 * pstdev(gains) / math.sqrt(len(gains))

@@ -1,0 +1,23 @@
+"""Short answers in words: exact match and F1, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from interplay.rewards.short_text import exact_match, f1, normal
+
+
+def test_exact_match_and_f1_by_hand() -> None:
+    """SQuAD's normalisation; F1 over words; yes and no are all or nothing."""
+    assert exact_match("The Beatles!", ["beatles"]) and not exact_match("", [""]) and not exact_match("the", ["a"])
+    assert f1("Barack Hussein Obama", ["Barack Obama"]) == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
+    assert f1("cat cat", ["cat"]) == pytest.approx(2 * 0.5 / 1.5)
+    assert f1("yes it is", ["yes"]) == 0 and f1("no", ["yes"]) == 0 and f1("Yes.", ["yes"]) == 1
+    assert f1("", ["x"]) == 0 and f1("x", []) == 0 and f1("paris " * 5_000, ["Paris"]) == 0
+    assert f1("river Rhine", ["Rhine", "the river Rhine"]) == 1
+
+
+def test_a_number_keeps_its_point_and_its_sign() -> None:
+    """Without them 3.5 would equal 35; everything else is SQuAD's."""
+    assert not exact_match("35", ["3.5"]) and not exact_match("5", ["-5"]) and exact_match("3.5.", ["3.5"])
+    assert normal("1,254") == "1254" and normal("U.S.") == "us" and normal("1990-5") == "19905"
