@@ -17,8 +17,8 @@ import openai
 import pytest
 
 from interplay.envs.programs.gateway import HttpRun
-from interplay.envs.programs.options import ProgramOptions
-from interplay.envs.programs.run import Answer, Question
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import Inquiry, Reply
 from interplay.types import Spoken, ToolCall
 
 TOOL = {
@@ -36,10 +36,10 @@ YES_NO = {
 class Served:
     """A session whose calls are answered by `reply` as they come, in the order of their digests."""
 
-    def __init__(self, reply: Callable[[Question], Answer], **options: Any) -> None:
+    def __init__(self, reply: Callable[[Inquiry], Reply], **options: Any) -> None:
         made = {"function": "none:none", "reward": "none:none", "roles": ["planner", "solver"], **options}
-        self.run = HttpRun(ProgramOptions.model_validate(made))
-        self.reply, self.asked = reply, list[Question]()
+        self.run = HttpRun(OutsideOptions.model_validate(made))
+        self.reply, self.asked = reply, list[Inquiry]()
         self.thread = threading.Thread(target=self._answer, daemon=True)
         self.thread.start()
         self.client = openai.OpenAI(base_url=self.run.url, api_key="unused", max_retries=0)
@@ -62,15 +62,15 @@ class Served:
         return answer.status, json.loads(answer.read())
 
 
-def says(text: str = "hello", **rest: Any) -> Answer:
-    return Answer(Spoken(text, **rest), False, 7, 3, (-0.5, -0.25, -0.125))
+def says(text: str = "hello", **rest: Any) -> Reply:
+    return Reply(Spoken(text, **rest), False, 7, 3, (-0.5, -0.25, -0.125))
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Served]]:
     made: list[Served] = []
 
-    def start(reply: Callable[[Question], Answer] = lambda q: says(), **options: Any) -> Served:
+    def start(reply: Callable[[Inquiry], Reply] = lambda q: says(), **options: Any) -> Served:
         made.append(Served(reply, **options))
         return made[-1]
 
@@ -91,7 +91,7 @@ def test_a_chat_completion_has_words_usage_and_a_reason_to_end(serve: Any) -> No
     assert found.choices[0].finish_reason == "stop"
     assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (7, 3)
     assert served.asked[0].role == "planner"
-    cut = ask(serve(lambda q: Answer(Spoken("hel"), cut=True)))
+    cut = ask(serve(lambda q: Reply(Spoken("hel"), cut=True)))
     assert cut.choices[0].finish_reason == "length"
 
 
@@ -210,7 +210,7 @@ def test_what_can_be_listed_is_enforced_and_the_rest_is_refused(serve: Any) -> N
 
 
 def test_a_prompt_that_is_too_long_is_a_bad_request_with_its_code(serve: Any) -> None:
-    served = serve(lambda q: Answer(Spoken("", refused="the prompt has 9,000 tokens.")))
+    served = serve(lambda q: Reply(Spoken("", refused="the prompt has 9,000 tokens.")))
     with pytest.raises(openai.BadRequestError) as error:
         ask(served)
     assert error.value.code == "context_length_exceeded"
@@ -253,7 +253,7 @@ def test_a_retry_joins_the_call_in_flight_and_equal_calls_stay_apart(serve: Any)
     """The first connection is lost before the answer; the client sends the same again, and says so."""
     ready = threading.Event()
 
-    def slowly(question: Question) -> Answer:
+    def slowly(question: Inquiry) -> Reply:
         ready.wait(10)
         return says("once")
 
@@ -299,7 +299,7 @@ def test_embeddings_are_passed_on_to_the_users_server(serve: Any) -> None:
 
 def test_a_thousand_sessions_are_open_at_once() -> None:
     """Each has a call that waits before any is answered."""
-    options = ProgramOptions.model_validate({"function": "x:y", "reward": "x:y", "roles": ["planner"]})
+    options = OutsideOptions.model_validate({"function": "x:y", "reward": "x:y", "roles": ["planner"]})
     runs = [HttpRun(options) for _ in range(1024)]
     body = json.dumps({"model": "planner", "messages": [{"role": "user", "content": "hi"}]}).encode()
     lines = []

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
 
-from interplay.envs.programs.run import Answer, Crash, ProgramRun, Question
+from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.envs.programs.talk import messages_of, tools_of
 from interplay.errors import EnvError, InterplayError, LimitError
 from interplay.types import HistoryMatch, Message, ProgramCall, Role, Spoken
@@ -53,7 +53,7 @@ class Ask(Protocol):
     ) -> Awaitable[Spoken]: ...
 
 
-Team = Callable[[Mapping[str, Any], Ask], Awaitable[Any]]
+TeamFunction = Callable[[Mapping[str, Any], Ask], Awaitable[Any]]
 
 
 class _Watch(selectors.DefaultSelector):
@@ -86,11 +86,11 @@ class _Loop(asyncio.SelectorEventLoop):
 class _Live:
     """The loop of one program, its main task, and the calls that wait in it."""
 
-    def __init__(self, team: Team, task: Mapping[str, Any], seconds: float, history: HistoryMatch) -> None:
+    def __init__(self, team: TeamFunction, task: Mapping[str, Any], seconds: float, history: HistoryMatch) -> None:
         self.seconds, self.history = seconds, history
         self.loop = _Loop()
         self.loop.watch.idle = self._idle
-        self.futures: list[tuple[Question, asyncio.Future[Spoken]]] = []
+        self.futures: list[tuple[Inquiry, asyncio.Future[Spoken]]] = []
         self.stuck = ""
         self._deadline = 0.0
         self.main = self.loop.create_task(_awaited(team, task, self._ask))
@@ -108,7 +108,7 @@ class _Live:
         phase: str = "",
     ) -> Spoken:
         call = ProgramCall(tools_of(tools), tuple(stop), max_tokens, tuple(map(Spoken, only)), history=self.history)
-        question = Question(role, messages_of(messages), call, phase)
+        question = Inquiry(role, messages_of(messages), call, phase)
         future: asyncio.Future[Spoken] = self.loop.create_future()
         self.futures.append((question, future))
         try:
@@ -153,10 +153,12 @@ class _Live:
         self.loop.close()
 
 
-class Coroutine(ProgramRun):
+class CoroutineRun(ProgramRun):
     """One run of `team`. `seconds` is what it may take between two answers."""
 
-    def __init__(self, team: Team, task: Mapping[str, Any], seconds: float, history: HistoryMatch = "noise") -> None:
+    def __init__(
+        self, team: TeamFunction, task: Mapping[str, Any], seconds: float, history: HistoryMatch = "noise"
+    ) -> None:
         super().__init__()
         self._live = _Live(team, task, seconds, history)
         self._finalizer = weakref.finalize(self, _end, self._live)
@@ -180,12 +182,12 @@ class Coroutine(ProgramRun):
             error = live.main.exception()
             if isinstance(error, InterplayError):
                 raise error
-            self.crash = None if error is None else Crash.of(error)
+            self.crash = None if error is None else ProgramCrash.of(error)
             self.result = None if error is not None else live.main.result()
             self._finalizer.detach()
             live.end()
 
-    def answer(self, question: Question, answer: Answer) -> None:
+    def answer(self, question: Inquiry, answer: Reply) -> None:
         for waits, future in self._live.futures:
             if waits is question and not future.done():
                 if answer.spoken.refused:
@@ -200,7 +202,7 @@ class Coroutine(ProgramRun):
         self._finalizer()
 
 
-async def _awaited(team: Team, task: Mapping[str, Any], ask: Ask) -> Any:
+async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: Ask) -> Any:
     return await team(task, ask)
 
 

@@ -13,27 +13,27 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from interplay.envs.programs.http import HttpServer
-from interplay.envs.programs.options import ProgramOptions
-from interplay.envs.programs.run import Answer, Crash, ProgramRun, Question
-from interplay.envs.programs.server import GoneError, Router, Said
+from interplay.envs.programs.http import Handler, HttpReply, HttpRequest, HttpServer
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
+from interplay.envs.programs.server import ChatRouter, Conversations, GoneError
 from interplay.envs.programs.talk import Names
-from interplay.envs.programs.wire import Order, route
+from interplay.envs.programs.wire import ChatOrder, route
 from interplay.errors import EnvError
 from interplay.types import HistoryMatch
 
 
 @dataclass(eq=False)
 class _Pending:
-    question: Question
-    future: asyncio.Future[Answer]
+    question: Inquiry
+    future: asyncio.Future[Reply]
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class _CallInFlight:
 class HttpRun(ProgramRun):
     """A run of a program that asks through the gateway. Everything with an underscore belongs to its thread."""
 
-    def __init__(self, options: ProgramOptions) -> None:
+    def __init__(self, options: OutsideOptions) -> None:
         super().__init__()
         self.options = options
         how = options.program
@@ -56,7 +56,7 @@ class HttpRun(ProgramRun):
         self.history: HistoryMatch = how.history
         self.embeddings = how.embeddings
         self.models: Sequence[str] = options.roles
-        self.said = Said()
+        self.said = Conversations()
         self.seconds = how.seconds
         self.linger = how.linger / 1000 if len(options.roles) > 1 else 0.0
         self.gateway = gateway()
@@ -72,7 +72,7 @@ class HttpRun(ProgramRun):
 
     # -- on the gateway's loop ------------------------------------------------------------------------------------
 
-    async def answers(self, order: Order, digest: str, retry: bool, lost: asyncio.Event) -> list[Answer]:
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
         if self.ended:
             raise GoneError("the episode of this key has ended.")
         call = next((c for c in self._calls if c.orphan and c.digest == digest), None) if retry else None
@@ -119,13 +119,13 @@ class HttpRun(ProgramRun):
         self._waiter = waiter
         self._settles_after(0.0 if self.ended else self.linger)
 
-    def _deliver(self, question: Question, answer: Answer) -> None:
+    def _deliver(self, question: Inquiry, answer: Reply) -> None:
         for call in self._calls:
             for pending in call.pending:
                 if pending.question is question and not pending.future.done():
                     pending.future.set_result(answer)
 
-    def _end(self, result: Any, crash: Crash | None) -> None:
+    def _end(self, result: Any, crash: ProgramCrash | None) -> None:
         if not self.ended:
             self.ended, self.result, self.crash = True, result, crash
             for pending in [p for c in self._calls for p in c.pending if not p.future.done()]:
@@ -158,16 +158,20 @@ class HttpRun(ProgramRun):
     def _late(self) -> None:
         """It took too long by itself: that may be the policy's doing too."""
         words = f"it ran longer than env.program.seconds ({self.seconds:g}) between two calls"
-        self.ended, self.waiting, self.crash = True, [], Crash("Timeout", words, "an unknown place")
+        self.ended, self.waiting, self.crash = True, [], ProgramCrash("Timeout", words, "an unknown place")
         self.close()
 
-    def answer(self, question: Question, answer: Answer) -> None:
+    def answer(self, question: Inquiry, answer: Reply) -> None:
         self.waiting = [q for q in self.waiting if q is not question]
         self.gateway.call(self._deliver, question, answer)
 
-    def finish(self, result: Any, crash: Crash | None = None) -> None:
+    def finish(self, result: Any, crash: ProgramCrash | None = None) -> None:
         """The program has ended."""
         self.gateway.call(self._end, result, crash)
+
+    def end(self, body: Mapping[str, Any]) -> HttpReply:
+        """What a service posts at the end of its session; a program of ours just ends."""
+        return HttpReply.error(404, "this session ends with its program.")
 
     def close(self) -> None:
         self.gateway.sessions.pop(_hashed(self.key), None)
@@ -180,12 +184,14 @@ def _hashed(key: str) -> str:
 
 
 class Gateway:
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        self.attach: Handler | Any = None  # where services open sessions
         self.sessions: dict[str, HttpRun] = {}
         self.folder = tempfile.mkdtemp(prefix="interplay-gateway-")
         self.socket = str(Path(self.folder) / "socket")
         self._loop = asyncio.new_event_loop()
-        self._server = HttpServer(Router(lambda key: self.sessions.get(_hashed(key)), self._here))
+        self._router = ChatRouter(lambda key: self.sessions.get(_hashed(key)), self._here)
+        self._server = HttpServer(self._handle, port=port)
         threading.Thread(target=self._run, name="gateway", daemon=True).start()
         begun: Future[None] = asyncio.run_coroutine_threadsafe(self._server.start(self.socket), self._loop)
         try:
@@ -201,6 +207,19 @@ class Gateway:
         """On its loop, soon."""
         with suppress(RuntimeError):  # it was closed
             self._loop.call_soon_threadsafe(function, *args)
+
+    async def _handle(self, request: HttpRequest) -> HttpReply:
+        parts = request.path.strip("/").split("/")
+        if request.method == "POST" and self.attach is not None and self._here(request.headers.get("host", "")):
+            if parts == ["attach"]:
+                return await self.attach(request)
+            run = self.sessions.get(_hashed(parts[1])) if len(parts) == 3 and parts[0] == "s" else None
+            if run is not None and parts[2] == "end":
+                try:
+                    return run.end(request.json())
+                except ValueError as error:
+                    return HttpReply.error(400, f"the body is no JSON: {error}.")
+        return await self._router(request)
 
     def _here(self, host: str) -> bool:
         name, _, port = host.rpartition(":")
@@ -220,9 +239,9 @@ _made: dict[int, Gateway] = {}  # by process: a fork must not use its parent's t
 _lock = threading.Lock()
 
 
-def gateway() -> Gateway:
-    """The one of this process."""
+def gateway(port: int = 0) -> Gateway:
+    """The one of this process, made on `port` where it is not there yet."""
     with _lock:
         if os.getpid() not in _made:
-            _made[os.getpid()] = Gateway()
+            _made[os.getpid()] = Gateway(port)
         return _made[os.getpid()]

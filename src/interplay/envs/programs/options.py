@@ -44,10 +44,11 @@ class RunSection(Section):
     network: bool = Field(False, description="sandbox: more network than the gateway")
     readable: list[str] = Field([], description="sandbox: files and folders that it may read besides the system's")
     environment: dict[str, str] = Field({}, description="variables of a process besides those that it needs")
+    port: int = Field(0, ge=0, le=65535, description="of the gateway, for services that attach; 0: any free one")
     embeddings: str = Field("", description="URL of a server that /v1/embeddings is passed on to")
 
 
-class ProgramOptions(Section):
+class OutsideOptions(Section):
     """A program that asks models: a command, a function or a coroutine."""
 
     command: list[str] = Field([], description="a command that asks the server in OPENAI_BASE_URL")
@@ -62,7 +63,7 @@ class ProgramOptions(Section):
     program: RunSection = Field(default_factory=RunSection, description="how it is run")
 
     @model_validator(mode="after")
-    def _is_one_program(self) -> ProgramOptions:
+    def _is_one_program(self) -> OutsideOptions:
         ways = {"command": self.command, "function": self.function, "coroutine": self.coroutine, "attach": self.attach}
         named = [key for key, value in ways.items() if value]
         if len(named) != 1:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from interplay.envs.programs.gateway import HttpRun, gateway
-from interplay.envs.programs.options import ProgramOptions
-from interplay.envs.programs.run import Crash
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import ProgramCrash
 from interplay.errors import ConfigError, EnvError
 
 SILENT = {
@@ -35,7 +35,7 @@ SILENT = {
 class ProcessRun(HttpRun):
     """One run of a command or of a function in a process."""
 
-    def __init__(self, options: ProgramOptions, row: Mapping[str, Any], seed: int) -> None:
+    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int) -> None:
         super().__init__(options)
         told = json.dumps(row, ensure_ascii=False)
         environment = {
@@ -48,7 +48,7 @@ class ProcessRun(HttpRun):
     def told(self, how: Mapping[str, Any]) -> None:
         """What the worker says at the end of the run."""
         if "crash" in how:
-            self.finish(None, Crash(**how["crash"]))
+            self.finish(None, ProgramCrash(**how["crash"]))
         elif "result" in how:
             self.finish(how["result"])
         else:
@@ -71,7 +71,7 @@ def _value(out: str) -> Any:
 class ProgramWorker:
     """The process that runs are forked from. A thread reads what it says."""
 
-    def __init__(self, options: ProgramOptions) -> None:
+    def __init__(self, options: OutsideOptions) -> None:
         how = options.program
         python = how.python or sys.executable
         found = shutil.which(python)
@@ -137,7 +137,9 @@ class ProgramWorker:
             if run is not None:
                 run.told(told)
         for run in list(self._runs.values()):
-            run.finish(None, Crash("lost worker", "the process that runs are forked from has ended", "no place", True))
+            run.finish(
+                None, ProgramCrash("lost worker", "the process that runs are forked from has ended", "no place", True)
+            )
 
     def close(self) -> None:
         with suppress(OSError):
@@ -154,7 +156,7 @@ def _program_paths() -> list[str]:
     return [p for p in sys.path if p and "site-packages" not in p and "/lib/python" not in p]
 
 
-def _why(options: ProgramOptions, first: Mapping[str, Any]) -> str:
+def _why(options: OutsideOptions, first: Mapping[str, Any]) -> str:
     what = f"env.function '{options.function}'" if options.function else "the program's worker"
     advice = "expected a module that can be imported by env.program.python"
     if options.program.walls == "sandbox":
@@ -167,7 +169,7 @@ _lock = threading.Lock()
 _turn = itertools.count()
 
 
-def _worker_of(options: ProgramOptions) -> ProgramWorker:
+def _worker_of(options: OutsideOptions) -> ProgramWorker:
     """One of the workers of this program, in turn."""
     with _lock:
         key = (os.getpid(), options.model_dump_json(), next(_turn) % options.program.workers)

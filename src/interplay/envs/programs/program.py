@@ -24,13 +24,14 @@ from typing import Any, ClassVar, Self
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
-from interplay.envs.programs.coroutine import Coroutine
+from interplay.envs.programs import attach
+from interplay.envs.programs.coroutine import CoroutineRun
 from interplay.envs.programs.counts import count, crash_line
-from interplay.envs.programs.options import ProgramOptions, imported
+from interplay.envs.programs.options import OutsideOptions, imported
 from interplay.envs.programs.process import ProcessRun
 from interplay.envs.programs.replay import Answered, Decided, answer_again, begun
 from interplay.envs.programs.rows import row
-from interplay.envs.programs.run import Answer, Crash, ProgramRun, Question
+from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Observation, Rewards, Role, Spoken, Task, Turn
 
@@ -38,11 +39,11 @@ ROW = "row"  # where a task holds its row, among the options
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ProgramTurn:
     """One call for the reward: what was asked, what was answered, and at which decision."""
 
     role: Role
-    question: Question
+    question: Inquiry
     reply: Spoken
     decision: int
 
@@ -56,15 +57,15 @@ class Asking(Env):
         self._record: tuple[Decided, ...] = ()
         self._told = 0  # decisions of the record that the run knows
         self._settled = False
-        self._now: dict[Role, Question] = {}
-        self._crash: Crash | None = None
+        self._now: dict[Role, Inquiry] = {}
+        self._crash: ProgramCrash | None = None
 
     @abstractmethod
     def start(self) -> ProgramRun:
         """A new run of the program."""
 
     @abstractmethod
-    def rewarded(self, result: Any, calls: list[Called]) -> Rewards | Awaitable[Rewards]: ...
+    def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]: ...
 
     blame: str = "replay"
     crashed: float = -0.1
@@ -82,6 +83,7 @@ class Asking(Env):
             while again is not None:
                 await again.settle()
                 again = self._compared(again)
+            self._settled = True
 
     def observe(self) -> dict[Role, Observation]:
         while not self._settled:  # asked without an event loop
@@ -93,6 +95,7 @@ class Asking(Env):
             while again is not None:
                 again.settle_now()
                 again = self._compared(again)
+            self._settled = True
         return {role: Observation(q.messages, fresh=True, phase=q.phase, call=q.call) for role, q in self._now.items()}
 
     def _begun(self) -> ProgramRun:
@@ -124,13 +127,12 @@ class Asking(Env):
             answer_again(run, self._record[self._told])
             self._told += 1
             return True
-        now: dict[Role, Question] = {}
+        now: dict[Role, Inquiry] = {}
         for question in sorted(run.waiting, key=lambda q: q.digest):
             if question.role not in self.roles:
                 raise EnvError(f"the program asks '{question.role}'; expected one of {', '.join(self.roles)}.")
             now.setdefault(question.role, question)
         self._now = {role: now[role] for role in self.roles if role in now}
-        self._settled = True
         return False
 
     # -- whose crash it is ----------------------------------------------------------------------------------------
@@ -166,12 +168,12 @@ class Asking(Env):
     # -- playing --------------------------------------------------------------------------------------------------
 
     def step(self, actions: dict[Role, str]) -> Rewards:
-        return self._decide({role: Answer(Spoken(text)) for role, text in actions.items()})
+        return self._decide({role: Reply(Spoken(text)) for role, text in actions.items()})
 
     def act(self, turns: Mapping[Role, Turn]) -> Rewards:
-        return self._decide({role: Answer.of(turn) for role, turn in turns.items()})
+        return self._decide({role: Reply.of(turn) for role, turn in turns.items()})
 
-    def _decide(self, answers: Mapping[Role, Answer]) -> Rewards:
+    def _decide(self, answers: Mapping[Role, Reply]) -> Rewards:
         if not self._now:
             self.observe()
         if missing := self._now.keys() ^ answers.keys():
@@ -190,10 +192,10 @@ class Asking(Env):
         return self.rewarded(run.result, self.calls)
 
     @property
-    def calls(self) -> list[Called]:
+    def calls(self) -> list[ProgramTurn]:
         """Every call that was answered, in order."""
         return [
-            Called(a.question.role, a.question, a.answer.spoken, n)
+            ProgramTurn(a.question.role, a.question, a.answer.spoken, n)
             for n, decided in enumerate(self._record)
             for a in decided
         ]
@@ -216,12 +218,12 @@ class Asking(Env):
 
 @register("program")
 class Program(Asking):
-    Options: ClassVar[type[Section]] = ProgramOptions
+    Options: ClassVar[type[Section]] = OutsideOptions
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         known = {key: value for key, value in task.data.items() if key != ROW}
-        self.options = ProgramOptions.model_validate(known)
+        self.options = OutsideOptions.model_validate(known)
         self.roles = tuple(self.options.roles)
         how = self.options.program
         self.blame, self.crashed, self.effects = how.blame, how.crashed, how.effects
@@ -241,10 +243,15 @@ class Program(Asking):
         options = self.options
         if options.coroutine:
             team = imported("env.coroutine", options.coroutine)
-            return Coroutine(team, self.task.data[ROW], options.program.seconds, options.program.history)
+            return CoroutineRun(team, self.task.data[ROW], options.program.seconds, options.program.history)
+        if options.attach:
+            attach.prepare(options)
+            return attach.AttachedRun(options, self.task.data[ROW], self.task.seed)
         return ProcessRun(options, self.task.data[ROW], self.task.seed)
 
-    def rewarded(self, result: Any, calls: list[Called]) -> Rewards | Awaitable[Rewards]:
+    def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]:
+        if not self.options.reward:  # a service posted its rewards
+            return self._rewards(result)
         function = imported("env.reward", self.options.reward)
         given = [self.task.data[ROW], result]
         if len(inspect.signature(function).parameters) > 2:
@@ -257,6 +264,10 @@ class Program(Asking):
     async def _awaited(self, found: Awaitable[Any]) -> Rewards:
         return self._rewards(await found)
 
+    @property
+    def _rewarder(self) -> str:
+        return self.options.reward or "the service"
+
     def _rewards(self, found: Any) -> Rewards:
         names = self.options.rewards
         if isinstance(found, bool | int | float):
@@ -265,12 +276,12 @@ class Program(Asking):
             found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
         if not isinstance(found, Rewards):
             raise EnvError(
-                f"{self.options.reward} gave a {type(found).__name__}; expected a number, {{name: number}} or Rewards."
+                f"{self._rewarder} gave a {type(found).__name__}; expected a number, {{name: number}} or Rewards."
             )
         for record in found:
             if record.name not in names:
                 raise EnvError(
-                    f"{self.options.reward} gave the reward '{record.name}'; expected one of env.rewards: "
+                    f"{self._rewarder} gave the reward '{record.name}'; expected one of env.rewards: "
                     f"{', '.join(names)}."
                 )
         return found

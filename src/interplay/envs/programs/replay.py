@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interplay.envs.programs.counts import count
-from interplay.envs.programs.run import Answer, ProgramRun, Question
+from interplay.envs.programs.run import Inquiry, ProgramRun, Reply
 from interplay.errors import ConfigError, ReplayError
 from interplay.types import Message
 
@@ -23,8 +23,8 @@ ENOUGH, SHARE = 100, 0.01  # replays from which on the share of divergent ones i
 class Answered:
     """One question and what it was answered."""
 
-    question: Question
-    answer: Answer
+    question: Inquiry
+    answer: Reply
 
 
 Decided = tuple[Answered, ...]  # all that were answered at one decision
@@ -55,7 +55,7 @@ def answer_again(run: ProgramRun, decided: Decided) -> None:
         run.answer(found, one.answer)
 
 
-def _diverged(wanted: Question, waiting: Sequence[Question]) -> ReplayError | ConfigError:
+def _diverged(wanted: Inquiry, waiting: Sequence[Inquiry]) -> ReplayError | ConfigError:
     count("diverged")
     with _tally.lock:
         _tally.diverged += 1
@@ -71,7 +71,7 @@ def _diverged(wanted: Question, waiting: Sequence[Question]) -> ReplayError | Co
     return ReplayError(f"a replay diverged: {what}")
 
 
-def difference(wanted: Question, waiting: Sequence[Question]) -> str:
+def difference(wanted: Inquiry, waiting: Sequence[Inquiry]) -> str:
     """The first message in which what is asked differs from what was asked before."""
     same = [q for q in waiting if q.role == wanted.role]
     if not same:

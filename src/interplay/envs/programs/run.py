@@ -18,7 +18,7 @@ from interplay.types import Message, ProgramCall, Role, Spoken, Turn
 
 
 @dataclass(frozen=True)
-class Question:
+class Inquiry:
     """A call that waits. Two questions with the same digest ask for the same; `phase` is the caller's word for the
     part of its work, for grouping."""
 
@@ -34,7 +34,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """A reply, and what a server tells about it: why it ended, its tokens and their log-probs."""
 
     spoken: Spoken
@@ -44,16 +44,16 @@ class Answer:
     logprobs: tuple[float, ...] = ()
 
     @staticmethod
-    def of(turn: Turn) -> Answer:
+    def of(turn: Turn) -> Reply:
         spoken = turn.spoken or Spoken(turn.text)
         if not turn.samples:
-            return Answer(spoken)
+            return Reply(spoken)
         last = turn.last
-        return Answer(spoken, turn.status == "length", len(last.prompt), last.size, last.logprobs)
+        return Reply(spoken, turn.status == "length", len(last.prompt), last.size, last.logprobs)
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class ProgramCrash:
     """A program that ended with an error: its kind, its words, and the place in the program's own files."""
 
     kind: str
@@ -70,8 +70,8 @@ class Crash:
         return f"{self.kind} at {self.place}"
 
     @staticmethod
-    def of(error: BaseException) -> Crash:
-        return Crash(type(error).__name__, str(error)[:500], _place(traceback.extract_tb(error.__traceback__)))
+    def of(error: BaseException) -> ProgramCrash:
+        return ProgramCrash(type(error).__name__, str(error)[:500], _place(traceback.extract_tb(error.__traceback__)))
 
 
 def _place(frames: Iterable[traceback.FrameSummary]) -> str:
@@ -86,10 +86,10 @@ def _place(frames: Iterable[traceback.FrameSummary]) -> str:
 class ProgramRun(ABC):
     """Single-use. `settle` waits until somebody asks or the program has ended."""
 
-    waiting: list[Question] = field(default_factory=list)  # in no particular order
+    waiting: list[Inquiry] = field(default_factory=list)  # in no particular order
     ended: bool = False
     result: Any = None
-    crash: Crash | None = None
+    crash: ProgramCrash | None = None
 
     @abstractmethod
     async def settle(self) -> None:
@@ -100,7 +100,7 @@ class ProgramRun(ABC):
         """The same for who has no event loop: it blocks."""
 
     @abstractmethod
-    def answer(self, question: Question, answer: Answer) -> None:
+    def answer(self, question: Inquiry, answer: Reply) -> None:
         """Answer one of those who wait with this question."""
 
     @abstractmethod

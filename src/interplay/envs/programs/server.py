@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from interplay.envs.programs.http import HttpReply, HttpRequest
-from interplay.envs.programs.run import Answer
+from interplay.envs.programs.run import Reply
 from interplay.envs.programs.talk import Names, WireError
-from interplay.envs.programs.wire import Order, chat_order, responses_order
+from interplay.envs.programs.wire import ChatOrder, chat_order, responses_order
 from interplay.envs.programs.written import chat_answer, chat_chunks, response, response_events
 from interplay.errors import InterplayError
 from interplay.types import HistoryMatch, Message
@@ -40,16 +40,16 @@ class Answerer(Protocol):
     history: HistoryMatch
     models: Sequence[str]
     embeddings: str
-    said: Said
+    said: Conversations
 
-    async def answers(self, order: Order, digest: str, retry: bool, lost: asyncio.Event) -> list[Answer]:
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
         """One answer for each of `order.n`. `digest` is the body's; a `retry` of a call whose client has gone joins
         it. Raises `WireError` for what cannot be asked and `GoneError` after the end."""
         ...
 
 
 @dataclass
-class Said:
+class Conversations:
     """The conversations of one key, by the names of the responses that ended them; the oldest are forgotten."""
 
     by_name: OrderedDict[str, tuple[Message, ...]] = field(default_factory=OrderedDict)
@@ -68,7 +68,7 @@ class Said:
         return self.by_name[str(name)]
 
 
-class Router:
+class ChatRouter:
     """`find` gives the answerer behind a key; `allowed` are the values of the header Host that are served."""
 
     def __init__(self, find: Callable[[str], Answerer | None], allowed: Callable[[str], bool]) -> None:
@@ -112,7 +112,7 @@ class Router:
             return await self._answered(request, order, answerer)
         return HttpReply.error(404, f"POST {request.path} is not served; known: chat/completions, responses.")
 
-    async def _answered(self, request: HttpRequest, order: Order, answerer: Answerer) -> HttpReply:
+    async def _answered(self, request: HttpRequest, order: ChatOrder, answerer: Answerer) -> HttpReply:
         digest = hashlib.blake2b(request.body, digest_size=16).hexdigest()
         retry = request.headers.get("x-stainless-retry-count", "0") != "0"
         answers = await answerer.answers(order, digest, retry, request.lost)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from interplay.envs.programs.options import ProgramOptions
-from interplay.envs.programs.run import Question
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import Inquiry
 from interplay.envs.programs.schema import Unlistable, every
 from interplay.envs.programs.talk import Names, WireError, messages_of, tools_of, words_of
 from interplay.types import HistoryMatch, Message, ProgramCall, Spoken, ToolCall
@@ -23,7 +23,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChatOrder:
     """One request: a conversation that is to be answered `n` times, and how the answer is written."""
 
     api: Literal["chat", "responses"]
@@ -36,17 +36,17 @@ class Order:
     phase: str = ""
 
 
-def route(order: Order, options: ProgramOptions) -> Question:
+def route(order: ChatOrder, options: OutsideOptions) -> Inquiry:
     """Whose question it is: the first role whose patterns fit, or the role that the model is named for."""
     system = next((m.content for m in order.messages if m.role == "system"), "")
     for role, how in options.route.items():
         if how.model or how.system:
             fits = not how.model or fnmatchcase(order.model, how.model)
             if fits and (not how.system or fnmatchcase(system, how.system)):
-                return Question(role, order.messages, order.call, order.phase)
+                return Inquiry(role, order.messages, order.call, order.phase)
     name = order.model.rpartition("/")[2]
     if name in options.roles:
-        return Question(name, order.messages, order.call, order.phase)
+        return Inquiry(name, order.messages, order.call, order.phase)
     raise WireError(
         f"model '{order.model}' is no role; known: {', '.join(options.roles)}. Expected one of these as the model's "
         "name, or env.route with a pattern of the model or of the system prompt."
@@ -56,7 +56,7 @@ def route(order: Order, options: ProgramOptions) -> Question:
 # -- chat completions -------------------------------------------------------------------------------------------------
 
 
-def chat_order(body: Json, names: Names, history: HistoryMatch) -> Order:
+def chat_order(body: Json, names: Names, history: HistoryMatch) -> ChatOrder:
     tools = tools_of(body.get("tools") or ())
     tools, only = _choice(tools, body.get("tool_choice"))
     form = body.get("response_format") or {}
@@ -84,7 +84,7 @@ def chat_order(body: Json, names: Names, history: HistoryMatch) -> Order:
     if not isinstance(n, int) or not 1 <= n <= 128:
         raise WireError(f"n is {n!r}; expected a whole number from 1 to 128.")
     usage = bool((body.get("stream_options") or {}).get("include_usage"))
-    return Order(
+    return ChatOrder(
         "chat",
         _model(body),
         messages_of(body.get("messages") or (), names),
@@ -168,7 +168,7 @@ def _listed(form: Json, where: str) -> tuple[Spoken, ...]:
 # -- responses --------------------------------------------------------------------------------------------------------
 
 
-def responses_order(body: Json, before: tuple[Message, ...], names: Names, history: HistoryMatch) -> Order:
+def responses_order(body: Json, before: tuple[Message, ...], names: Names, history: HistoryMatch) -> ChatOrder:
     """`before` is the conversation that `previous_response_id` names, its answer included."""
     tools, only = _choice(tools_of(body.get("tools") or ()), body.get("tool_choice"))
     form = (body.get("text") or {}).get("format") or {}
@@ -187,7 +187,7 @@ def responses_order(body: Json, before: tuple[Message, ...], names: Names, histo
         messages = (Message("system", first), *messages)
     if not messages:
         raise WireError("input is empty; expected a text or a list of items.")
-    return Order("responses", _model(body), messages, call, stream=bool(body.get("stream")), phase=_phase(body))
+    return ChatOrder("responses", _model(body), messages, call, stream=bool(body.get("stream")), phase=_phase(body))
 
 
 def _items(items: Sequence[Any], names: Names) -> list[Message]:

@@ -46,7 +46,7 @@ class Job:
         self.written: dict[str, bytes] = {"out": b"", "err": b"", "result": b""}
 
 
-class Worker:
+class ForkServer:
     def __init__(self, made: dict) -> None:
         self.made = made
         self.jobs: dict[int, Job] = {}
@@ -217,7 +217,7 @@ class Worker:
 
 
 if __name__ == "__main__":
-    worker = Worker(json.loads(sys.argv[1]))
+    worker = ForkServer(json.loads(sys.argv[1]))
     try:
         worker.prepare()
     except BaseException as error:

@@ -10,22 +10,22 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from interplay.envs.programs.run import Answer
-from interplay.envs.programs.wire import Order
+from interplay.envs.programs.run import Reply
+from interplay.envs.programs.wire import ChatOrder
 
 JsonObject = dict[str, Any]
 
 
-def finish(answer: Answer) -> str:
+def finish(answer: Reply) -> str:
     return "tool_calls" if answer.spoken.calls else "length" if answer.cut else "stop"
 
 
-def usage(answers: Sequence[Answer]) -> dict[str, int]:
+def usage(answers: Sequence[Reply]) -> dict[str, int]:
     prompt, tokens = answers[0].prompt_tokens, sum(a.tokens for a in answers)
     return {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
 
 
-def _calls(answer: Answer, index: bool = False) -> list[JsonObject]:
+def _calls(answer: Reply, index: bool = False) -> list[JsonObject]:
     out = []
     for n, call in enumerate(answer.spoken.calls):
         one = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -33,7 +33,7 @@ def _calls(answer: Answer, index: bool = False) -> list[JsonObject]:
     return out
 
 
-def _logprobs(answer: Answer) -> JsonObject:
+def _logprobs(answer: Reply) -> JsonObject:
     rows = [
         {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
         for text, value in zip(answer.spoken.pieces, answer.logprobs, strict=False)
@@ -41,7 +41,7 @@ def _logprobs(answer: Answer) -> JsonObject:
     return {"content": rows, "refusal": None}
 
 
-def chat_answer(order: Order, name: str, answers: Sequence[Answer]) -> JsonObject:
+def chat_answer(order: ChatOrder, name: str, answers: Sequence[Reply]) -> JsonObject:
     choices = []
     for n, answer in enumerate(answers):
         calls = _calls(answer)
@@ -57,7 +57,7 @@ def chat_answer(order: Order, name: str, answers: Sequence[Answer]) -> JsonObjec
     return {**head, "choices": choices, "usage": usage(answers)}
 
 
-def chat_chunks(order: Order, name: str, answers: Sequence[Answer]) -> Iterator[str]:
+def chat_chunks(order: ChatOrder, name: str, answers: Sequence[Reply]) -> Iterator[str]:
     """Server-sent events of a streamed chat completion."""
     head = {"id": f"chatcmpl-{name}", "object": "chat.completion.chunk", "created": 0, "model": order.model}
 
@@ -81,7 +81,7 @@ def chat_chunks(order: Order, name: str, answers: Sequence[Answer]) -> Iterator[
 # -- responses --------------------------------------------------------------------------------------------------------
 
 
-def _output(name: str, answer: Answer) -> list[JsonObject]:
+def _output(name: str, answer: Reply) -> list[JsonObject]:
     out: list[JsonObject] = []
     if answer.spoken.content or not answer.spoken.calls:
         text = {"type": "output_text", "text": answer.spoken.content, "annotations": []}
@@ -94,7 +94,7 @@ def _output(name: str, answer: Answer) -> list[JsonObject]:
     return out
 
 
-def response(order: Order, name: str, answer: Answer) -> JsonObject:
+def response(order: ChatOrder, name: str, answer: Reply) -> JsonObject:
     cut = answer.cut and not answer.spoken.calls
     tokens = {"input_tokens": answer.prompt_tokens, "output_tokens": answer.tokens}
     return {
@@ -118,7 +118,7 @@ def response(order: Order, name: str, answer: Answer) -> JsonObject:
     }
 
 
-def response_events(order: Order, name: str, answer: Answer) -> Iterator[str]:
+def response_events(order: ChatOrder, name: str, answer: Reply) -> Iterator[str]:
     """Server-sent events of a streamed response."""
     whole = response(order, name, answer)
     number = iter(range(1 << 30))
