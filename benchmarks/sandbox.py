@@ -1,24 +1,37 @@
-"""How many short Python programs the sandbox runs in a second, with warm workers, at each level this machine offers.
+"""What the sandbox costs: programs, trials, queries and formulas, at each level that this machine offers.
 
-    python benchmarks/sandbox.py [--programs 400] [--workers 2]
+    python benchmarks/sandbox.py [--number 200] [--workers 2] [--old FOLDER]
 
-Rate by the clock, which falls with whatever else the machine is doing; CPU time of one program (ours and its own, all
-processes), which hardly does; the rate that `workers` idle cores would give at that CPU time; and how many times
-cheaper that is than starting an interpreter for each program.
+For each: how many a second by the clock, with warm workers, which falls with whatever else the machine is doing; and
+the CPU time of one (ours and its own, all processes), which hardly does. `--old` is a checkout of another commit, to be
+measured in turn with this one, three times; the medians and their ratio are printed.
+
+    python benchmarks/sandbox.py --hostile [--quick]
+
+Every hostile program and answer of `tests/execution`, at each level, as this user and as an ordinary one: a line for
+each kind, with how many were contained. `--quick` leaves out those that run until a limit on time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 
-from interplay.execution.sandbox import LEVELS, Job, Level, Sandbox, offered
-
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests" / "execution"
 PROGRAM = "n = int(input())\nprint(sum(i * i for i in range(n)))"
+Cost = tuple[float, float]  # seconds by the clock and of CPU, of one
 
 
 def cpu() -> float:
@@ -27,46 +40,170 @@ def cpu() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def measure(level: Level, programs: int, workers: int) -> tuple[float, float]:
-    """Seconds and CPU seconds of one program. Starting the workers is measured alone and taken off."""
+# -- what is measured: runs with this commit's package or with an older one's -----------------------------------------
+
+
+def programs(level: str, number: int, workers: int) -> Cost:
+    """Starting the workers is measured alone and taken off."""
+    from interplay.execution.sandbox import Job, Sandbox
+
     before = cpu()
-    Sandbox(workers, level).warm().close()
+    Sandbox(workers, level).warm().close()  # type: ignore[arg-type]
     starting, before = cpu() - before, cpu()
-    with Sandbox(workers, level).warm() as box:
+    with Sandbox(workers, level).warm() as box:  # type: ignore[arg-type]
         began = time.perf_counter()
-        results = box.map(Job(PROGRAM, stdin=str(100 + i)) for i in range(programs))
+        results = box.map(Job(PROGRAM, stdin=str(100 + i)) for i in range(number))
         seconds = time.perf_counter() - began
-    assert [int(r.stdout) for r in results] == [sum(i * i for i in range(100 + n)) for n in range(programs)]
-    return seconds / programs, (cpu() - before - starting) / programs
+    assert [int(r.stdout) for r in results] == [sum(i * i for i in range(100 + n)) for n in range(number)]
+    return seconds / number, (cpu() - before - starting) / number
 
 
-def plain(programs: int) -> tuple[float, float]:
+def plain(number: int) -> Cost:
     """The same without a sandbox: an interpreter started for each program, one after the other."""
     before, began = cpu(), time.perf_counter()
-    for i in range(programs):
+    for i in range(number):
         command = [sys.executable, "-I", "-S", "-c", PROGRAM]
         subprocess.run(command, input=str(100 + i), capture_output=True, text=True, check=True)
-    return (time.perf_counter() - began) / programs, (cpu() - before) / programs
+    return (time.perf_counter() - began) / number, (cpu() - before) / number
+
+
+def repeated(ask: Callable[[int], bool], number: int) -> Cost:
+    """In a process of its own, whose workers end with it; the first answer, which starts them, is taken off."""
+
+    def child(times: int) -> Cost:
+        heard, told = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            with contextlib.suppress(BaseException):
+                assert ask(0)
+                began = time.perf_counter()
+                assert all(ask(1 + n) for n in range(times))
+                os.write(told, str(time.perf_counter() - began).encode())
+                code = 0
+            import atexit
+
+            atexit._run_exitfuncs()
+            os._exit(code)
+        os.close(told)
+        _, status, usage = os.wait4(pid, 0)
+        assert status == 0, "the measurement failed"
+        return float(os.read(heard, 100)), usage.ru_utime + usage.ru_stime
+
+    idle, busy = child(0), child(number)
+    return busy[0] / number, (busy[1] - idle[1]) / number
+
+
+def measured(number: int, workers: int) -> dict[str, Cost]:
+    from interplay.execution import database
+    from interplay.execution.programs import Bench
+    from interplay.execution.sandbox import LEVELS, offered
+
+    found = {"an interpreter for each program": plain(max(10, number // 20))}
+    for level in LEVELS:
+        if not offered(level):
+            found[f"program, {level}"] = programs(level, number, workers)
+    bench = Bench(seconds=5)
+    tests = ["assert f(1) == 2", "assert f(2) == 3"]
+    found["function with two tests"] = repeated(
+        lambda n: bench.calls(f"def f(x): return x + 1 + 0 * {n}", tests, "f").solved, number // 4
+    )
+    rows = {"t": [(i, i * i) for i in range(100)]}
+    data = database.build("CREATE TABLE t (a INTEGER, b INTEGER)", rows)
+    found["query, SQLite"] = repeated(lambda n: database.run(data, f"SELECT sum(a) + {n} FROM t").rows != (), number)
+    if find_spec("duckdb") is not None:
+        duck = _duck()
+        found["query, DuckDB"] = repeated(
+            lambda n: database.run(duck, f"SELECT sum(a) + {n} FROM t").rows != (), number // 4
+        )
+    if find_spec("math_verify") is not None:
+        from interplay.rewards import algebra
+
+        found["formula"] = repeated(lambda n: algebra.same(f"{n}x^2-{n}", f"{n}(x-1)(x+1)"), number // 4)
+    return found
+
+
+def _duck() -> bytes:
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as folder:
+        with duckdb.connect(f"{folder}/db") as db:
+            db.execute("CREATE TABLE t AS SELECT range AS a, range * range AS b FROM range(100)")
+        return Path(f"{folder}/db").read_bytes()
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------
+
+
+def measure(checkout: Path, number: int, workers: int) -> dict[str, Cost]:
+    command = [sys.executable, __file__, "--number", str(number), "--workers", str(workers), "--json"]
+    env = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{checkout} cannot be measured: {done.stderr[-2000:]}")
+    costs: dict[str, Cost] = json.loads(done.stdout.splitlines()[-1])
+    return costs
+
+
+def compare(old: Path | None, number: int, workers: int) -> None:
+    print(f"{number} each, {workers} workers, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
+    if old is None:
+        print("| what | a second | CPU ms of one |\n|---|---|---|")
+        for what, (wall, used) in measure(ROOT, number, workers).items():
+            print(f"| {what} | {1 / wall:.0f} | {used * 1e3:.1f} |")
+        return
+    turns = [(measure(old, number, workers), measure(ROOT, number, workers)) for _ in range(3)]
+    print("| what | CPU ms of one, old | new | new / old |\n|---|---|---|---|")
+    for what in turns[0][1]:
+        before, now = (statistics.median(turn[n][what][1] for turn in turns) * 1e3 for n in (0, 1))
+        print(f"| {what} | {before:.2f} | {now:.2f} | {now / before:.2f} |")
+
+
+def hostile(quick: bool) -> None:
+    sys.path.insert(0, str(TESTS))
+    from hostile import Line, as_myself, as_ordinary, ordinary_reason
+
+    from interplay.execution.sandbox import LEVELS, offered
+
+    columns: dict[str, list[Line]] = {}
+    options = ["--quick"] if quick else []
+    for level in LEVELS[:2]:
+        if reason := offered(level):
+            print(f"{level} is not offered here: {reason}")
+            continue
+        columns[f"{level}, {'root' if os.geteuid() == 0 else 'ordinary user'}"] = as_myself(level, *options)
+        if not ordinary_reason():
+            columns[f"{level}, ordinary user"] = as_ordinary(level, *options)
+    kinds = list(dict.fromkeys(line["kind"] for lines in columns.values() for line in lines))
+    print(f"| kind | {' | '.join(columns)} | how they ended |\n|{'---|' * (len(columns) + 2)}")
+    for kind in kinds:
+        found = [[line for line in lines if line["kind"] == kind] for lines in columns.values()]
+        cells = [f"{sum(not x['wrong'] for x in lines)} of {len(lines)}" for lines in found]
+        ends = sorted({x["outcome"] for lines in found for x in lines})
+        print(f"| {kind} | {' | '.join(cells)} | {', '.join(ends)} |")
+    totals = [[x for x in lines if x["kind"] != "afterwards"] for lines in columns.values()]
+    cells = [f"{sum(not x['wrong'] for x in lines)} of {len(lines)}" for lines in totals]
+    print(f"| **all** | {' | '.join(cells)} | |")
+    for name, lines in columns.items():
+        for x in (x for x in lines if x["wrong"]):
+            print(f"not contained: {name}: {x['kind']}, {x['name']}: {x['wrong']}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--programs", type=int, default=400)
+    parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--old", type=Path)
+    parser.add_argument("--hostile", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    print(f"{args.programs} programs, {args.workers} workers, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
-    _, start = plain(max(10, args.programs // 20))
-    print("| level | programs/s | CPU ms a program | programs/s on idle cores | CPU against `python -c` |")
-    print("|---|---|---|---|---|")
-    for level in LEVELS:
-        if reason := offered(level):
-            print(f"| {level} | not offered: {reason} | | | |")
-            continue
-        wall, used = measure(level, args.programs, args.workers)
-        idle = args.workers / used
-        print(
-            f"| {level} | {1 / wall:.0f} | {used * 1e3:.1f} | {idle:.0f} | {start * 1e3:.1f} ms, ×{start / used:.2f} |"
-        )
+    if args.hostile:
+        hostile(args.quick)
+    elif args.json:
+        print(json.dumps(measured(args.number, args.workers)))
+    else:
+        compare(args.old, args.number, args.workers)
 
 
 if __name__ == "__main__":

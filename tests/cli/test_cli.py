@@ -141,6 +141,8 @@ def test_version() -> None:
         (["envs", "matrx"], "Did you mean 'matrix'?"),
         (["algorithms", "grop"], "Did you mean 'grpo'?"),
         (["models", "--save", "tiny"], "--save needs --to FOLDER."),
+        (["train", "RECIPE", "algorithm.name=ppo"], "to replace the whole table give 'algorithm={name = \"ppo\"}'."),
+        (["train", "RECIPE", "env.name=kuhn"], "to replace the whole table give 'env={name = \"kuhn\"}'."),
         (["arena", "RECIPE", "bot:random", "playr"], "'playr' is no player; expected bot:NAME, a run or checkpoint"),
         (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is no player"),
         (["arena", "RECIPE", "bot:random", "far=openai:"], "names no model; expected openai:MODEL@http://HOST/v1."),

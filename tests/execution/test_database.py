@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,44 @@ def test_nothing_but_a_limited_select_runs(name: str) -> None:
     assert found.error and not found.rows
     assert time.process_time() - began < 20
     assert run(SHOP, "SELECT count(*), sum(age) FROM customer") == before, "every query has a copy of its own"
+
+
+def test_one_step_that_takes_long_is_ended_and_takes_no_time_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single step has no limit of its own: 31 s in the process that asked, before queries had processes."""
+    monkeypatch.setattr(database, "SECONDS", 1.0)
+    began = time.process_time()
+    long = "replace(hex(zeroblob(15000)), '0', '{}')"
+    found = run(SHOP, f"SELECT length(trim({long.format('a')}, {long.format('b')} || 'a'))")
+    assert found.error == "it took too long", found
+    assert time.process_time() - began < 0.5
+    assert run(SHOP, "SELECT 1").rows == ((1,),), "and the next one is answered"
+
+
+def test_queries_of_ours_are_answered_as_those_of_models_are() -> None:
+    """`ask` runs them in this process, with the same limits and the same answers."""
+    for query in (*REFUSED.values(), "SELECT age, name FROM customer ORDER BY 1, 2", "SELECT x'00ff', NULL, 0.1, 'é'"):
+        assert database.ask(SHOP, query) == run(SHOP, query), query
+
+
+def test_a_query_finds_nothing_of_the_one_before() -> None:
+    """Each is answered by a process that ends with it."""
+    for _ in range(3):
+        assert run(SHOP, "CREATE TEMP TABLE t AS SELECT 1").error
+        assert run(SHOP, "SELECT count(*) FROM sqlite_temp_master").rows in (((0,),), ()), "no table is left"
+
+
+def test_many_at_once_are_answered_each_with_its_own() -> None:
+    other = shop.database(2, 40)
+    with ThreadPoolExecutor(6) as threads:
+        asked = [(data, n) for n in range(30) for data in (SHOP, other)]
+        found = list(threads.map(lambda a: run(a[0], f"SELECT {a[1]}, sum(age) FROM customer"), asked))
+    sums = {data: run(data, "SELECT sum(age) FROM customer").rows[0][0] for data in (SHOP, other)}
+    assert [f.rows for f in found] == [((n, sums[data]),) for data, n in asked]
+
+
+def test_a_result_that_is_too_large_is_refused() -> None:
+    rows = BOMB.replace("SELECT i + 1 FROM n", "SELECT i + 1 FROM n LIMIT 900") + "SELECT hex(zeroblob(100000)) FROM n"
+    assert run(SHOP, rows).error == "its result is too large"
 
 
 def test_a_limit_falls_at_the_same_place_every_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from interplay.envs.tasks import shop
 from interplay.envs.tasks.prepare import prepare
 from interplay.envs.tasks.sql import SQL
 from interplay.errors import ConfigError, DataError
-from interplay.execution import database, duck
+from interplay.execution import database
 from interplay.execution.query import quoted
 
 SECRET = "a variable of this process"  # what a query must not find
@@ -81,8 +83,51 @@ def test_nothing_but_reading(data: bytes, query: str) -> None:
     assert found.error and not found.rows, found
 
 
+def test_a_query_cannot_change_what_the_next_one_finds(data: bytes) -> None:
+    """It does not learn where the database lies, and where it knows, it can write nothing there."""
+    count = "SELECT count(*), sum(quantity) FROM purchase"
+    before = database.run(data, count)
+    learnt = database.run(data, 'SELECT path FROM "duckdb_databases"() WHERE path IS NOT NULL')
+    assert learnt.error and not learnt.rows, learnt
+    for path in (database._name(data), "given"):
+        for target in (path, f"{path}.wal"):
+            for form in ("csv", "blob", "parquet"):
+                attack = f"WITH q AS (COPY (SELECT 'x'::blob) TO '{target}' (FORMAT {form})) SELECT 1"
+                assert database.run(data, attack).error
+    assert database.run(data, count) == before and before.rows
+
+
+def test_who_answers_has_no_variables_of_ours(file: Path) -> None:
+    """In a process of its own, so that whoever answers is started with the variable there."""
+    asks = (
+        "import os, sys\nfrom pathlib import Path\nfrom hostile import descendants\n"
+        "from interplay.execution import database\n"
+        f"assert database.run(database.read({str(file)!r}), 'SELECT 1').rows\nfound = descendants(os.getpid())\n"
+        "print(len(found) > 0, [p for p in found if b'INTERPLAY_CANARY' in Path(f'/proc/{p}/environ').read_bytes()])"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "INTERPLAY_CANARY": "secret"}
+    done = subprocess.run([sys.executable, "-c", asks], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "True []\n", done
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['SELECT "random"()', "SELECT random/* */()", "SELECT random --\n ()", "SELECT * FROM query('SELECT random()')",
+     "SELECT * FROM duckdb_databases", "SELECT * FROM pragma_database_list", "SELECT 1 WHERE 1 = (SELECT random())",
+     "WITH t AS (SELECT now() AS x) SELECT * FROM t", "FROM customer TABLESAMPLE 10%", "SELECT localtimestamp"],
+)  # fmt: skip
+def test_chance_and_the_present_are_found_however_they_are_written(data: bytes, query: str) -> None:
+    found = database.run(data, query)
+    assert "is not allowed" in found.error, found
+
+
+def test_words_that_only_look_like_chance_are_read(data: bytes) -> None:
+    query = "SELECT 'random() now()' AS \"uuid\", count(*) AS random FROM customer -- today()"
+    assert database.run(data, query).rows[0][0] == "random() now()"
+
+
 def test_the_clock_ends_what_does_not_end(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duck, "SECONDS", 0.3)
+    monkeypatch.setattr(database, "SECONDS", 0.3)
     found = database.run(data, "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 1")
     assert found.error == "it took too long"
     assert database.run(data, "SELECT count(*) FROM customer").rows, "the database is still there"

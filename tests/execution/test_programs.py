@@ -7,6 +7,7 @@ import pytest
 from interplay.errors import SandboxError
 from interplay.execution import programs
 from interplay.execution.programs import Bench, same
+from interplay.execution.sandbox import Job
 from interplay.rewards.mutants import python_mutants, verilog_mutants
 
 BENCH = Bench(seconds=1)
@@ -31,7 +32,8 @@ CHEATS = {
     "said = json.dumps(dict(built=1, loaded=1, trouble='', passed=[1, 1, 1], errors=0, answers=['a', 'b', 'c']))\n"
     "def add(a, b):\n    for fd in range(64):\n        try: os.write(fd, said.encode() + b'\\n')\n"
     "        except OSError: pass\n    return None",
-    "killing the referee": "import os, signal\ndef add(a, b):\n    os.kill(os.getppid(), 9)\n    return 0",
+    "killing the referee": "import os, signal\ndef add(a, b):\n    try: os.kill(os.getppid(), 9)\n"
+    "    except OSError: pass\n    return 0",
     "looking at the caller": "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f.f_back: f = f.f_back\n"
     "    return f.f_globals.get('second', {}).get('tests', 0) and 3",
     "looking for the tests in memory": "import gc\ndef add(a, b):\n"
@@ -108,9 +110,86 @@ def test_outputs_that_say_the_same() -> None:
     assert not same("1", "1.0") and not same("a b", "a\nb") and not same("YES", "yes") and not same("1", "")
 
 
+def test_only_numbers_as_programs_print_them_are_compared_as_numbers() -> None:
+    """Python's float() reads more than that."""
+    assert same("10.5", "10.50000001") and same("-0.5", "-.5") and same("1e3 2.0", "1e3 2.0000001")
+    for got in ("1_0.5", "1०.5", "１０.5", "10.5e", "0x1.5", "infinity", "10,5"):
+        assert not same("10.5", got), got
+
+
+def test_a_long_answer_is_an_answer() -> None:
+    """Answers do not go into the report, and outputs may be as long as what is expected."""
+    long = BENCH.calls(
+        "def f(n): return list(range(n))", ["assert f(100_000)[-1] == 99_999", "assert f(2) == [0, 1]"], "f"
+    )
+    assert long.solved, long
+    wanted = "".join(f"{i}\n" for i in range(60_000))
+    assert len(wanted) > 256 * 1024
+    printed = BENCH.cases("for i in range(int(input())): print(i)", [("60000", wanted), ("2", "0\n1\n")])
+    assert printed.solved, printed
+
+
+def test_the_time_limit_is_for_each_test() -> None:
+    """Four tests that each take most of it."""
+    wait = "    until = time.process_time() + 0.6\n    while time.process_time() < until: pass\n"
+    trial = BENCH.calls(f"import time\ndef f(x):\n{wait}    return x", [f"assert f({n}) == {n}" for n in range(4)], "f")
+    assert trial.solved, trial
+
+
+def test_a_test_that_takes_too_long_fails_alone() -> None:
+    program = "def f(x):\n    while x == 1: pass\n    return x\n"
+    trial = BENCH.calls(program, [f"assert f({n}) == {n}" for n in range(4)], "f")
+    assert trial.passed == (True, False, True, True) and trial.trouble == "test 2: it took too long", trial
+    leaving = "import os\ndef f(x):\n    if x == 1: os._exit(0)\n    return x\n"
+    assert BENCH.calls(leaving, [f"assert f({n}) == {n}" for n in range(4)], "f").passed == (True, False, True, True)
+
+
+def test_a_program_that_is_always_slow_ends_soon() -> None:
+    """It is started again only so often; sleeping counts by the clock."""
+    bench = Bench(seconds=0.1)
+    for body in ("while True: pass", "time.sleep(1000)"):
+        trial = bench.calls(f"import time\ndef f(x):\n    {body}", [f"assert f({n}) == {n}" for n in range(20)], "f")
+        assert not any(trial.passed) and not trial.built
+
+
+def test_a_test_cannot_pass_by_catching_that_there_was_no_answer() -> None:
+    """Where the program left, or took too long, after it had answered once."""
+    test = "assert f(0) == 0\ntry:\n    f(1)\nexcept Exception:\n    pass\nelse:\n    assert False"
+    for body in ("os._exit(0)", "while True: pass"):
+        program = f"import os\ndef f(x):\n    if x:\n        {body}\n    return x"
+        assert BENCH.calls(program, [test, "assert f(0) == f(0)"], "f").passed == (False, True), body
+    assert BENCH.calls("def f(x): return x / (1 - x)", [test, "assert f(0) == f(0)"], "f").passed == (True, True)
+
+
+def test_an_interrupted_referee_is_no_failure_of_the_machinery() -> None:
+    """Whatever a program does, it gets a score: also one that reaches for the process that judges it."""
+    for what in (
+        "os.kill(os.getppid(), 2)",
+        "[os.kill(p, s) for p in range(1, 40) for s in (2, 9) if p != os.getpid()]",
+    ):
+        program = f"import os\ndef add(a, b):\n    try: {what}\n    except OSError: pass\n    return 0"
+        try:
+            trial = BENCH.calls(program, TESTS, "add")
+        except SandboxError as error:
+            pytest.fail(f"a program became a failure of the machinery: {error}")
+        assert not any(trial.passed)
+
+
+@pytest.mark.parametrize(
+    "tests", [["import os\nos._exit(1)"], ["print('x')\nassert False"], ["assert f(", "\0"], ["(" * 9999]]
+)
+def test_tests_that_no_referee_survives_pass_nothing(tests: list[str]) -> None:
+    try:
+        trial = BENCH.calls("def f(x): return x", [*tests, "assert f(1) == 2"], "f")
+    except SandboxError as error:
+        pytest.fail(f"a test became a failure of the machinery: {error}")
+    assert not any(trial.passed)
+
+
 def test_the_machinery_failing_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promise 7."""
-    monkeypatch.setattr(programs, "_REFEREE", "raise RuntimeError('broken')")
+    """Promise 7: a referee that fails on a program known to be right."""
+    broken = Job("raise RuntimeError('broken')")
+    monkeypatch.setattr(programs, "Job", lambda **_: broken)
     with pytest.raises(SandboxError, match="the referee of a program failed"):
         BENCH.calls("def f(x): return 1", ["assert f(1) == 1"], "f")
 

@@ -139,9 +139,21 @@ def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
         tree: dict[str, Any] = json.loads(json.dumps(data))  # a private copy
     except TypeError:
         raise ConfigError("a recipe holds a date or time; expected strings, numbers, lists and tables.") from None
+    before = {table: _name_in(tree, table) for table in ("env", "algorithm")}
     for text in overrides:
         _override(tree, text)
-    return validate(Recipe, tree)
+    recipe = validate(Recipe, tree)
+    replaced = {text.partition("=")[0].strip() for text in overrides}
+    for table, section in (("env", recipe.env), ("algorithm", recipe.algorithm)):
+        named = before[table]
+        if named is not None and named != section.name and table not in replaced:
+            section.renamed(named)
+    return recipe
+
+
+def _name_in(tree: Mapping[str, Any], table: str) -> str | None:
+    found = tree.get(table)
+    return found.get("name") if isinstance(found, dict) else None
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:

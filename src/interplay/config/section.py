@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from interplay.errors import ConfigError, did_you_mean
 
@@ -29,6 +30,23 @@ class Open(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     name: str = Field(description="which one; its own options stand beside it")
+    _before: str | None = PrivateAttr(default=None)  # the name in the file, where an override changed only that
+
+    def renamed(self, before: str) -> None:
+        self._before = before
+
+    @contextmanager
+    def explained(self, table: str) -> Iterator[None]:
+        """A mistake in the options that are left of another name's table is said with the remedy."""
+        try:
+            yield
+        except ConfigError as error:
+            if self._before is None or not str(error).startswith("unknown key"):
+                raise
+            raise ConfigError(
+                f"{error} The other keys of [{table}] are those of '{self._before}' in the recipe; to replace the whole "
+                f"table give '{table}={{name = \"{self.name}\"}}'."
+            ) from None
 
     @property
     def options(self) -> dict[str, Any]:

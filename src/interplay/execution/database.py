@@ -1,9 +1,8 @@
-"""Queries that nobody trusts, on real SQLite databases held in memory: read-only, limited, and the same every time.
+"""Queries that nobody trusts, on real SQLite and DuckDB databases: read-only, limited, and the same every time.
 
-A database is its bytes; where DuckDB wrote them, `duck.py` answers. Every SQLite query runs on a copy of its own. An
-authorizer lets nothing through but reading, the work is limited in steps of SQLite's virtual machine (not in seconds,
-so that a limit falls at the same place on every machine), and rows, text and memory are limited too. Chance and the
-clock are refused. What went wrong is a sentence in `QueryResult.error`.
+A database is its bytes. What a model wrote is run by `run`: in a service behind the sandbox's walls (`sqlite.py`,
+`duck.py`), each query in a process of its own that cannot change what the next one finds. Queries of ours, which tasks
+are made with by the thousand, are run by `ask`, in this process. What went wrong is a sentence in `QueryResult.error`.
 
 `same` compares results: rows as a multiset, or in order where the question asks for one; columns in any order; numbers
 to six digits. A result can be known without knowing the query (`SELECT 42`): `shadow` makes a database with the same
@@ -12,33 +11,38 @@ schema and other contents, on which a right query is still right.
 
 from __future__ import annotations
 
-import itertools
+import base64
+import hashlib
+import json
 import math
 import random
 import re
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-from interplay.errors import DataError
+from interplay.errors import ConfigError, DataError
+from interplay.execution import sqlite
+from interplay.execution.job import Limits, RunResult
 from interplay.execution.query import Cell, Column, QueryResult, quoted
+from interplay.execution.services import LibraryQuestion, service
 
-STEPS = 20_000_000  # of the virtual machine, in one query
-SECONDS = 30.0  # on the wall, for what single steps can cost
+STEPS = 20_000_000  # of SQLite's virtual machine, in one query
+SECONDS = 5.0  # of processor time, for what single steps can cost; DuckDB counts no steps
 ROWS = 10_000
 TEXT = 20_000  # characters of a query
-VALUE = 1_000_000  # bytes of one value
-MEMORY = 512 * 1024 * 1024  # bytes for all of SQLite in this process
-_TICK = 1_000
-
-_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_CHANCE = {"random", "randomblob", "load_extension", "current_date", "current_time", "current_timestamp"}
-_REPEATED = re.compile(r"%[-+ 0#,!]*(?:\*|\d+)?\.(?:\*|\d+)l*c")  # a character as often as it says: one long step
+MEMORY = 2048.0  # megabytes of the process that answers one query
+RESULT = 65_536.0  # kilobytes of a result
+BUSY = 10.0  # seconds on the wall for each second of processor time: machines are busy
+_ENDS = {
+    "timeout": "it took too long", "memory": "it took too much memory", "output": "its result is too large",
+    "killed": "it ended the database", "disk": "it filled the disk", "processes": "it started processes",
+}  # fmt: skip
 _NOW = re.compile(
     r"""['"]\s*now\s*['"]|\b(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|\bstrftime\s*\(\s*'[^']*'\s*\)""", re.I
 )
@@ -57,7 +61,8 @@ def read(path: str | Path) -> bytes:
 def _read(file: Path, stamp: int) -> bytes:
     data = file.read_bytes()
     if is_duck(data):
-        _duck().check(data)
+        if why := _duck(data, "check"):
+            raise DataError(f"the file is no DuckDB database that this version reads: {why}.")
         return data
     if not data.startswith(b"SQLite format 3\0"):
         raise DataError(f"'{file}' is no SQLite or DuckDB database.")
@@ -78,12 +83,6 @@ def dialect(data: bytes) -> str:
     return "DuckDB" if is_duck(data) else "SQLite"
 
 
-def _duck() -> ModuleType:
-    from interplay.execution import duck
-
-    return duck
-
-
 def build(script: str, rows: dict[str, Sequence[Sequence[Cell]]]) -> bytes:
     """A database from its CREATE statements and the rows of its tables."""
     with closing(sqlite3.connect(":memory:")) as db:
@@ -97,65 +96,79 @@ def build(script: str, rows: dict[str, Sequence[Sequence[Cell]]]) -> bytes:
 
 def _open(data: bytes) -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", check_same_thread=False)
-    if data[18:20] == b"\x02\x02":  # written with a write-ahead log, which a copy in memory cannot have
-        data = data[:18] + b"\x01\x01" + data[20:]
-    db.deserialize(data)
+    db.deserialize(_plain(data))
     return db
 
 
+def _plain(data: bytes) -> bytes:
+    """Without the mark of a write-ahead log: there is none."""
+    return data[:18] + b"\x01\x01" + data[20:] if data[18:20] == b"\x02\x02" else data
+
+
 def run(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
-    """One query on a copy of the database."""
-    if len(query) > TEXT:
-        return QueryResult(error=f"the query has {len(query):,} characters; at most {TEXT:,} are read")
-    if "\0" in query:
-        return QueryResult(error="the query holds a character that SQL does not")
-    if timely(query):
-        return QueryResult(error="the present time is not known here")
+    """One query that nobody trusts."""
+    if why := _unread(query):
+        return QueryResult(error=why)
     if is_duck(data):
-        found: QueryResult = _duck().run(data, query, rows)
-        return found
-    with closing(_open(data)) as db, closing(sqlite3.connect(":memory:", check_same_thread=False)) as plain:
-        plain.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE)
-        db.execute(f"PRAGMA hard_heap_limit={MEMORY}")
-        db.execute("PRAGMA temp_store=MEMORY")
-        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE)
-        db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        db.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000)
-        spent, began = itertools.count(1), time.monotonic()
-        refused: list[str] = []
+        return _result(_ask_duck(data, {"task": "query", "query": query, "rows": rows}))
+    asked = {"file": _name(data), "query": query, "rows": rows, "steps": STEPS}
+    limits = Limits(BUSY * SECONDS, SECONDS, MEMORY, output_kb=RESULT)
+    return _result(
+        service("interplay.execution.sqlite").ask(LibraryQuestion(asked, {_name(data): _plain(data)}, limits))
+    )
 
-        def tick() -> bool:
-            return next(spent) * _TICK > STEPS or time.monotonic() - began > SECONDS
 
-        def allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-            chance = action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _CHANCE
-            if action in _READING and not chance:
-                return sqlite3.SQLITE_OK
-            refused.append(f"{second}() is not allowed" if chance else "only reading is allowed, by one SELECT")
-            return sqlite3.SQLITE_DENY
+def ask(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
+    """The same for a query of ours: one that makes a task, or the gold query of a data set."""
+    if is_duck(data):
+        return run(data, query, rows)
+    if why := _unread(query):
+        return QueryResult(error=why)
+    with closing(_open(data)) as db:
+        columns, found, error = sqlite.select(db, query, rows, STEPS)
+    return QueryResult(tuple(columns), tuple(found), error)
 
-        def printf(form: Cell = None, *given: Cell) -> Cell:
-            if _REPEATED.search(str(form)):
-                refused.append("printf() with a repeated character is not allowed")
-                raise ValueError
-            value: Cell = plain.execute(f"SELECT printf(?{', ?' * len(given)})", (form, *given)).fetchone()[0]
-            return value
 
-        for name in ("printf", "format"):
-            db.create_function(name, -1, printf, deterministic=True)
-        db.set_progress_handler(tick, _TICK)
-        db.set_authorizer(allowed)
-        try:
-            cursor = db.execute(query)
-            given = cursor.fetchmany(rows + 1)
-        except (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError, UnicodeError) as error:
-            why = refused[0] if refused else "it took too long" if "interrupted" in str(error) else str(error)
-            return QueryResult(error=why or type(error).__name__)
-        if cursor.description is None:
-            return QueryResult(error="it is no query")
-        if len(given) > rows:
-            return QueryResult(error=f"it gives more than {rows:,} rows")
-        return QueryResult(tuple(str(d[0]) for d in cursor.description), tuple(given))
+def _unread(query: str) -> str:
+    """Why a query is not even read; empty if it is."""
+    if len(query) > TEXT:
+        return f"the query has {len(query):,} characters; at most {TEXT:,} are read"
+    if "\0" in query:
+        return "the query holds a character that SQL does not"
+    return "the present time is not known here" if timely(query) else ""
+
+
+def _result(result: RunResult) -> QueryResult:
+    if not result.ok:
+        return QueryResult(error=_ENDS.get(result.status, result.stdout[:200]))
+    try:
+        said = json.loads(result.output)
+        found = tuple(tuple(bytes.fromhex(c[0]) if isinstance(c, list) else c for c in row) for row in said["rows"])
+        return QueryResult(tuple(said["columns"]), found, said["error"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return QueryResult(error="its result cannot be read")
+
+
+@lru_cache(maxsize=256)
+def _name(data: bytes) -> str:
+    """What a service keeps the database under."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _ask_duck(data: bytes, asked: dict[str, Any], ours: bool = False) -> RunResult:
+    if find_spec("duckdb") is None:
+        raise ConfigError("a DuckDB database needs the duckdb package: pip install 'interplay[duckdb]'.")
+    limits = Limits(BUSY * SECONDS, SECONDS, MEMORY, output_kb=RESULT if not ours else 1 << 22)
+    question = LibraryQuestion({**asked, "file": _name(data)}, {_name(data): data}, limits, ours)
+    return service("interplay.execution.duck").ask(question)
+
+
+def _duck(data: bytes, task: str, **asked: Any) -> Any:
+    """A question of ours, which must have an answer."""
+    result = _ask_duck(data, {"task": task, **asked}, ours=True)
+    if not result.ok:
+        raise DataError(f"DuckDB cannot read the database: {result.status} {result.stdout[:200]}".strip() + ".")
+    return json.loads(result.output)
 
 
 def timely(query: str) -> bool:
@@ -231,8 +244,10 @@ def text(result: QueryResult, rows: int) -> str:
 def tables(data: bytes) -> dict[str, tuple[Column, ...]]:
     """Every table with its columns, in the order they were made."""
     if is_duck(data):
-        listed: dict[str, tuple[Column, ...]] = _duck().tables(data)
-        return listed
+        return {
+            table: tuple(Column(c["name"], c["type"], c["key"], c["refers"] and tuple(c["refers"])) for c in columns)
+            for table, columns in _duck(data, "tables").items()
+        }
     with closing(_open(data)) as db:
         names = [r[0] for r in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid")]
         found = {}
@@ -260,8 +275,7 @@ def shadow(data: bytes, seed: int) -> bytes:
     """The same schema with other contents: about a third of the rows of every table are missing, and every other
     number that is no key is another one."""
     if is_duck(data):
-        made: bytes = _duck().shadow(data, seed)
-        return made
+        return base64.b64decode(_duck(data, "shadow", seed=seed))
     rng = random.Random(seed)
     with closing(_open(data)) as db:
         db.execute("PRAGMA foreign_keys=OFF")

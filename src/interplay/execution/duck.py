@@ -1,207 +1,141 @@
-"""DuckDB databases behind `database.py`: the same functions for files that DuckDB wrote.
+"""DuckDB databases, inside a service: what `database.py` asks about files that DuckDB wrote.
 
-A database is the bytes of its file; they lie, once each, in a temporary folder and are opened read-only, without access
-to any other file, to extensions, to its own settings or to a process's variables. Queries run in processes that can be
-ended (`workers.py`): DuckDB counts no steps, does not heed its own limit of memory in a list of many numbers, nor an
-interruption while it makes one. Rows, processor time and memory are limited, chance and the present refused by name.
+A file is opened read-only, without access to any other file, to extensions or to its own settings. DuckDB counts no
+steps, does not heed its own limit of memory in a list of many numbers, nor an interruption while it makes one: the
+service limits processor time and memory. What a query does is read from DuckDB's own syntax tree, not from its text:
+a name can be quoted, and a comment can stand between a name and its brackets.
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
+import json
 import os
 import random
 import re
-import tempfile
-import threading
-import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from decimal import Decimal
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interplay.errors import ConfigError, DataError
-from interplay.execution import workers
-from interplay.execution.query import Cell, Column, QueryResult, quoted
+from interplay.execution.query import quoted
 
 if TYPE_CHECKING:
     import duckdb
 
-SECONDS = 10.0  # processor time of a query, by the worker's own watch
-MEMORY = 2 << 30  # of a worker, DuckDB itself included
-_LATE = "it took too long"
-_WALLS = {
-    "enable_external_access": "false", "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
-    "python_enable_replacements": "false", "memory_limit": "512MB", "max_temp_directory_size": "0KB", "threads": "1",
-    "lock_configuration": "true",
+_SETTINGS = {
+    "autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "memory_limit": "512MB",
+    "python_enable_replacements": "false", "max_temp_directory_size": "0KB", "threads": "1",
 }  # fmt: skip
-_CHANCE = re.compile(
-    r"\b(random|setseed|uuid|uuidv\d|gen_random_uuid|now|today|get_current_\w+|transaction_timestamp|txid_current|"
-    r"nextval|currval|current_setting|duckdb_\w+|pragma_\w+)\s*\(|"
-    r"\b(current_date|current_time|current_timestamp|localtime|localtimestamp|tablesample|using\s+sample)\b",
+_READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+# Chance, the present, the machine, and functions that run SQL from a string.
+_REFUSED = re.compile(
+    r"random|setseed|uuid|uuidv\d|gen_random_uuid|now|today|get_current_\w+|current_(?:date|time|timestamp|setting)|"
+    r"localtime|localtimestamp|transaction_timestamp|txid_current|nextval|currval|getenv|getvariable|"
+    r"duckdb_\w+|pragma_\w+|query|query_table|json_execute_\w+",
     re.I,
 )
+_PRESENT = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}  # without brackets
 
 
 def _library() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise ConfigError("a DuckDB database needs the duckdb package: pip install 'interplay[duckdb]'.") from None
+    import duckdb
+
     return duckdb
 
 
-@lru_cache(maxsize=1)
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    memory = "/dev/shm"  # where a file need not wait for a disk
-    return tempfile.TemporaryDirectory(
-        prefix="interplay-duckdb-", dir=memory if os.access(memory, os.W_OK) else None, ignore_cleanup_errors=True
-    )
+_made: list[Any] = []  # one connection, made before the walls go up: DuckDB looks at the machine, and takes long
 
 
-@lru_cache(maxsize=64)
-def _file(data: bytes) -> Path:
-    return Path(_folder().name) / f"{hashlib.sha256(data).hexdigest()}.duckdb"
+def prepare() -> None:
+    """With as few threads as possible: it is forked for every question."""
+    library = _library()
+    try:
+        _made.append(library.connect(":memory:", config={**_SETTINGS, "async_threads": "0"}))
+    except library.Error:  # before DuckDB 2.0 there is no such setting
+        _made.append(library.connect(":memory:", config=_SETTINGS))
+
+
+def probe() -> tuple[Any, Any]:
+    return {"task": "alive"}, True
+
+
+def answer(text: bytes) -> bytes:
+    asked = json.loads(text)
+    return json.dumps(_TASKS[asked.pop("task")](**asked)).encode()
 
 
 def _connected(file: str) -> duckdb.DuckDBPyConnection:
-    return _library().connect(file, read_only=True, config=_WALLS)
-
-
-@lru_cache(maxsize=64)
-def _opened(data: bytes) -> duckdb.DuckDBPyConnection:
-    file = _file(data)
-    if not file.exists():
-        file.write_bytes(data)
-    library = _library()
-    try:
-        return _connected(str(file))
-    except library.Error as error:
-        raise DataError(f"the file is no DuckDB database that this version reads: {_first(error)}.") from None
-
-
-def check(data: bytes) -> None:
-    """A DataError where the bytes are no database."""
-    _opened(data).cursor().execute("SELECT 1").fetchone()
-
-
-def run(data: bytes, query: str, rows: int) -> QueryResult:
-    _opened(data)
-    if found := _CHANCE.search(query):
-        return QueryResult(error=f"{found[1] or found[2]} is not allowed")
-    said = workers.pool(__name__).ask([str(_file(data)), query, rows, SECONDS], SECONDS)
-    if isinstance(said, workers.Fate):
-        return QueryResult(error=_LATE if said is workers.Fate.LATE else "it took too much memory")
-    columns, lines, error = said
-    return QueryResult(tuple(columns), tuple(tuple(map(_read, line)) for line in lines), error)
-
-
-def _read(cell: Any) -> Cell:
-    return bytes.fromhex(cell[0]) if isinstance(cell, list) else cell
+    """This process ends with its answer: the next one finds the connection as it was made."""
+    db: duckdb.DuckDBPyConnection = _made[0]
+    db.execute(f"ATTACH '{file}' AS given (READ_ONLY)")
+    for statement in ("USE given", "SET enable_external_access = false", "SET lock_configuration = true"):
+        db.execute(statement)
+    return db
 
 
 def _first(error: BaseException) -> str:
     return (str(error).strip().split("\n")[0] or type(error).__name__).rstrip(".")
 
 
-def tables(data: bytes) -> dict[str, tuple[Column, ...]]:
-    cursor = _opened(data).cursor()
-    links: dict[tuple[str, str], tuple[str, str]] = {}
-    keys: set[tuple[str, str]] = set()
-    for table, kind, names, other, theirs in cursor.execute(
-        "SELECT table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names "
-        "FROM duckdb_constraints()"
-    ).fetchall():
-        if kind == "PRIMARY KEY":
-            keys |= {(table, name) for name in names}
-        elif kind == "FOREIGN KEY":
-            links |= {(table, n): (other, t) for n, t in zip(names, theirs, strict=True)}
-    found: dict[str, tuple[Column, ...]] = {}
-    for table, name, kind in cursor.execute(
-        "SELECT c.table_name, c.column_name, c.data_type FROM duckdb_columns() c JOIN duckdb_tables() t USING "
-        "(table_oid) WHERE NOT c.internal ORDER BY table_oid, column_index"
-    ).fetchall():
-        column = Column(name, kind, (table, name) in keys, links.get((table, name)))
-        found[table] = (*found.get(table, ()), column)
-    cursor.close()
-    return found
-
-
-def shadow(data: bytes, seed: int) -> bytes:
-    """As `database.shadow`; rows that others refer to stay."""
-    library, rng = _library(), random.Random(seed)
-    file = Path(_folder().name) / f"shadow-{hashlib.sha256(data).hexdigest()[:16]}-{seed}.duckdb"
-    file.write_bytes(data)
-    with closing(library.connect(str(file))) as db:
-        for name, columns in reversed(tables(data).items()):
-            ids = [r[0] for r in db.execute(f"SELECT rowid FROM {quoted(name)} ORDER BY rowid").fetchall()]
-            gone = [i for i in ids if len(ids) > 2 and rng.random() < 1 / 3]
-            changed = [
-                f"UPDATE {quoted(name)} SET {quoted(c.name)} = {quoted(c.name)} + {rng.randint(1, 5)} * (rowid % 3)"
-                for c in columns
-                if not c.key and c.refers is None and not c.name.lower().endswith("id") and rng.random() < 0.5
-            ]
-            gone_rows = f"DELETE FROM {quoted(name)} WHERE rowid IN ({', '.join(map(str, gone))})" if gone else ""
-            for statement in filter(None, (*changed, gone_rows)):
-                try:
-                    db.execute(statement)
-                except library.Error:  # text and dates are no numbers; a constraint holds
-                    continue
-        db.execute("CHECKPOINT")
-    made = file.read_bytes()
-    file.unlink()
-    return made
-
-
-# -- in the worker ----------------------------------------------------------------------------------------------------
-
-
-class _Watch(threading.Thread):
-    """Interrupts what takes too long. One for the life of a worker: every thread costs a part of its memory."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.running: tuple[duckdb.DuckDBPyConnection, float] | None = None  # until when, in processor time
-
-    def run(self) -> None:
-        while True:
-            time.sleep(0.05)
-            if (now := self.running) and time.process_time() > now[1]:
-                with suppress(_library().Error):  # it has just ended
-                    now[0].interrupt()
-
-
-def main() -> None:
-    watch = _Watch()
-    watch.start()
-    known = lru_cache(maxsize=8)(_connected)
-    workers.serve(lambda question: _answer(known(question[0]), watch, *question[1:]), MEMORY)
-
-
-def _answer(
-    base: duckdb.DuckDBPyConnection, watch: _Watch, query: str, rows: int, seconds: float
-) -> tuple[Sequence[str], Sequence[Sequence[Any]], str]:
-    """The columns, the rows, and what went wrong."""
-    library, cursor = _library(), base.cursor()
+def _check(file: str) -> str:
+    """Empty, or why the file is no database."""
     try:
-        statements = library.extract_statements(query)
-        if len(statements) != 1 or statements[0].type != library.StatementType.SELECT:
-            return (), (), "only reading is allowed, by one SELECT"
-        watch.running = cursor, time.process_time() + seconds
-        cursor.execute(statements[0])
-        found = cursor.fetchmany(rows + 1)
-        columns = tuple(str(d[0]) for d in cursor.description or ())
-    except (library.Error, RuntimeError, OverflowError, MemoryError, UnicodeError, ValueError) as error:
-        late = isinstance(error, library.InterruptException) or "nterrupt" in str(error)
-        return (), (), _LATE if late else _first(error)
-    finally:
-        watch.running = None
-        cursor.close()
+        _connected(file).execute("SELECT 1").fetchone()
+    except _library().Error as error:
+        return _first(error)
+    return ""
+
+
+# -- queries ----------------------------------------------------------------------------------------------------------
+
+
+def _query(file: str, query: str, rows: int) -> dict[str, Any]:
+    library = _library()
+    try:
+        db = _connected(file)
+        if why := _refused(db, query):
+            return {"columns": [], "rows": [], "error": why}
+        db.execute(query)
+        found = db.fetchmany(rows + 1)
+        columns = [str(d[0]) for d in db.description or ()]
+    except (library.Error, RuntimeError, OverflowError, UnicodeError, ValueError) as error:
+        return {"columns": [], "rows": [], "error": _first(error)}
     if len(found) > rows:
-        return (), (), f"it gives more than {rows:,} rows"
-    return columns, [[_cell(value) for value in row] for row in found], ""
+        return {"columns": [], "rows": [], "error": f"it gives more than {rows:,} rows"}
+    return {"columns": columns, "rows": [[_cell(value) for value in row] for row in found], "error": ""}
+
+
+def _refused(db: duckdb.DuckDBPyConnection, query: str) -> str:
+    """Why a query may not run; empty if it may."""
+    one = db.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+    tree = json.loads(one[0]) if one else {}
+    if tree.get("error_type") == "parser":
+        return str(tree["error_message"])
+    if tree.get("error", True) or len(tree["statements"]) != 1:
+        return "only reading is allowed, by one SELECT"
+    return next(_faults(tree), "")
+
+
+def _faults(tree: Any) -> Iterator[str]:
+    ahead = [tree]
+    while ahead:
+        x = ahead.pop()
+        if isinstance(x, list):
+            ahead += x
+        elif isinstance(x, dict):
+            ahead += x.values()
+            kind, columns = x.get("type"), x.get("column_names")
+            if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _READING:
+                yield "only reading is allowed, by one SELECT"
+            for name in (x.get("function_name"), x.get("table_name")):
+                if isinstance(name, str) and _REFUSED.fullmatch(name):
+                    yield f"{name} is not allowed"
+            if isinstance(columns, list) and len(columns) == 1 and str(columns[0]).lower() in _PRESENT:
+                yield f"{columns[0]} is not allowed"
+            if x.get("sample"):
+                yield "a random sample is not allowed"
 
 
 def _cell(value: Any) -> Any:
@@ -213,5 +147,60 @@ def _cell(value: Any) -> Any:
     return float(value) if isinstance(value, Decimal) else str(value)
 
 
-if __name__ == "__main__":
-    main()
+# -- schema and contents ----------------------------------------------------------------------------------------------
+
+
+def _tables(file: str) -> dict[str, list[dict[str, Any]]]:
+    """The columns of every table, as the fields of `query.Column`."""
+    links: dict[tuple[str, str], tuple[str, str]] = {}
+    keys: set[tuple[str, str]] = set()
+    found: dict[str, list[dict[str, Any]]] = {}
+    db = _connected(file)
+    for table, kind, names, other, theirs in db.execute(
+        "SELECT table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names "
+        "FROM duckdb_constraints() WHERE database_name = 'given'"
+    ).fetchall():
+        if kind == "PRIMARY KEY":
+            keys |= {(table, name) for name in names}
+        elif kind == "FOREIGN KEY":
+            links |= {(table, n): (other, t) for n, t in zip(names, theirs, strict=True)}
+    for table, name, kind in db.execute(
+        "SELECT c.table_name, c.column_name, c.data_type FROM duckdb_columns() c JOIN duckdb_tables() t USING "
+        "(table_oid) WHERE NOT c.internal AND t.database_name = 'given' ORDER BY table_oid, column_index"
+    ).fetchall():
+        column = {"key": (table, name) in keys, "refers": links.get((table, name))}
+        found.setdefault(table, []).append({"name": name, "type": kind, **column})
+    return found
+
+
+def _shadow(file: str, seed: int) -> str:
+    """As `database.shadow`; rows that others refer to stay. The new file, in base 64."""
+    library, rng = _library(), random.Random(seed)
+    made = f"shadow-{os.getpid()}.duckdb"
+    shutil.copyfile(file, made)
+    listed = _tables(file)
+    with closing(library.connect(made)) as db:
+        for name, columns in reversed(listed.items()):
+            ids = [r[0] for r in db.execute(f"SELECT rowid FROM {quoted(name)} ORDER BY rowid").fetchall()]
+            gone = [i for i in ids if len(ids) > 2 and rng.random() < 1 / 3]
+            changed = [
+                f"UPDATE {quoted(name)} SET {quoted(c)} = {quoted(c)} + {rng.randint(1, 5)} * (rowid % 3)"
+                for c, key, refers in ((c["name"], c["key"], c["refers"]) for c in columns)
+                if not key and refers is None and not c.lower().endswith("id") and rng.random() < 0.5
+            ]
+            gone_rows = f"DELETE FROM {quoted(name)} WHERE rowid IN ({', '.join(map(str, gone))})" if gone else ""
+            for statement in filter(None, (*changed, gone_rows)):
+                try:
+                    db.execute(statement)
+                except library.Error:  # text and dates are no numbers; a constraint holds
+                    continue
+        db.execute("CHECKPOINT")
+    with open(made, "rb") as handle:
+        content = handle.read()
+    os.unlink(made)
+    return base64.b64encode(content).decode()
+
+
+_TASKS: dict[str, Callable[..., Any]] = {
+    "alive": lambda: True, "query": _query, "check": _check, "tables": _tables, "shadow": _shadow,
+}  # fmt: skip

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from interplay.errors import SandboxError
-from interplay.execution.sandbox import Isolation, Job, Limits, Result, shared
+from interplay.execution.sandbox import Isolation, Job, Limits, RunResult, shared
 
 LONGEST = 20_000
 PACKAGE = "iverilog"
@@ -29,7 +29,7 @@ _FORBIDDEN = (
 
 
 @dataclass(frozen=True)
-class Measured:
+class Simulation:
     """How a design did: mismatches of so many samples, where it could be simulated."""
 
     built: bool
@@ -55,25 +55,25 @@ def refused(design: str, others: str = "") -> str:
     return next((f"it {why}" for pattern, why in _FORBIDDEN if pattern.search(plain)), "")
 
 
-def measure(design: str, reference: str, bench: str, isolation: Isolation) -> Measured:
+def measure(design: str, reference: str, bench: str, isolation: Isolation) -> Simulation:
     """A design against a reference, by the data set's own bench."""
     if why := refused(design, reference + bench):
-        return Measured(False, trouble=why)
+        return Simulation(False, trouble=why)
     return simulated(design, reference, bench, isolation)
 
 
 @lru_cache(maxsize=8192)
-def simulated(design: str, reference: str, bench: str, isolation: Isolation) -> Measured:
+def simulated(design: str, reference: str, bench: str, isolation: Isolation) -> Simulation:
     """The same for a design that is known to be harmless."""
     quiet = re.sub(r"\$dump\w+\s*(?:\([^;]*\))?\s*;", ";", bench)
     result = _simulate({"top.sv": design, "reference.sv": reference, "bench.sv": quiet}, isolation)
     if result.code == 3:
-        return Measured(False, trouble=result.stderr.strip()[:300])
+        return Simulation(False, trouble=result.stderr.strip()[:300])
     counted = _COUNT.findall(result.stdout)
     if not result.ok or len(counted) != 1:
-        return Measured(True, trouble=f"the simulation ended with {result.status}")
+        return Simulation(True, trouble=f"the simulation ended with {result.status}")
     mismatches, samples = map(int, counted[0])
-    return Measured(True, mismatches, samples, f"{mismatches} of {samples} samples differ" if mismatches else "")
+    return Simulation(True, mismatches, samples, f"{mismatches} of {samples} samples differ" if mismatches else "")
 
 
 @lru_cache(maxsize=8192)
@@ -86,7 +86,7 @@ def judged(bench: str, design: str, isolation: Isolation) -> bool | None:
     return False if "FAIL" in words else True if "PASS" in words else None
 
 
-def _simulate(files: dict[str, str], isolation: Isolation) -> Result:
+def _simulate(files: dict[str, str], isolation: Isolation) -> RunResult:
     if shutil.which(PACKAGE, path="/usr/bin:/bin") is None:
         raise SandboxError(
             f"Icarus Verilog is not installed in /usr/bin; install the package {PACKAGE} (apt install {PACKAGE})."

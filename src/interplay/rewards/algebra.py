@@ -1,11 +1,13 @@
-"""Equality of formulas by math-verify and sympy, in processes that can be ended (`workers.py`).
+"""Equality of formulas by math-verify and sympy, in a service behind the sandbox's walls (`execution/services.py`).
 
-Neither library can be interrupted from a thread, and `9**9**9` does not return. A worker has an alarm for slow algebra,
-and is killed where it does not heed it. Too slow counts as not equal.
+Neither library can be interrupted from a thread, `9**9**9` does not return, and sympy evaluates text. Too slow counts
+as not equal.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import sys
 from importlib.util import find_spec
@@ -13,10 +15,10 @@ from itertools import accumulate
 from typing import Any
 
 from interplay.errors import InterplayError
-from interplay.execution import workers
+from interplay.execution.job import Limits
+from interplay.execution.services import LibraryQuestion, service
 
-SECONDS = 3.0  # processor time of one comparison, by the worker's own alarm
-MEMORY = 2 << 30
+LIMITS = Limits(seconds=60.0, cpu_seconds=3.0, memory_mb=2048.0, output_kb=64.0)  # of one comparison
 
 _TOWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(?:\d+|[a-zA-Z])\s*[)}]?\s*(?:\^|\*\*|!)|!\s*[)}\]]*\s*(?:\^|\*\*|!)")
 _POWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(\d+)")
@@ -30,7 +32,8 @@ def same(gold: str, answer: str) -> bool:
         return False
     if find_spec("math_verify") is None:
         raise InterplayError("comparing formulas needs math-verify: pip install 'interplay[math]'.")
-    return workers.pool(__name__).ask([gold, answer], SECONDS) is True
+    result = service(__name__).ask(LibraryQuestion([gold, answer], limits=LIMITS))
+    return result.ok and result.output == b"true"
 
 
 def monstrous(text: str) -> bool:
@@ -41,7 +44,43 @@ def monstrous(text: str) -> bool:
     return any(len(n) > 6 or int(n) > limit for pattern, limit in limits for n in pattern.findall(text))
 
 
-# -- in the worker ----------------------------------------------------------------------------------------------------
+# -- in the service ---------------------------------------------------------------------------------------------------
+
+
+# Of every form once: parser and algebra import and remember a lot, and each question starts from what is known here.
+_FORMS = (
+    r"\frac{1}{2}", "2n-2", "2(n-1)", r"\sqrt{8}+\sqrt[3]{2}", "(x-1)(x+1)", r"\frac{\pi}{4}", r"\arctan 1", "[0,1)",
+    "(1,8),(2,7)", "x=2", r"\{1,2\}", r"\binom{5}{2}", "2^{10}", "5!", r"\sin(x)^2+\cos(x)^2", r"\log_{2}8", "e^{x}",
+    r"x\le 2", r"\infty", r"10\%", "1,250.50", r"a+b\sqrt{2}", "3+4i", "|x|", r"(-\infty,2)\cup(3,4]",
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+)  # fmt: skip
+
+# Equal only by algebra: these pairs fill sympy's caches of rules, which comparing a form with itself does not.
+_PAIRS = (
+    ("(a+b)^2", "a^2+2ab+b^2"), ("5y^2-20", "5(y-2)(y+2)"), (r"\frac{t^2-1}{t-1}", "t+1"), (r"\sqrt{12}", r"2\sqrt{3}"),
+    (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}"), (r"\sin(2z)", r"2\sin(z)\cos(z)"), ("(e^u)^2", "e^{2u}"),
+    (r"\frac{n(n+1)}{2}", r"\frac{n^2+n}{2}"), (r"\ln 8", r"3\ln 2"), ("y=3x-6", "y=3(x-2)"),
+)  # fmt: skip
+
+
+def prepare() -> None:
+    logging.disable(logging.CRITICAL)
+    sys.set_int_max_str_digits(100_000)
+    for form in _FORMS:
+        _compare(form, form.replace("2", "3"))
+        _compare(form, form)
+    for one, other in _PAIRS:
+        _compare(one, other)
+        _compare(one, f"{other}+1")
+
+
+def probe() -> tuple[Any, Any]:
+    return ["n", "n"], True
+
+
+def answer(text: bytes) -> bytes:
+    gold, given = json.loads(text)
+    return json.dumps(_compare(gold, given)).encode()
 
 
 def _compare(gold: str, answer: str) -> bool:
@@ -61,34 +100,3 @@ def _parse(text: str) -> list[Any]:
         fallback_mode="no_fallback", extraction_mode="first_match", parsing_timeout=None,
     )  # fmt: skip
     return list(found)
-
-
-def main() -> None:
-    import logging
-    import signal
-
-    logging.disable(logging.CRITICAL)
-    sys.set_int_max_str_digits(100_000)
-
-    class _Slow(BaseException):
-        """Passes every `except Exception` of the libraries."""
-
-    def ring(*_: object) -> None:
-        raise _Slow
-
-    def answer(question: list[str]) -> bool:
-        try:
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            return _compare(*question)
-        except (_Slow, Exception):  # whatever hostile text made a parser raise: not equal
-            return False
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-
-    _compare("n", "n")  # imports what it needs
-    signal.signal(signal.SIGPROF, ring)
-    workers.serve(answer, MEMORY)
-
-
-if __name__ == "__main__":
-    main()

@@ -57,8 +57,8 @@ def _own_names(plain: str) -> set[str]:
     return named | set(_INSTANCE.findall(plain)) | set(_BLOCK.findall(plain))
 
 
-def measure(design: str, reference: str, bench: str, isolation: Isolation) -> verilog.Measured:
+def measure(design: str, reference: str, bench: str, isolation: Isolation) -> verilog.Simulation:
     """A design against a reference, by the data set's own bench."""
     if why := refused(design, reference + bench):
-        return verilog.Measured(False, trouble=why)
+        return verilog.Simulation(False, trouble=why)
     return verilog.simulated(design, reference, bench, isolation)

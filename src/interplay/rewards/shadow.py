@@ -42,11 +42,11 @@ def shadows(data: bytes, gold: str, wanted: int = WANTED) -> tuple[bytes, ...]:
 
     On the first the gold query gives something else than here, and something at all.
     """
-    here = database.run(data, gold)
+    here = database.ask(data, gold)
     telling: list[bytes] = []
     silent: list[bytes] = []
     for other in _candidates(data, gold):
-        there = database.run(other, gold)
+        there = database.ask(other, gold)
         if there.error:
             continue
         (telling if there.rows and not same(here, there) else silent).append(other)

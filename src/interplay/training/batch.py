@@ -73,10 +73,9 @@ def _pack(
     actions: bool,
 ) -> MicroBatch:
     """Tries one behind the other, each as spans that go down first; every example has predictions of its own."""
-    tokens: list[tuple[int, ...]] = []
+    tokens, members = list[tuple[int, ...]](), list[int]()
     positions, columns = list[np.ndarray](), list[np.ndarray]()
     lengths, depths, policies = list[int](), list[int](), list[str]()
-    members: list[int] = []
     at = 0
     for r in piece:
         row = trie.rows[r]
@@ -96,9 +95,7 @@ def _pack(
             members.append(i)
             columns.append(np.array([offsets[spot.prompt] + len(row.nodes[spot.prompt].tokens) - 1]))
             if actions:
-                start = offsets[spot.action]
-                columns.append(np.arange(start, start + len(examples[i].sample.action) - 1))
-    ids = np.fromiter(itertools.chain.from_iterable(tokens), np.int64, at)
+                columns.append(np.arange(len(examples[i].sample.action) - 1) + offsets[spot.action])
     column = np.concatenate(columns)
     said = [examples[i].sample for i in members] if actions else []
     target = np.zeros(len(column), np.int64)
@@ -106,7 +103,7 @@ def _pack(
         target = np.fromiter(itertools.chain.from_iterable(s.action for s in said), np.int64, len(column))
     to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
     return MicroBatch(
-        to(ids).unsqueeze(0),
+        to(np.fromiter(itertools.chain.from_iterable(tokens), np.int64, at)).unsqueeze(0),
         to(np.concatenate(positions)).unsqueeze(0),
         None,
         torch.zeros(len(column), dtype=torch.int64, device=device),

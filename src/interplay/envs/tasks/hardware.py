@@ -104,7 +104,7 @@ class Hardware(DataEnv):
         walls: Isolation = self.task.data["isolation"]
         return walls
 
-    def _measure(self, design: str) -> verilog.Measured:
+    def _measure(self, design: str) -> verilog.Simulation:
         return measure(design, self.row["reference"], self.row["bench"], self._walls)
 
     def _designer_rewards(self) -> Rewards:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from interplay.execution.database import run, tables
+from interplay.execution.database import ask, tables
 from interplay.execution.query import Cell, Column, QueryResult, quoted
 
 DatabaseQuestion = dict[str, Any]  # question, sql (a list of golds), ordered
@@ -34,7 +34,7 @@ class Place:
     def value(self, column: Column) -> Cell:
         """One that occurs."""
         cell = quoted(column.name)
-        found = run(
+        found = ask(
             self.data, f"SELECT DISTINCT {cell} FROM {self.table} WHERE {cell} IS NOT NULL ORDER BY 1 LIMIT 500"
         )
         return self.rng.choice(found.rows)[0] if found.rows else None
@@ -172,7 +172,7 @@ def draw(
     made = PATTERNS[pattern](place)
     if made is None or not mine(made["question"]):
         return None
-    gold = run(data, made["sql"][0])
+    gold = ask(data, made["sql"][0])
     return {**made, "pattern": pattern} if telling(gold) and len(gold.rows) <= LARGEST else None
 
 

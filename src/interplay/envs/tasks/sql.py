@@ -63,6 +63,7 @@ _STEPS = {"join": "join them", "where": "keep the rows asked for", "group": "gro
 class SQL(DataEnv):
     Options = Options
     kind: ClassVar[str] = "sql"
+    slow: ClassVar[bool] = True  # queries are run elsewhere
     success: ClassVar[str] = "match"
     reward_names: ClassVar[tuple[str, ...]] = ("match", "illegal")
     version: ClassVar[str] = "2"  # 1 had one shadow, which could break what a schema promises
@@ -141,8 +142,8 @@ class SQL(DataEnv):
         for gold in self.row["sql"]:
             others = shadows(self.data, gold)
             told = told or bool(others)
-            if others and same(database.run(self.data, gold), found, ordered):
-                pairs = ((database.run(other, gold), database.run(other, query)) for other in others)
+            if others and same(database.ask(self.data, gold), found, ordered):
+                pairs = ((database.ask(other, gold), database.run(other, query)) for other in others)
                 if all(same(wanted, given, ordered) for wanted, given in pairs):
                     return True
         return False if told else None

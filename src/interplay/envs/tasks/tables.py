@@ -82,7 +82,7 @@ class Tables(DataEnv):
                 where = {} if options["file"] else {"shop": rng.getrandbits(40)}
                 data = _database(_seed(where), options["size"], options["file"])
             made = questions.draw(data, rng, patterns, mine)
-            if made is not None and not guessable(answer := database.run(data, made["sql"][0]).rows):
+            if made is not None and not guessable(answer := database.ask(data, made["sql"][0]).rows):
                 question = made["question"].replace(f" of {sheet.NAME}", "").replace(f" in {sheet.NAME}", "")
                 return {"question": question, "answer": [list(r) for r in answer], "ordered": made["ordered"], **where}
         raise ConfigError(f"no question for the {split} split came up in {TRIES:,} draws; expected another table.")

@@ -1,37 +1,71 @@
-"""The channel between the sandbox and a supervisor: a job comes, an answer goes."""
+"""What comes and goes through a channel: a job or a question, and its answer.
+
+A message is the size of its head, the head in JSON, and then what the head gives the sizes of.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
+from typing import Any
 
 
-class Job:
+class ReceivedJob:
     """What the supervisor read from the channel, all but standard input."""
 
     def __init__(self, channel: socket.socket) -> None:
-        header = json.loads(receive(channel, struct.unpack("I", receive(channel, 4))[0]))
+        header = receive_head(channel)
         self.limits: dict[str, float] = header["limits"]
         self.argv: list[str] = header["argv"]
+        self.harness: str = header["harness"]
         self.source = receive(channel, header["source"])
         self.files = {name: receive(channel, size) for name, size in header["files"]}
         self.stdin_size: int = header["stdin"]
         self.running = 0  # processes that the kernel counts besides the program's own
 
 
+class ReceivedQuestion:
+    """A question to a service (`service.py`)."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.head = receive_head(channel)
+        self.limits: dict[str, float] = self.head["limits"]
+        self.needs: list[str] = self.head["needs"]  # files that it is about, by name
+        self.ours: bool = self.head["ours"]  # nothing in it was written by a model
+        self.text = receive(channel, self.head["text"])
+        self.files = {name: receive(channel, size) for name, size in self.head["files"]}
+
+    def forward(self, channel: socket.socket) -> None:
+        text = json.dumps(self.head).encode()
+        channel.sendall(b"".join((struct.pack("I", len(text)), text, self.text, *self.files.values())))
+
+
+def receive_head(channel: socket.socket) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(receive(channel, struct.unpack("I", receive(channel, 4))[0]))
+    return head
+
+
 def receive(channel: socket.socket, size: int) -> bytes:
+    """EOFError where nobody is left at the other end."""
     parts = bytearray()
     while len(parts) < size:
-        part = channel.recv(min(1 << 16, size - len(parts)))
+        part = channel.recv(min(1 << 20, size - len(parts)))
         if not part:
-            os._exit(0)  # nobody is left who wants to know
+            raise EOFError("nobody waits for this result any more")
         parts += part
     return bytes(parts)
 
 
-def send(channel: socket.socket, answer: dict[str, object]) -> None:
-    parts = [bytes(answer.pop(name, b"")) for name in ("stdout", "stderr")]  # type: ignore[call-overload]
-    head = json.dumps({**answer, "sizes": [len(p) for p in parts]}).encode()
-    channel.sendall(struct.pack("I", len(head)) + head + parts[0] + parts[1])
+def receive_answer(channel: socket.socket) -> dict[str, Any]:
+    """As `send` sent it."""
+    head = receive_head(channel)
+    stdout, stderr = (receive(channel, size) for size in head.pop("sizes"))
+    return {**head, "stdout": stdout, "stderr": stderr}
+
+
+def send(channel: socket.socket, answer: dict[str, Any]) -> None:
+    parts = [bytes(answer.get(name, b"")) for name in ("stdout", "stderr")]
+    head = {name: value for name, value in answer.items() if name not in ("stdout", "stderr")}
+    text = json.dumps({**head, "sizes": [len(p) for p in parts]}).encode()
+    channel.sendall(b"".join((struct.pack("I", len(text)), text, *parts)))

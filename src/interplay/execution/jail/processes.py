@@ -1,20 +1,38 @@
-"""What the kernel tells of the processes of a job, and of what they left on disk.
+"""What the kernel tells of the processes of a job.
 
-`proc` is a descriptor of /proc, opened before there were walls.
+`proc` is a descriptor of /proc, opened before there were walls. Every thread is looked at: each may have descriptors of
+its own, and a process whose first thread has ended shows its memory only in the others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import signal
 import stat
+import time
 
-SOCKET = 0.21  # megabytes that the kernel keeps for one, unless told otherwise: Linux's net.core.wmem_default
+PIPE = 0.0625  # megabytes that the kernel keeps for one
 
 
 def kernel() -> tuple[int, ...]:
     return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in os.uname().release.split(".")[:2])
+
+
+def read(name: str, proc: int, size: int = 1 << 16) -> bytes:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+    try:
+        return os.read(fd, size)
+    finally:
+        os.close(fd)
+
+
+def listed(name: str, proc: int) -> list[str]:
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 def processes_of(uid: int, proc: int) -> int:
@@ -28,73 +46,105 @@ def processes_of(uid: int, proc: int) -> int:
     return count
 
 
-def family(pid: int, proc: int) -> list[int]:
-    """The descendants of a process, as far as they can be seen."""
-    found, ahead = [], [pid]
+def family(pid: int, proc: int) -> dict[int, list[str]]:
+    """The descendants of a process, each with its threads (as `pid/task/tid`)."""
+    found: dict[int, list[str]] = {}
+    ahead = [pid]
     while ahead:
         one = ahead.pop()
-        with contextlib.suppress(OSError, ValueError):
-            for task in os.listdir(fd := os.open(f"{one}/task", os.O_RDONLY, dir_fd=proc)):
-                handle = os.open(f"{task}/children", os.O_RDONLY, dir_fd=fd)
-                children = [int(n) for n in os.read(handle, 1 << 16).split()]
-                os.close(handle)
-                found += children
-                ahead += children
-            os.close(fd)
+        tasks = []
+        with contextlib.suppress(OSError):
+            tasks = [f"{one}/task/{tid}" for tid in listed(f"{one}/task", proc)]
+        if one != pid:
+            found[one] = tasks
+        for task in tasks:
+            with contextlib.suppress(OSError, ValueError):
+                ahead += [int(n) for n in read(f"{task}/children", proc).split() if int(n) not in found]
     return found
 
 
-def memory_of(pid: int, proc: int) -> float:
-    """Megabytes, shared pages divided among their owners where the kernel tells."""
-    for name in ("smaps_rollup", "statm"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fd = os.open(f"{pid}/{name}", os.O_RDONLY, dir_fd=proc)
-            text = os.read(fd, 4096).decode()
-            os.close(fd)
-            if name == "statm":
-                return int(text.split()[1]) * 4 / 1024
-            return int(text.split("Pss:")[1].split()[0]) / 1024
+def ended(tasks: list[str], proc: int) -> bool:
+    """Whether a process only waits to be asked how it ended: every thread of it has ended, not the first alone."""
+    for task in tasks:
+        with contextlib.suppress(OSError, IndexError):
+            if read(f"{task}/stat", proc).rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+                return False
+    return True
+
+
+def end_all(proc: int, seconds: float) -> bool:
+    """Ends every descendant of this process, to which orphans come (a subreaper): whether none is left.
+
+    Ended ones are waited for only when no living one is seen: until then they keep their places, so that no new ones
+    can be started. One may be missed while it changes its parent; the kernel alone knows when there is none."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        left = [pid for pid, tasks in family(os.getpid(), proc).items() if not ended(tasks, proc)]
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not left:
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return True
+            time.sleep(0.0005)
+    return False
+
+
+def memory_of(tasks: list[str], proc: int) -> float:
+    """Megabytes of one process, shared pages divided among their owners where the kernel tells."""
+    for task in tasks:
+        for name in ("smaps_rollup", "statm"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                text = read(f"{task}/{name}", proc, 4096).decode()
+                if name == "statm":
+                    found = int(text.split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
+                else:
+                    found = int(text.split("Pss:")[1].split()[0]) / 1024
+                if found:
+                    return found
     return 0.0
 
 
-def held_open(pids: list[int], proc: int) -> tuple[float, float]:
-    """Megabytes in files that have no name any more, and those that the buffers of sockets may take: neither is part of
-    a folder or of a process. A descriptor that several share counts once."""
-    deleted: dict[tuple[int, int], int] = {}
-    sockets = set()
-    for pid in pids:
+def buffer_size(proc: int) -> float:
+    """Megabytes that one socket may keep."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(read("sys/net/core/wmem_default", proc)) / (1 << 20)
+    return 0.25
+
+
+def held_open(tasks: list[str], proc: int, socket: float) -> tuple[dict[int, float], float]:
+    """Files that have no name any more, as megabytes by inode; and megabytes that pipes and sockets may keep. Neither
+    is part of a folder or of a process. What several threads or processes share counts once."""
+    deleted: dict[int, float] = {}
+    kept: dict[int, float] = {}
+    for task in tasks:
         with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
-            fd = os.open(f"{pid}/fd", os.O_RDONLY, dir_fd=proc)
+            fd = os.open(f"{task}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
             undo.callback(os.close, fd)
             for name in os.listdir(fd):
                 with contextlib.suppress(OSError):
                     found = os.stat(name, dir_fd=fd)
                     if stat.S_ISSOCK(found.st_mode):
-                        sockets.add(found.st_ino)
+                        kept[found.st_ino] = socket
+                    elif stat.S_ISFIFO(found.st_mode):
+                        kept[found.st_ino] = PIPE
                     elif stat.S_ISREG(found.st_mode) and not found.st_nlink:
-                        deleted[found.st_dev, found.st_ino] = found.st_blocks * 512
-    return sum(deleted.values()) / (1 << 20), len(sockets) * SOCKET
+                        deleted[found.st_ino] = found.st_blocks * 512 / (1 << 20)
+    return deleted, sum(kept.values())
 
 
-def size_of(folder: str) -> float:
-    total = 0
-    for at, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(at, name)).st_blocks * 512
-    return total / (1 << 20)
-
-
-def remove(folder: str) -> None:
-    """Also what its owner made unreadable."""
-
-    def again(function: object, path: str, error: object) -> None:
+def mapped(tasks: list[str], proc: int) -> set[int]:
+    """Files without a name in the memory of these tasks, by inode: a mapping needs no descriptor, and does not tell the
+    size of its file."""
+    found = set()
+    for task in tasks:
         with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(path), 0o700)
-            os.chmod(path, 0o700)
-            (os.rmdir if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)
-
-    for _ in range(8):
-        shutil.rmtree(folder, onerror=again)
-        if not os.path.lexists(folder):
-            return
+            fd = os.open(f"{task}/maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+            with os.fdopen(fd, "rb") as lines:
+                for line in lines:
+                    if line.endswith(b" (deleted)\n") and not line.split()[5].startswith(b"/dev/zero"):
+                        found.add(int(line.split()[4]))
+    return found

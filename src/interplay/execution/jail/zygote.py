@@ -1,29 +1,29 @@
-"""The zygote: imports once, shuts itself in, then forks a supervisor for each job."""
+"""The zygote: imports once, shuts itself in, then forks a supervisor for each job (for a service: for each session)."""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import select
 import signal
 import socket
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
+from interplay.execution.jail.cgroup import Cgroup
 from interplay.execution.jail.job import send
+from interplay.execution.jail.landlock import fence, landlock_version
+from interplay.execution.jail.namespaces import shut_in
+from interplay.execution.jail.paths import system_paths
+from interplay.execution.jail.privileges import DAC_READ_SEARCH, NOBODY, become_nobody, is_root
 from interplay.execution.jail.program import PYTHONS
-from interplay.execution.jail.supervisor import supervise
-from interplay.execution.jail.walls import (
-    DAC_READ_SEARCH,
-    NOBODY,
-    JailError,
-    become_nobody,
-    fence,
-    fork,
-    is_root,
-    landlock_version,
-    seccomp,
-    shut_in,
-    system_paths,
-)
+from interplay.execution.jail.run import Run
+from interplay.execution.jail.seccomp import base_filter
+from interplay.execution.jail.session import ServiceSession
+from interplay.execution.jail.site import Site
+from interplay.execution.jail.syscall import LIBC, SET_PDEATHSIG, JailError, fork
 
 # What most programs import, so that they need not.
 WARM = """
@@ -33,35 +33,54 @@ WARM = """
 """
 
 
-def main(fd: int, level: str, folder: str) -> None:
-    channel = socket.socket(fileno=fd)
+def make_site(level: str, folder: str, cgroup: Cgroup | None, service: str, packages: Sequence[str]) -> Site:
+    """Everything that is done once: the imports, and the walls that all jobs of this worker share."""
     for name in WARM.split():
-        __import__(name)
+        importlib.import_module(name)
+    sys.path += packages
     for number in signal.valid_signals() - {*PYTHONS, signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)  # whatever we inherited
-    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    readable = system_paths()
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        raise JailError("this kernel does not list the children of a process (CONFIG_PROC_CHILDREN)")
+    readable = [*system_paths(), *packages]
+    if level != "rlimits":
+        base_filter(level == "namespaces", landlock_version())  # made once; an unknown architecture is refused here
+    if level == "namespaces":
+        shut_in(folder, readable, proc)
+    _prepare(service)  # libraries may start threads, and a process with threads cannot enter namespaces
+    if level != "namespaces" and is_root():
+        own = 1_900_000_000 + os.getpid()  # nobody's, so that limits by user count this worker's programs alone
+        uid = own if is_root(own) else NOBODY
+        os.chown(folder, uid, NOBODY)
+        become_nobody(uid, keep=DAC_READ_SEARCH)
+    if level == "landlock":
+        if not landlock_version():
+            raise JailError("this kernel has no Landlock, or it is not switched on")
+        fence(landlock_version(), readable, folder)
+    return Site(level, folder, tuple(readable), proc, cgroup, service)
+
+
+def _prepare(service: str) -> None:
+    if service:
+        try:
+            importlib.import_module(service).prepare()
+        except Exception as error:
+            raise JailError(f"{service} cannot be started: {type(error).__name__}: {error}") from None
+
+
+def run_zygote(channel: socket.socket, options: dict[str, str], packages: Sequence[str], cgroup: Cgroup | None) -> None:
+    """Until nobody is left at the other end of the channel."""
+    LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     try:
-        if level == "namespaces":
-            seccomp(True, True)
-            shut_in(folder, proc)
-        else:
-            if is_root():
-                own = 1_900_000_000 + os.getpid()  # nobody's, so that limits by user count this worker's programs alone
-                uid = own if is_root(own) else NOBODY
-                os.chown(folder, uid, NOBODY)
-                become_nobody(uid, keep=DAC_READ_SEARCH)
-            if level == "landlock":
-                if not landlock_version():
-                    raise JailError("this kernel has no Landlock, or it is not switched on")
-                fence(landlock_version(), readable, folder)
+        site = make_site(options["level"], options["folder"], cgroup, options["service"], packages)
     except (JailError, OSError) as error:
         send(channel, {"trouble": str(error)})
         return
     gc.collect()
     gc.freeze()
     gc.disable()
-    send(channel, {})
+    send(channel, {"accounting": "cgroup" if cgroup is not None else "looks"})
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     while True:
@@ -70,6 +89,28 @@ def main(fd: int, level: str, folder: str) -> None:
             return
         child = fork()
         if child == 0:
-            supervise(channel, level, folder, readable, proc)
+            supervise(channel, site)
         if os.waitpid(child, 0)[1] != 0:
             return
+
+
+def supervise(channel: socket.socket, site: Site) -> NoReturn:
+    """One job, or one session. It ends with 0 where this worker can go on."""
+    code, task = 1, None
+    try:
+        task = ServiceSession(channel, site) if site.service else Run(channel, site)
+        send(channel, task.answer())
+        while site.service and not task.supervisor.over:
+            send(channel, task.answer())
+        code = 0
+    except EOFError:
+        if isinstance(task, ServiceSession):
+            task.leave()
+    except BaseException as error:
+        send(channel, {"trouble": str(error) or type(error).__name__})
+    finally:
+        try:
+            if task is not None and not task.supervisor.clean():
+                code = 1
+        finally:
+            os._exit(code)

@@ -1,0 +1,140 @@
+"""What asynchrony is worth, and what it costs.
+
+    python benchmarks/stream.py speed [--model smollm2]          one GPU: a tool that waits 1 to 3 seconds
+    python benchmarks/stream.py speed --quick                    a CPU: the tiny model, a tool that waits 0.1 to 0.3 s
+    python benchmarks/stream.py learning [--seeds 5] [--jobs 2]  a CPU: does stale data harm learning?
+
+`speed` trains the same recipe in four arms with the same number of tool workers: everybody waits for the slowest tool
+(`stream.deterministic`), nobody waits for another's tool, and the latter with `stream.max_staleness` of 1 and 2. The
+first three steps of each arm are left out.
+
+`learning` trains the tic-tac-toe demo with max_staleness 0 and 1 on each seed, and compares the share of points against
+both of its opponents (a win counts 1, a draw 0.5) after training: mean and 95% interval over the seeds, paired.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interplay.config import load
+from interplay.evaluation.intervals import mean
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Observer, Trainer
+
+ROOT = Path(__file__).resolve().parents[1]
+ARMS = {
+    "S = 0, everybody waits": ("stream.deterministic=true", "stream.max_staleness=0"),
+    "S = 0": ("stream.deterministic=false", "stream.max_staleness=0"),
+    "S = 1": ("stream.deterministic=false", "stream.max_staleness=1"),
+    "S = 2": ("stream.deterministic=false", "stream.max_staleness=2"),
+}
+TINY = (
+    "policies.reasoner.base=tiny-64x2", "warmstart.lr=3e-3", "warmstart.episodes=60", "warmstart.epochs=14",
+    "train.lr=1e-4", "env.largest=9", "rollout.tasks=4", "env.shortest=0.1", "env.longest=0.3",
+)  # fmt: skip
+
+
+def train(arm: str, overrides: list[str]) -> dict[str, float]:
+    """One arm; medians over its steps."""
+    steps: list[dict[str, float]] = []
+    last = time.perf_counter()
+
+    def stepped(step: int, metrics: Any) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        steps.append({**metrics, "seconds": now - last})
+        last = now
+
+    recipe = load(ROOT / "recipes" / "math" / "calculator.toml", overrides)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(resolve(recipe), Path(folder), Observer(stepped=stepped))
+        trainer.train()
+        trainer.close()
+    kept = steps[3:-1]  # the last one also writes the checkpoint
+    assert kept, f"{arm}: only {len(steps)} steps were taken"
+    wanted = {"seconds": "seconds", "staleness": "stream/staleness", "masked": "stream/masked", "idle": "stream/idle"}
+    out = {name: statistics.mean(m.get(key, 0.0) for m in kept) for name, key in wanted.items()}
+    out["tools"] = statistics.mean(m.get("tool_calls", 0.0) for m in kept)
+    out["rollout"] = statistics.mean(m["seconds/rollout"] for m in kept)
+    out["steps_per_hour"] = 3600 / out["seconds"]
+    print(f"{arm:24} " + "  ".join(f"{k} {v:.3f}" for k, v in out.items()), flush=True)
+    return out
+
+
+def speed(args: argparse.Namespace) -> dict[str, Any]:
+    sys.path.insert(0, str(Path(__file__).parent))  # where env.name = "waiting:WaitingMath" is found
+    common = [
+        "env.name=waiting:WaitingMath", f"train.steps={args.steps}", "eval.every=0", "checkpoint.every=100000",
+        "tools.workers=512", "records.episodes_per_step=0", "records.tensorboard=off",
+    ]  # fmt: skip
+    common += TINY if args.quick else [f'policies.reasoner.base="{args.model}"']
+    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    print(f"{hardware}, torch {torch.__version__}; one run an arm, means over {args.steps - 4} steps")
+    found = {arm: train(arm, [*common, *overrides]) for arm, overrides in ARMS.items()}
+    base = found["S = 0"]["steps_per_hour"]
+    for arm, row in found.items():
+        print(f"{arm:24} {row['steps_per_hour']:8.1f} steps per hour, {row['steps_per_hour'] / base:.2f} of S = 0")
+    return {"hardware": hardware, "torch": torch.__version__, "arms": found}
+
+
+def final_score(seed: int, staleness: int, extra: list[str]) -> float:
+    """The share of points of the demo after training, in per cent."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
+        command += [str(ROOT / "recipes" / "tictactoe" / "demo.toml"), "--run", folder, f"seed={seed}"]
+        command += [f"stream.max_staleness={staleness}", "eval.before=false", "eval.every=0"]
+        command += ["checkpoint.every=1000", "records.tensorboard=off", "records.episodes_per_step=0", *extra]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        rows = json.loads((Path(folder) / "report.json").read_text())["results"]["after"]
+    games = sum(row["games"] for row in rows)
+    score = 100 * sum(row["wins"] + 0.5 * row["draws"] for row in rows) / games
+    print(f"seed {seed}, max_staleness {staleness}: {score:.1f}", flush=True)
+    return score
+
+
+def learning(args: argparse.Namespace) -> dict[str, Any]:
+    extra = ["train.steps=3", "warmstart.episodes=60", "rollout.tasks=4", "eval.games=4"] if args.quick else []
+    jobs = [(seed, staleness) for seed in range(args.seeds) for staleness in (0, 1)]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        scores = dict(zip(jobs, pool.map(lambda job: final_score(*job, extra), jobs), strict=True))
+    table: dict[str, Any] = {"scores": [[*job, score] for job, score in scores.items()]}
+    for staleness in (0, 1):
+        found = mean([scores[seed, staleness] for seed in range(args.seeds)])
+        print(f"S = {staleness}: {found.value:.1f} [{found.low:.1f}, {found.high:.1f}], {args.seeds} seeds")
+    differences = mean([scores[seed, 1] - scores[seed, 0] for seed in range(args.seeds)])
+    print(f"S = 1 minus S = 0: {differences.value:+.1f} [{differences.low:+.1f}, {differences.high:+.1f}] points")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["speed", "learning"])
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once")
+    parser.add_argument("--quick", action="store_true", help="small: does it run")
+    parser.add_argument("--json", metavar="PATH")
+    args = parser.parse_args()
+    table = speed(args) if args.what == "speed" else learning(args)
+    if args.json:
+        Path(args.json).write_text(json.dumps(table, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

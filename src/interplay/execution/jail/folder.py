@@ -1,0 +1,92 @@
+"""What is in a folder that a program wrote into: how large it is, and how it is removed.
+
+Paths may be longer than the kernel takes, folders deeper than Python recurses, and unreadable. So nothing here uses a
+path: every step is relative to an open folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+
+DEEPEST = 100  # levels that are looked into while a program runs: each is an open descriptor
+SMALLEST = 4096  # bytes that a name takes at least
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def size_of(folder: str, most: float) -> float:
+    """Megabytes; infinite where a part cannot be looked into (changing its mode by name would follow a link that the
+    program put there meanwhile). Counting stops past `most`."""
+    try:
+        fd = os.open(folder, _FLAGS)
+    except OSError:
+        return math.inf
+    return _size(fd, most * (1 << 20), DEEPEST) / (1 << 20)
+
+
+def _size(fd: int, most: float, deeper: int) -> float:
+    total = 0.0
+    try:
+        with os.scandir(fd) as found:
+            for entry in found:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    known = entry.stat(follow_symlinks=False)
+                    total += max(SMALLEST, known.st_blocks * 512)
+                    if stat.S_ISDIR(known.st_mode):
+                        if not deeper:
+                            return math.inf
+                        total += _size(os.open(entry.name, _FLAGS, dir_fd=fd), most - total, deeper - 1)
+                if total > most:
+                    break
+    except FileNotFoundError:
+        return total
+    except OSError:
+        return math.inf
+    finally:
+        os.close(fd)
+    return total
+
+
+def remove(folder: str) -> bool:
+    """Whether it is gone. Nothing may be running in it."""
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
+        _empty(os.open(folder, _FLAGS))
+        os.rmdir(folder)
+    return not os.path.lexists(folder)
+
+
+def _empty(fd: int) -> None:
+    """Goes down by name and up by `..`: one descriptor, however deep it is."""
+    ahead: list[list[str]] = []  # names still to be removed, of every open level
+    above: list[str] = []  # the way down to here
+    try:
+        ahead.append(_cleared(fd))
+        while ahead[-1] or above:
+            if ahead[-1]:
+                above.append(ahead[-1].pop())
+                os.chmod(above[-1], 0o700, dir_fd=fd)
+                fd, left = os.open(above[-1], _FLAGS, dir_fd=fd), fd
+                os.close(left)
+                ahead.append(_cleared(fd))
+            else:
+                ahead.pop()
+                fd, left = os.open("..", _FLAGS, dir_fd=fd), fd
+                os.close(left)
+                os.rmdir(above.pop(), dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def _cleared(fd: int) -> list[str]:
+    """Removes the files of a folder; gives the names of the folders in it."""
+    folders = []
+    with os.scandir(fd) as found:
+        for entry in list(found):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=fd)
+    return folders

@@ -1,0 +1,81 @@
+"""A fixed number of workers, started when first needed, replaced when they die.
+
+Whatever a program does, it gets a result. One that vanished for no known reason, or whose worker died, is run once more
+by a fresh worker: it may have been somebody else's victim. If that happens again, a harmless message is sent: where it
+is answered the machinery works, and the program ended itself; where it is not, the machinery failed.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+
+from interplay.errors import SandboxError
+from interplay.execution.job import RunResult
+from interplay.execution.worker import SandboxWorker, Sendable
+
+
+class WorkerPool:
+    """Safe to use from many threads. `probe` is a harmless message and what must come back."""
+
+    def __init__(self, workers: int, make: Callable[[], SandboxWorker], probe: tuple[Sendable, bytes]) -> None:
+        self.workers, self.make, self.probe = workers, make, probe
+        self.idle: queue.LifoQueue[SandboxWorker | None] = queue.LifoQueue()
+        for _ in range(workers):
+            self.idle.put(None)
+        self.closed = False
+
+    def warm(self) -> None:
+        """Start every worker now, not when it is first needed."""
+        held = [self.idle.get() for _ in range(self.workers)]
+        try:
+            held = [self.make() if worker is None else worker for worker in held]
+        finally:
+            for worker in held:
+                self.idle.put(worker)
+
+    def run(self, message: Sendable) -> RunResult:
+        died = ""
+        for _ in range(2):
+            try:
+                result = self._try(message)
+            except OSError as error:
+                died = str(error)
+            else:
+                if not result.lost:
+                    return result
+        try:
+            alive = self._try(self.probe[0]).output == self.probe[1]
+        except OSError as error:
+            died, alive = str(error), False
+        if not alive:
+            raise SandboxError(f"a sandbox worker died ({died}); the machine may be out of memory.")
+        return RunResult("killed", None, 0.0, lost=True)
+
+    def _try(self, message: Sendable) -> RunResult:
+        """OSError where the worker died."""
+        worker, well = self.idle.get(), False
+        try:
+            if self.closed:
+                raise SandboxError("the sandbox is closed.")
+            if worker is None:
+                worker = self.make()
+            result = worker.run(message)
+            well = True
+            return result
+        finally:  # a worker that was interrupted may be in the middle of a job
+            try:
+                if worker is not None and not well:
+                    worker.close()
+            finally:
+                self.idle.put(worker if well else None)
+
+    def close(self) -> None:
+        self.closed = True
+        held = [worker for worker in [self.idle.get() for _ in range(self.workers)] if worker is not None]
+        for worker in held:
+            worker.leave()
+        for worker in held:
+            worker.close()
+        for _ in range(self.workers):
+            self.idle.put(None)
