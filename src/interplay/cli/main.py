@@ -162,6 +162,25 @@ def arena(
 
 
 @app.command()
+def serve(
+    run: RecipeArgument,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.", min=0, max=65535)] = 8000,
+    checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint folder; default the newest of the run.")] = None,
+) -> None:
+    """Put a trained team behind an OpenAI-compatible server: the same one that its program was trained with.
+
+    interplay serve runs/planner-solver --port 8000
+
+    The model's name is the role. The API key is that of INTERPLAY_SERVE_KEY, or a new one that is printed. /health and
+    /metrics need no key.
+    """
+    from interplay.cli.serve import serve_run
+
+    serve_run(console, run, host, port, checkpoint)
+
+
+@app.command()
 def export(
     run: Annotated[str, typer.Argument(help="A run folder.")],
     to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
@@ -187,10 +206,18 @@ def check(
     episodes: Annotated[int, typer.Option(help="Episodes per rule.", min=1)] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of the random play.")] = 0,
 ) -> None:
-    """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards."""
+    """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards.
+
+    Of an outside program (or a recipe with one) it runs a few tasks twice with the same replies, prints the first
+    difference, and how much of its history a model would recognise.
+    """
     from interplay.config import parse_options
     from interplay.envs.check import check as run_check
 
+    if env == "program" or Path(env).is_file():
+        from interplay.cli.twice import check_program
+
+        raise typer.Exit(check_program(console, env, options or [], episodes, seed))
     findings = run_check(env, parse_options(options or []), episodes, seed)
     table = Table("rule", "", "detail", title=f"interplay check {env}", title_justify="left")
     for finding in findings:

@@ -18,6 +18,7 @@ class RouteSection(Section):
 
     model: str = Field("", description="pattern of the model's name")
     system: str = Field("", description="pattern of the system prompt, for programs whose agents share one model")
+    only: list[str] = Field([], description="the only replies that this role can give; none: any")
 
 
 class RunSection(Section):

@@ -192,6 +192,11 @@ class Asking(Env):
         return self.rewarded(run.result, self.calls)
 
     @property
+    def waiting(self) -> dict[Role, Inquiry]:
+        """What `observe` gave, as the program asked it."""
+        return dict(self._now)
+
+    @property
     def calls(self) -> list[ProgramTurn]:
         """Every call that was answered, in order."""
         return [

@@ -43,14 +43,24 @@ def route(order: ChatOrder, options: OutsideOptions) -> Inquiry:
         if how.model or how.system:
             fits = not how.model or fnmatchcase(order.model, how.model)
             if fits and (not how.system or fnmatchcase(system, how.system)):
-                return Inquiry(role, order.messages, order.call, order.phase)
+                return _asked(role, order, options)
     name = order.model.rpartition("/")[2]
     if name in options.roles:
-        return Inquiry(name, order.messages, order.call, order.phase)
+        return _asked(name, order, options)
     raise WireError(
         f"model '{order.model}' is no role; known: {', '.join(options.roles)}. Expected one of these as the model's "
         "name, or env.route with a pattern of the model or of the system prompt."
     )
+
+
+def _asked(role: str, order: ChatOrder, options: OutsideOptions) -> Inquiry:
+    return Inquiry(role, order.messages, listed(order.call, role, options), order.phase)
+
+
+def listed(call: ProgramCall, role: str, options: OutsideOptions) -> ProgramCall:
+    """With the only replies that the recipe lists for a role, unless the program lists some itself."""
+    only = options.route[role].only if role in options.route else []
+    return call if call.only or not only else replace(call, only=tuple(map(Spoken, only)))
 
 
 # -- chat completions -------------------------------------------------------------------------------------------------
