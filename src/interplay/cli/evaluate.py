@@ -45,6 +45,8 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
 
     ablation.check(plan)
     quiet_libraries()
+    from interplay.envs.workflows.graph import mermaid
+    from interplay.envs.workflows.machine import workflow_of
     from interplay.evaluation import report
     from interplay.evaluation.field import Field
     from interplay.evaluation.played import Played
@@ -70,6 +72,9 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     console.print(lead, highlight=False, soft_wrap=True)
     findings = Findings(recipe.name, lead, found.to_json(), list(report.sheets(found)), list(report.charts(found)))
     publish(console, target, "eval", findings)
+    if (workflow := workflow_of(recipe.env.options)) is not None:
+        with (target / "eval.md").open("a", encoding="utf-8") as file:
+            file.write(f"\n## Workflow\n\n```mermaid\n{mermaid(workflow)}\n```\n")
 
 
 @dataclass(frozen=True)

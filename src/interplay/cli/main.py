@@ -229,6 +229,19 @@ def check(
 
 
 @app.command()
+def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
+    """Print the workflow of a RECIPE, or of a run, as a Mermaid diagram."""
+    from interplay.config import load
+    from interplay.envs.workflows.graph import mermaid
+    from interplay.envs.workflows.machine import workflow_of
+
+    found = workflow_of(load(recipe, overrides or []).env.options)
+    if found is None:
+        raise ConfigError(f"'{recipe}' has no [workflow]; expected a recipe whose env.name is workflow:NAME.")
+    typer.echo(mermaid(found))
+
+
+@app.command()
 def prepare(
     name: Annotated[str | None, typer.Argument(help="A public data set; without it they are listed.")] = None,
     source: Annotated[

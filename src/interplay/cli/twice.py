@@ -21,24 +21,7 @@ from interplay.envs.programs.run import Inquiry
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Sample, Task, seed_of
 
-WORDS = ("yes", "no", "maybe", "one", "two", "three", "seven", "blue", "stone", "river", "light", "answer", "42", "done")
-    "yes",
-    "no",
-    "maybe",
-    "one",
-    "two",
-    "three",
-    "seven",
-    "blue",
-    "stone",
-    "river",
-    "light",
-    "answer",
-    "because",
-    "12",
-    "42",
-    "done",
-]
+WORDS = ("yes", "no", "maybe", "one", "two", "three", "seven", "blue", "stone", "river", "light", "42", "done")
 
 
 @dataclass

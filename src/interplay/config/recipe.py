@@ -57,6 +57,15 @@ class Recipe(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _workflow_is_an_option_of_the_environment(cls, data: Any) -> Any:
+        """[workflow] stands beside [env] in a recipe, and belongs to it."""
+        if isinstance(data, dict) and "workflow" in data and isinstance(data.get("env"), dict):
+            rest = {key: value for key, value in data.items() if key != "workflow"}
+            return {**rest, "env": {**data["env"], "workflow": data["workflow"]}}
+        return data
+
     @model_validator(mode="after")
     def _seats_name_policies(self) -> Recipe:
         if not self.policies:

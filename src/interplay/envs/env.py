@@ -148,8 +148,10 @@ _PLACES = {
     "tables": "interplay.envs.tasks.tables",
     "taboo": "interplay.envs.games.taboo",
     "textarena:": "interplay.envs.adapters.textarena",
+    "workflow:": "interplay.envs.workflows.machine",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
+_TOLD = ("program",)
 ENVIRONMENTS: Registry[Env] = Registry(Env, "an environment", "env.name", _PLACES)
 # A name that ends in a colon is an adapter's: it stands for every name with something after the colon, which the class
 # finds in `task.env`.
@@ -157,8 +159,13 @@ register = ENVIRONMENTS.register
 
 
 def known() -> list[str]:
-    """The environments by name, without the adapters."""
-    return [name for name in ENVIRONMENTS.known() if not name.endswith(":")]
+    """The environments by name that can be made from their defaults, without the adapters."""
+    return [name for name in ENVIRONMENTS.known() if not name.endswith(":") and name not in _TOLD]
+
+
+def outside() -> list[str]:
+    """Those that must be told what to run, and cannot be made from their defaults."""
+    return list(_TOLD)
 
 
 def prefixes() -> list[str]:
