@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.config.evaluation import EvalSection
+from interplay.config.evolve import EvolveSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
 from interplay.config.rollout import (
@@ -52,6 +53,7 @@ class Recipe(Section):
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
     curriculum: CurriculumSection | None = None
+    evolve: EvolveSection | None = None
     league: LeagueSection | None = None
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
@@ -87,15 +89,22 @@ class Recipe(Section):
             self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
             raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
+        if self._designer and self._designer not in self.policies:
+            known = did_you_mean(self._designer, self.policies)
+            raise ConfigError(f"evolve.designer is '{self._designer}', which is no policy; {known}")
         if self.league is not None:
             self.league.check(self.policies, set(named.values()))
         for name in self.policies:
-            if name not in named.values() and name not in self.eval.opponents:
+            if name not in named.values() and name not in (*self.eval.opponents, self._designer):
                 raise ConfigError(
                     f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
                     f"seats hold: {', '.join(sorted(set(named.values())))}."
                 )
         return self
+
+    @property
+    def _designer(self) -> str:
+        return self.evolve.designer if self.evolve is not None else ""
 
     def _check_occupant(self, key: str, name: str) -> None:
         """[seats] hold policies and bots; a matchup may also name a policy as it was or is, or the league."""

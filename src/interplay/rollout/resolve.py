@@ -18,6 +18,7 @@ from interplay.algorithms.credit import SHAPED
 from interplay.config import TEAM, CurriculumSection, Recipe, WarmstartSection
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
+from interplay.rollout.evolve import make_evolution
 from interplay.seats import (
     ByTurn,
     Occupant,
@@ -59,6 +60,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     _check_algorithm(plan, sample)
     _check_stream(plan)
     _check_weights(recipe, sample)
+    make_evolution(plan)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
     return plan

@@ -13,6 +13,7 @@ from typing import Any
 
 from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
+from interplay.rollout.evolve import make_evolution
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan, parse_snapshot
 from interplay.training import checkpoint
@@ -55,7 +56,8 @@ class RunState:
         self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
-        self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
+        self.evolution = make_evolution(self.plan)
+        self.curriculum = self.evolution if section is None else make_curriculum(section, recipe.seed)
         self.snapshots = Snapshots(self.folder / "snapshots", self.team)
         self.references = {name: Snapshot(name) for name in self.plan.trainable if self.algorithm.reference}
         self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)

@@ -18,6 +18,7 @@ from interplay.rollout.runner import Runner
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.training.critic import StateCritic
+from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
@@ -59,6 +60,8 @@ class Trainer(RunState):
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
+        evolution = self.evolution
+        self.evolver = None if evolution is None else Evolver(self.plan, self.team, evolution, self.folder)
         self.runner = Runner(
             recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, state_critic
         )
@@ -141,6 +144,8 @@ class Trainer(RunState):
         self.meter.stop()
         oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
         played = [e for group in groups for e in group.played]
+        if self.evolver is not None:
+            played += self.evolver.pending()
         learned = await self.thread.do(lambda: self.learning.learn(played, clock))
         learned.metrics |= self._record(learned)
         self.step_index += 1
@@ -176,6 +181,9 @@ class Trainer(RunState):
             metrics |= found
             self._publish(changed)
             clock.lap("league")
+        if self.evolver is not None and self.evolver.due(self.step_index):
+            metrics |= await self.evolver.round()
+            clock.lap("evolve")
         self._refresh_references()
         if self.plan.recipe.stream.max_staleness:
             self.feed.seat_snapshots(self.step_index)
