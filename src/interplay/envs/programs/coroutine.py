@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
@@ -83,11 +83,20 @@ class _Loop(asyncio.SelectorEventLoop):
         self.jobs -= 1
 
 
+@dataclass(frozen=True)
+class How:
+    """`seconds` is what a program may take between two answers; `only` lists the only replies of a role."""
+
+    seconds: float
+    history: HistoryMatch = "noise"
+    only: Mapping[Role, Sequence[str]] = field(default_factory=dict)
+
+
 class _Live:
     """The loop of one program, its main task, and the calls that wait in it."""
 
-    def __init__(self, team: TeamFunction, task: Mapping[str, Any], seconds: float, history: HistoryMatch) -> None:
-        self.seconds, self.history = seconds, history
+    def __init__(self, team: TeamFunction, task: Mapping[str, Any], how: How) -> None:
+        self.how, self.seconds = how, how.seconds
         self.loop = _Loop()
         self.loop.watch.idle = self._idle
         self.futures: list[tuple[Inquiry, asyncio.Future[Spoken]]] = []
@@ -107,7 +116,8 @@ class _Live:
         only: Sequence[str] = (),
         phase: str = "",
     ) -> Spoken:
-        call = ProgramCall(tools_of(tools), tuple(stop), max_tokens, tuple(map(Spoken, only)), history=self.history)
+        listed = tuple(map(Spoken, only or self.how.only.get(role, ())))
+        call = ProgramCall(tools_of(tools), tuple(stop), max_tokens, listed, history=self.how.history)
         question = Inquiry(role, messages_of(messages), call, phase)
         future: asyncio.Future[Spoken] = self.loop.create_future()
         self.futures.append((question, future))
@@ -154,13 +164,11 @@ class _Live:
 
 
 class CoroutineRun(ProgramRun):
-    """One run of `team`. `seconds` is what it may take between two answers."""
+    """One run of `team`."""
 
-    def __init__(
-        self, team: TeamFunction, task: Mapping[str, Any], seconds: float, history: HistoryMatch = "noise"
-    ) -> None:
+    def __init__(self, team: TeamFunction, task: Mapping[str, Any], how: How) -> None:
         super().__init__()
-        self._live = _Live(team, task, seconds, history)
+        self._live = _Live(team, task, how)
         self._finalizer = weakref.finalize(self, _end, self._live)
 
     async def settle(self) -> None:
@@ -208,8 +216,10 @@ async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: Ask) -> Any
 
 def _end(live: _Live) -> None:
     """Not here: this may be called by the garbage collector, in the middle of anything."""
-    with suppress(RuntimeError):  # the interpreter ends
+    try:
         _threads().submit(live.end)
+    except RuntimeError:  # the interpreter ends, and nobody will ever run this loop again
+        live.main._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def _threads() -> ThreadPoolExecutor:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 from interplay.config import Section
 from interplay.envs.env import Env, register
 from interplay.envs.programs import attach
-from interplay.envs.programs.coroutine import CoroutineRun
+from interplay.envs.programs.coroutine import CoroutineRun, How
 from interplay.envs.programs.counts import count, crash_line
 from interplay.envs.programs.options import OutsideOptions, imported
 from interplay.envs.programs.process import ProcessRun
@@ -248,7 +248,8 @@ class Program(Asking):
         options = self.options
         if options.coroutine:
             team = imported("env.coroutine", options.coroutine)
-            return CoroutineRun(team, self.task.data[ROW], options.program.seconds, options.program.history)
+            only = {role: route.only for role, route in options.route.items() if route.only}
+            return CoroutineRun(team, self.task.data[ROW], How(options.program.seconds, options.program.history, only))
         if options.attach:
             attach.prepare(options)
             return attach.AttachedRun(options, self.task.data[ROW], self.task.seed)

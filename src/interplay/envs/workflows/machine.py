@@ -19,7 +19,7 @@ from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import Env, make, outcome_of, register, sample_task
-from interplay.envs.programs.coroutine import Ask, CoroutineRun
+from interplay.envs.programs.coroutine import Ask, CoroutineRun, How
 from interplay.envs.programs.options import imported
 from interplay.envs.programs.program import Asking, ProgramTurn
 from interplay.envs.programs.run import ProgramRun
@@ -162,7 +162,7 @@ class Workflow(Asking):
         async def team(task: Mapping[str, Any], ask: Ask) -> list[Reward]:
             return await play(make(inner), workflow, task, ask)
 
-        return CoroutineRun(team, self.inner.data, SECONDS)
+        return CoroutineRun(team, self.inner.data, How(SECONDS))
 
     def rewarded(self, result: list[Reward], calls: list[ProgramTurn]) -> Rewards:
         """The inner role's rewards are the team's."""
