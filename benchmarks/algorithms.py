@@ -20,8 +20,9 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
+import scipy
 import torch
 
 from interplay import algorithms
@@ -129,6 +130,13 @@ def shown(game: Game, value: float) -> str:
     return f"{-value if game.zero_sum else value:.2f}"
 
 
+def over_seeds(found: list[float]) -> str:
+    """Half the 95% interval of a mean over seeds, by Student's t."""
+    if len(found) < 2:
+        return " (one run)"
+    return f" ± {scipy.stats.t.ppf(0.975, len(found) - 1) * stdev(found) / math.sqrt(len(found)):.2f}"
+
+
 def results(cells: list[Cell], labels: list[str], games: list[str]) -> list[str]:
     lines = ["| algorithm | " + " | ".join(g.replace("_", " ") for g in games) + " |", "|---" * (len(games) + 1) + "|"]
     for label in labels:
@@ -139,7 +147,8 @@ def results(cells: list[Cell], labels: list[str], games: list[str]) -> list[str]
             solved = sum(c.result >= game.goal for c in mine)
             mark = "✓" if solved == len(mine) else "–" if not solved else f"{solved}/{len(mine)}"
             extra = f" {mine[0].common.split()[0]}" if name == "stag_hunt" else ""
-            row.append(f"{mark} {shown(game, fmean(c.result for c in mine))}{extra}")
+            found = [c.result for c in mine]
+            row.append(f"{mark} {shown(game, fmean(found))}{over_seeds(found)}{extra}")
         lines.append("| " + " | ".join(row) + " |")
     return lines
 
@@ -197,7 +206,7 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
         f"Printed by `{command}`. Policies are softmax tables, everything else is what trains language models: the "
         "environments, the runner and its trees, each algorithm's own credit and loss, with its published settings. "
         "Every algorithm sees about 16 replies of each role per step. ✓ solved, – missed, a fraction where seeds "
-        "disagree; the number is the mean over seeds."
+        "disagree; the number is the mean over seeds with its 95% interval (Student's t)."
         f" Seeds: {1 + max(c.seed for c in cells)}.",
         "\n".join(family()),
         "## The games",
@@ -219,7 +228,8 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
         parts += [
             "## Both roles are needed",
             "Two keys is solved only if both roles improve. With either frozen at its start the other reaches a third "
-            "at most; a role's gain is what its learning adds, with a 95% interval over the episodes measured.",
+            "at most; a role's gain is what its learning adds, in one run (seed 0), with a 95% interval over its "
+            "episodes.",
             "\n".join(roles(cells, labels)),
         ]
     if any(c.believed for c in cells):

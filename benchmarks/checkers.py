@@ -1,11 +1,12 @@
 """How often the checkers are right: answers known to be right that they accept, and wrong ones that they refuse.
 
-    python benchmarks/checkers.py [--data FOLDER] [--failures] [CHECKER ...]
+    python benchmarks/checkers.py [--data FOLDER] [--rows 300] [--failures] [CHECKER ...]
 
-The answers are those of `benchmarks/adversarial/`, of which "blind" ones were written without looking at the checker's
-code; the rest was written against it. With `--data` also those of public data sets: the gold answer of every row must
-be accepted, and answers that are known to be wrong refused. Every answer goes through its environment, as a reply. The
-exit code is 1 where a wrong answer is accepted, or more than 2% of the right ones are refused.
+The answers are those of `benchmarks/adversarial/`: "blind" ones were written without looking at the checker's code,
+"seen" ones against it. With `--data` also those of public data sets, a folder for each: the gold answer of a row is
+right, and wrong are the answer to another row, the other labels, the published bug, an empty design. Every
+answer goes through its environment, as a reply. The exit code is 1 where a wrong answer is accepted, or more than 2% of
+the right ones are refused.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from interplay import envs
+from interplay.envs.tasks.data import Prepared
+from interplay.envs.tasks.prepare import prepare
+from interplay.rewards.label import LABELS
 
 HERE = Path(__file__).parent / "adversarial"
 MISSED = 0.02  # share of right answers that may be refused
@@ -58,7 +62,17 @@ class Answer:
 @cache
 def _made(env: str, options: str) -> dict[str, Any]:
     """The options with which a task can be made at all; its row is then replaced."""
-    return {name: value for name, value in json.loads(options).items() if name != "database"}
+    return {name: value for name, value in json.loads(options).items() if name not in ("database", "data")}
+
+
+def _scratch() -> Path:
+    return Path(_folder().name)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Removed when the program ends."""
+    return tempfile.TemporaryDirectory(prefix="interplay-checkers-")
 
 
 # -- adversarial answers ----------------------------------------------------------------------------------------------
@@ -99,8 +113,7 @@ def _debugging(case: Mapping[str, Any], task: Mapping[str, Any], reply: str) -> 
 
 @cache
 def _database(setup: str) -> str:
-    folder = tempfile.mkdtemp(prefix="interplay-checkers-")
-    file = Path(folder) / "made.sqlite"
+    file = _scratch() / f"{len(list(_scratch().iterdir()))}.sqlite"
     with closing(sqlite3.connect(file)) as db:
         db.executescript(setup)
         db.commit()
@@ -194,6 +207,107 @@ CHECKERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], Answer
 }
 
 
+# -- public data ------------------------------------------------------------------------------------------------------
+
+
+def public(checker: str, data: Path, most: int) -> Iterator[Answer]:
+    """Right and wrong answers to `most` rows of each data set of a checker, as far apart as possible."""
+    for name, folder in PUBLIC.get(checker, {}).items():
+        if not (data / folder).exists():
+            print(f"({name} is left out: there is no folder {folder} in {data})")
+            continue
+        made = _scratch() / checker / name
+        counts = prepare(name, data / folder, made, drop_overlap=True, holdout=0, check=False).counts
+        found = Prepared.open(made)
+        rows = [row for split in counts for row in found.rows(split)]
+        rows = rows[:: max(1, len(rows) // most)][:most]
+        for n, row in enumerate(rows):
+            for right, answer in READERS[checker](row, rows[n + 1 :] + rows[:n], str(made)):
+                yield replace(answer, group=name, right=right)
+    if checker == "math" and (file := data / "gsm8k_solutions" / "example_model_solutions.jsonl").exists():
+        yield from _solutions(file, most)
+
+
+Judged = Iterator[tuple[bool, Answer]]
+Rows = list[dict[str, Any]]
+
+
+def _solutions(file: Path, most: int) -> Iterator[Answer]:
+    """Replies of four language models, which the data set's authors have judged."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    for line in lines[:: max(1, len(lines) // most)][:most]:
+        row = json.loads(line)
+        gold = {"question": row["question"], "answer": row["ground_truth"].rsplit("A: ", 1)[1]}
+        for said in row.values():
+            if isinstance(said, dict) and "\nA: " in said["solution"]:
+                reply = said["solution"].replace("\nA: ", "\n#### ")
+                yield Answer("gsm8k_solutions", said["is_correct"], "math", {"team": "single"}, gold, (reply,))
+
+
+def _public_math(row: dict[str, Any], others: Rows, folder: str) -> Judged:
+    options = {"team": "single"}
+    yield True, Answer("", True, "math", options, row, (f"So it is $\\boxed{{{row['answer']}}}$.",))
+    numbers = [r["answer"] for r in others if r["answer"].isdecimal() and row["answer"].isdecimal()]
+    if other := next((answer for answer in numbers if int(answer) != int(row["answer"])), None):
+        yield False, Answer("", True, "math", options, row, (f"So it is $\\boxed{{{other}}}$.",))
+
+
+def _public_code(row: dict[str, Any], others: Rows, folder: str) -> Judged:
+    other = f"{others[0]['golden']}\n{row['entry']} = {others[0]['entry']}"  # another function under this name
+    for right, program in ((True, row["golden"]), (False, other)):
+        yield right, Answer("", True, "code", {"team": "single"}, row, (f"```python\n{program}\n```",), "solved")
+
+
+def _public_debugging(row: dict[str, Any], others: Rows, folder: str) -> Judged:
+    for right, program in ((True, row["golden"]), (False, row["buggy"])):
+        yield right, Answer("", True, "debugging", {"team": "single"}, row, (f"```python\n{program}\n```",), "solved")
+
+
+def _public_sql(row: dict[str, Any], others: Rows, folder: str) -> Judged:
+    options = {"team": "single", "attempts": 1, "data": folder}
+    yield True, Answer("", True, "sql", options, row, (row["sql"][0],), "match")
+    if other := next((r for r in others if r["db"] == row["db"] and not {*r["sql"]} & {*row["sql"]}), None):
+        yield False, Answer("", True, "sql", options, row, (other["sql"][0],), "match")
+
+
+def _public_nli(row: dict[str, Any], others: Rows, folder: str) -> Judged:
+    for label in LABELS:
+        yield label == row["label"], Answer("", True, "nli", {}, row, (f"Answer: {label}",))
+
+
+def _public_search(row: dict[str, Any], others: Rows, folder: str) -> Judged:
+    bare = {**row, "passages": [], "gold": []}
+    given = {answer.lower() for answer in row["answers"]}
+    other = next(answer for r in others for answer in r["answers"] if answer.lower() not in given)
+    for right, answer in ((True, row["answers"][0]), (False, other)):
+        yield right, Answer("", True, "search", {"team": "single"}, bare, ("done", f"Answer: {answer}"))
+
+
+def _public_verilog(row: dict[str, Any], others: Rows, folder: str) -> Judged:
+    for right, design in ((True, row["golden"]), (False, f"{row['interface']}\nendmodule")):
+        yield right, Answer("", True, "hardware", {"team": "single"}, row, (f"```verilog\n{design}\n```",), "solved")
+
+
+READERS: dict[str, Callable[[dict[str, Any], Rows, str], Judged]] = {
+    "math": _public_math,
+    "code": _public_code,
+    "debugging": _public_debugging,
+    "sql": _public_sql,
+    "nli": _public_nli,
+    "search": _public_search,
+    "verilog": _public_verilog,
+}
+PUBLIC: dict[str, dict[str, str]] = {  # the folder of each data set
+    "math": {"gsm8k": "gsm8k", "math": "math_train", "olympiadbench": "olympiadbench"},
+    "code": {"mbpp": "mbpp", "humaneval": "humaneval"},
+    "debugging": {"humanevalfix": "humanevalfix"},
+    "sql": {"defog": "sql_defog"},
+    "nli": {"snli": "snli", "anli": "anli_NC"},
+    "search": {"hotpotqa": "hotpotqa"},
+    "verilog": {"verilog_eval": "verilog_eval"},
+}
+
+
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
@@ -230,18 +344,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkers", nargs="*", help=f"only these: {', '.join(CHECKERS)}")
     parser.add_argument("--data", type=Path, help="a folder of public data sets")
+    parser.add_argument("--rows", type=int, default=300, help="of each public data set (default 300)")
     parser.add_argument("--failures", action="store_true", help="also print the answers that were judged wrongly")
     given = parser.parse_args()
     fine = True
     print("| checker | answers | right, accepted | wrong, refused |\n|---|---|---|---|")
     for checker in given.checkers or CHECKERS:
-        counts, failed = measured(list(adversarial(checker)))
+        answers = list(adversarial(checker)) + (list(public(checker, given.data, given.rows)) if given.data else [])
+        counts, failed = measured(answers)
         for group, count in counts.items():
             fine &= count.fine
             print(f"| {checker} | {group} | {count} |", flush=True)
         for answer in failed if given.failures else []:
             kind = "refused, but right" if answer.right else "accepted, but wrong"
-            print(f"{kind}: {dict(answer.row)} {answer.replies[-1][:300]!r}")
+            print(f"{kind} ({answer.group}): {str(dict(answer.row))[:300]} {answer.replies[-1][:300]!r}")
     return 0 if fine else 1
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import re
 import statistics
@@ -45,7 +46,7 @@ def ours(model: str, steps: int, tokens: int, tasks: int, every: bool) -> list[d
     def stepped(step: int, metrics: Any) -> None:
         nonlocal last
         now = time.perf_counter()
-        seen = {"seconds": now - last, "reward": metrics["reward"], "tokens": metrics["tokens_sampled"]}
+        seen = {"seconds": now - last, "reward": metrics.get("reward", math.nan), "tokens": metrics["tokens_sampled"]}
         seen |= {k: v for k, v in metrics.items() if k.startswith("seconds/") or k.endswith(("gap", "gap_mean"))}
         out.append(seen)
         print("  ours  " + "  ".join(f"{k} {v:.3f}" for k, v in seen.items()), flush=True)

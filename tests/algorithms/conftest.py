@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from interplay.types import Credit, Episode, Keys, Observation, Outlook, Rewards, Sample, Task, Turn
+from interplay.types.occupant import parse
 
 MakeTurn = Callable[..., Turn]
 
@@ -54,6 +55,7 @@ def make_episode() -> Callable[..., Episode]:
     def make(turns: Sequence[Turn], env: str = "tictactoe", seats: Mapping[str, str] | None = None) -> Episode:
         keys = turns[0].keys
         task = Task(keys.task, env, 0)
-        return Episode(keys.episode, task, keys.replica, seats or {"X": "player", "O": "player"}, list(turns))
+        seated = {role: parse(who) for role, who in (seats or {"X": "player", "O": "player"}).items()}
+        return Episode(keys.episode, task, keys.replica, seated, list(turns))
 
     return make

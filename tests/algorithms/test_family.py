@@ -34,7 +34,7 @@ NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=8)
 
 
 def make(name: str, reward: Mapping[str, Any] | None = None, **options: Any) -> Algorithm:
-    return algorithms.make(Open(name=name, **options), RewardSection(**(reward or {})))
+    return algorithms.make(Open(name=name, **options), RewardSection(**(reward or {})), seed=0)
 
 
 def solo(make_turn: MakeTurn, make_episode: MakeEpisode, returns: list[float], **options: Any) -> list[Episode]:
@@ -269,7 +269,7 @@ def test_shapley_by_hand() -> None:
     worth = {
         credit.coalition(s): float("X" in s and len(s) > 1) for n in range(4) for s in itertools.combinations("XOP", n)
     }
-    assert credit.shapley(worth, list("XOP")) == pytest.approx({"X": 4 / 6, "O": 1 / 6, "P": 1 / 6})
+    assert credit.shapley(worth, list("XOP"), 0) == pytest.approx({"X": 4 / 6, "O": 1 / 6, "P": 1 / 6})
 
 
 @settings(max_examples=25, deadline=None)
@@ -278,7 +278,7 @@ def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
     """Exact or by sampled orders, the shares are all of v(N) − v(∅)."""
     roles = [f"p{i}" for i in range(n)]
     worth = {credit.coalition(s): rng.uniform(-9, 9) for k in range(n + 1) for s in itertools.combinations(roles, k)}
-    shares = credit.shapley(worth, roles)
+    shares = credit.shapley(worth, roles, seed=n)
     assert math.fsum(shares.values()) == pytest.approx(worth[credit.coalition(roles)] - worth[""], abs=1e-9)
 
 
@@ -545,7 +545,7 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
     """The gradient of the straight-through sample by the log-prob of reply a: s_a (Q_a − Σ s·Q), s the softmax of
-    log-probs and noise; times the number of replies, over which the learner takes its mean."""
+    log-probs and noise; times the number of replies, of which each counts as that part of a sample."""
     maddpg = make("maddpg", actor="gumbel", warmup=0, updates=30, batch=16)
     assert isinstance(maddpg, MADDPG) and maddpg.needs == {"legal"}
     episodes = sweep(make_turn, make_episode)
@@ -555,31 +555,34 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
     turn.samples = (replace(turn.last, mask=((5, 0), (6, 0))),)
     given.legal[turn.id] = ((-0.9, -0.1), (-0.2, -0.3))
     maddpg.credit(episodes, given)
-    rng = random.Random(seed_of("gumbel", maddpg.steps, turn.id))
+    rng = random.Random(seed_of("gumbel", 0, maddpg.steps, turn.id))
     noisy = [math.exp(lp - math.log(rng.expovariate(1.0))) for lp in (-1.0, -0.5)]
     soft = [x / sum(noisy) for x in noisy]
     (values,) = maddpg.action_values("O", [(turn, {"X": "l", "O": "r"}, ("l", "r"))])
     mean = sum(s * q for s, q in zip(soft, values, strict=True))
     expected = [2 * s * (q - mean) for s, q in zip(soft, values, strict=True)]
     replies = maddpg.weighed(turn.last, given)
-    assert [advantage for _, advantage in replies] == pytest.approx(expected, rel=1e-4)
+    assert [w.advantage for w in replies] == pytest.approx(expected, rel=1e-4)
+    assert [w.share for w in replies] == [0.5, 0.5], "together they count as one sample"
     assert expected[1] > 0 > expected[0], "r is worth 2 more than l"
-    assert given.advantage(turn) == max((advantage for _, advantage in replies), key=abs)  # type: ignore[arg-type]
-    assert [(s.action, s.logprobs) for s, _ in replies] == [((5, 0), (-0.9, -0.1)), ((6, 0), (-0.2, -0.3))]
-    assert all(len(s.versions) == len(s.action) for s, _ in replies)
-    assert len({turn.id, *(s.id for s, _ in replies)}) == 3
+    assert given.advantage(turn) == max((w.advantage for w in replies), key=abs)  # type: ignore[arg-type]
+    assert [(w.sample.action, w.sample.logprobs) for w in replies] == [((5, 0), (-0.9, -0.1)), ((6, 0), (-0.2, -0.3))]
+    assert all(len(w.sample.versions) == len(w.sample.action) for w in replies)
+    assert len({turn.id, *(w.sample.id for w in replies)}) == 3
     drawn = replace(turn.last, action=(6, 0), logprobs=(-0.21, -0.31))
-    logprobs = [s.logprobs for s, _ in maddpg.weighed(drawn, given)]
+    logprobs = [w.sample.logprobs for w in maddpg.weighed(drawn, given)]
     assert logprobs == [(-0.9, -0.1), (-0.21, -0.31)], "what was drawn keeps what it was"
     other = episodes[0].turns[0]
     free = maddpg.weighed(other.last, given)
-    assert free == [(other.last, given.advantage(other))], "free text goes by the score function"
+    assert free == [(other.last, given.advantage(other), 1.0)], "free text goes by the score function"
 
 
 def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
     with pytest.raises(ConfigError, match=r"algorithm.kl has no reference.*kl_reward"):
         make("maddpg", actor="gumbel", kl=0.1)
     assert make("maddpg", actor="gumbel", kl_reward=0.1).reference
+    with pytest.raises(ConfigError, match=r"algorithm.average = 'turn' divides each legal reply by its own length"):
+        make("maddpg", actor="gumbel", average="turn")
 
 
 def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
@@ -589,7 +592,7 @@ def test_the_gumbel_actor_waits_for_its_critic(make_turn: MakeTurn, make_episode
     given.legal[turn.id] = ((-1.0,), (-1.0,))
     maddpg = make("maddpg", actor="gumbel", warmup=1)
     maddpg.credit(episodes, given)
-    assert given.advantage(turn) is None and maddpg.weighed(turn.last, given) == [(turn.last, None)]
+    assert given.advantage(turn) is None and maddpg.weighed(turn.last, given) == [(turn.last, None, 1.0)]
 
 
 # -- what must hold for teams ------------------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def test_the_readme_s_own_algorithm_trains(
     readme: None, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(algorithm, "_REGISTRY", dict(algorithm._REGISTRY))
+    monkeypatch.setattr(algorithm.ALGORITHMS, "classes", dict(algorithm.ALGORITHMS.classes))
     short = ("train.steps=1", "eval.every=0", "eval.before=false", "eval.after=false")
     call("train", recipe, 'algorithm={name="bestof:BestOf"}', *short, "--run", str(tmp_path / "run"))
     found = [r.credit.advantages for r in records.read(tmp_path / "run" / "episodes.jsonl")]

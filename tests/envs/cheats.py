@@ -65,6 +65,7 @@ class Entry:
     tasks: int = 12
     sample: str = "x"  # a reply in the form
     game: str = ""  # of an adapter
+    few: int = 12  # tasks for what is no play at all, which shows soon
 
 
 def place(n: int) -> Reply:
@@ -262,7 +263,7 @@ CALCULATOR: dict[str, Reply] = {
     "the first two": lambda env, role, seen, rng: " + ".join((numbers(seen) * 2)[:2]),
 }
 PUZZLE = Entry({"planner": says("go on"), "actor": _moves}, {}, {"turns": 6}, 25, "U")
-GAME = Entry()
+GAME = Entry(tasks=60, few=60)
 CHEATS: dict[str, Entry] = {
     "blocksworld": PUZZLE,
     "code": Entry(
@@ -286,7 +287,7 @@ CHEATS: dict[str, Entry] = {
     }}, {"objects": 8, "questions": 3}, 400),
     "kuhn": GAME,
     "leduc": GAME,
-    "math": Entry({"reasoner": _number("\\boxed{%d}")}, {"reasoner": MATH}, {"team": "single"}, 300, "\\boxed{7}"),
+    "math": Entry({"reasoner": _number("\\boxed{%d}")}, {"reasoner": MATH}, {"team": "single"}, 150, "\\boxed{7}"),
     "matrix": Entry(options={"rounds": 2}),
     "negotiation": Entry(
         {r: lambda env, role, seen, rng: rng.choice(("offer 1 1 1", "offer 0 1 0")) for r in ("p0", "p1")},
@@ -336,7 +337,7 @@ CHEATS: dict[str, Entry] = {
                     "twice the last": lambda env, role, seen, rng: str(2 * int(numbers(seen)[-1]))}},
         {}, 800, "7",
     ),
-    "tables": Entry({"analyst": _cell, "checker": _cell}, {"*": TABLES}, {}, 25, "Answer: 7"),
+    "tables": Entry({"analyst": _cell, "checker": _cell}, {"*": TABLES}, {}, 15, "Answer: 7"),
     "taboo": Entry(
         {"hinter": _word}, {"guesser": PLACES, "hinter": {"the place of the secret": _clue_place}}, {}, 500, "hm hm"
     ),
@@ -345,7 +346,7 @@ CHEATS: dict[str, Entry] = {
 }  # fmt: skip
 OTHER_TEAMS: list[tuple[str, Entry]] = [
     ("math", Entry(
-        {"reasoner": _number("\\boxed{%d}"), "tool": _sum}, {"reasoner": MATH, "tool": CALCULATOR}, {}, 60,
+        {"reasoner": _number("\\boxed{%d}"), "tool": _sum}, {"reasoner": MATH, "tool": CALCULATOR}, {}, 30,
         "\\boxed{7}",
     )),
     ("math", Entry(

@@ -12,7 +12,7 @@ import pytest
 from interplay.algorithms.vdn import VDN
 from interplay.envs.check import check
 from interplay.evaluation.games import GAMES
-from interplay.evaluation.proving import CONTENDERS, Contender, Ground, prove
+from interplay.evaluation.proving import CONTENDERS, Contender, Ground, TableCritic, prove
 
 GAME = {game.name: game for game in GAMES}
 LABELS = {c.label: c for c in CONTENDERS}
@@ -114,3 +114,16 @@ def test_a_run_is_a_function_of_its_seed() -> None:
         ground.train(10)
         found.append(ground.tables["p0"].logits.tolist())
     assert found[0] == found[1] != found[2]
+
+
+def test_a_tables_state_critic_learns_what_comes_after_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the language models' does: no shaping of the turn that led there, or it would count twice in its outlook."""
+    game = replace(GAME["stag_hunt"], options={"game": "stag_hunt", "rounds": 2})
+    shaped = Contender("coma", {"overlong": {"length": 1, "margin": 1}})
+    ground = Ground(game, shaped.algorithm(game), tasks=4)
+    told: list[tuple[str, float]] = []
+    monkeypatch.setattr(TableCritic, "learn", lambda self, key, target: told.append((key, target)))
+    ground.train(1)
+    assert len(told) == 8, "two roles in four episodes came to a state from which they played on"
+    for key, target in told:
+        assert " after " in key and target + 1.0 in (0.0, 3.0, 4.0), "what the stag hunt pays once, less one reply's 1"

@@ -26,6 +26,7 @@ from interplay.rollout.curriculum import (
 )
 from interplay.rollout.resolve import resolve
 from interplay.types import Credit, Episode, Keys, Observation, Rewards, Sample, Task, Turn, seed_of
+from interplay.types.occupant import parse as occupant
 
 STAGES = [{"blanks": b} for b in (1, 3, 6, 10)]
 
@@ -262,7 +263,8 @@ def episode(
     task: str, seats: dict[str, str], rewards: Rewards, given: Credit, advantages: tuple[float, ...] = ()
 ) -> Episode:
     """Its turns have values of 0.5 and targets that lie so far above."""
-    found = Episode(f"{task}#0", Task(task, "sudoku", 0), 0, seats, rewards=rewards)
+    seated = {role: occupant(who) for role, who in seats.items()}
+    found = Episode(f"{task}#0", Task(task, "sudoku", 0), 0, seated, rewards=rewards)
     for i, advantage in enumerate(advantages):
         name = f"{len(given.values)}"
         given.values[name], given.targets[name] = (0.5,), (0.5 + advantage,)

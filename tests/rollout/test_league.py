@@ -12,7 +12,8 @@ from interplay.config import parse
 from interplay.errors import CheckpointError, GuardError
 from interplay.rollout.league import League, Tally, chances, score
 from interplay.rollout.resolve import resolve
-from interplay.types import Episode, Rewards, Task
+from interplay.types import Episode, FromLeague, Rewards, Scripted, Task
+from interplay.types.occupant import parse as occupant
 
 BASE: dict[str, Any] = {
     "name": "test",
@@ -35,7 +36,7 @@ def make(**changes: Any) -> League:
 def game(x: str, o: str, won: float, name: str = "t") -> Episode:
     """X's gain is `won`, O's its opposite."""
     rewards = Rewards.agent("win", {"X": won, "O": -won})
-    return Episode(name, Task(name, "tictactoe", 0), 0, {"X": x, "O": o}, rewards=rewards)
+    return Episode(name, Task(name, "tictactoe", 0), 0, {"X": occupant(x), "O": occupant(o)}, rewards=rewards)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +77,11 @@ def test_the_one_that_beats_the_learner_is_drawn_most() -> None:
     league = make()
     league.add("main", 2)
     league.record([game("main", "main@start", 1.0), game("main@2", "main", 1.0)] * 10)
-    matchup = league.plan.recipe.matchups[0]
-    odds = league.odds(matchup, "@league")
+    found = league.odds(league.plan.matchups[0], FromLeague())
+    odds = {str(who): chance for who, chance in found.items()}
     assert set(odds) == {"main@start", "main@2", "rival@start"}
     assert odds["main@2"] > odds["rival@start"] > odds["main@start"], "lost to, never met, beaten"
-    drawn = Counter(name for step in range(3000) for name in league.lineups(step)[0, "@league"])
+    drawn = Counter(str(who) for step in range(3000) for who in league.lineups(step)[0, FromLeague()])
     total = sum(drawn.values())
     assert {n: drawn[n] / total for n in odds} == pytest.approx(odds, abs=0.02), "lineups keep the chances"
 
@@ -88,8 +89,8 @@ def test_the_one_that_beats_the_learner_is_drawn_most() -> None:
 def test_seats_name_a_snapshot_and_are_a_function_of_task_step_and_state() -> None:
     one, two = make(), make()
     tasks = [one.plan.task(i) for i in range(200)]
-    seats = [one.seats_for(t, 3) for t in tasks]
-    assert seats == [two.seats_for(t, 3) for t in tasks]
+    assert [one.seats_for(t, 3) for t in tasks] == [two.seats_for(t, 3) for t in tasks]
+    seats = [{role: str(who) for role, who in one.seats_for(t, 3).items()} for t in tasks]
     assert {n for s in seats for n in s.values()} == {"main", "main@start", "rival@start", "rival", "main@now"}
     mixed = [s for s in seats if "main" in s.values() and set(s.values()) != {"main"}]
     assert {r for s in mixed for r, n in s.items() if n == "main"} == {"X", "O"}, "one sits in any role"
@@ -97,8 +98,8 @@ def test_seats_name_a_snapshot_and_are_a_function_of_task_step_and_state() -> No
 
 def test_bots_are_in_the_league_from_the_beginning() -> None:
     league = make(bots=["bot:random"])
-    assert "bot:random" in league.odds(league.plan.recipe.matchups[0], "@league")
-    assert "bot:random" not in league.odds(league.plan.recipe.matchups[0], "main@league")
+    assert Scripted("random") in league.odds(league.plan.matchups[0], FromLeague())
+    assert Scripted("random") not in league.odds(league.plan.matchups[0], FromLeague("main"))
 
 
 def test_past_the_capacity_the_one_beaten_most_surely_goes() -> None:
@@ -108,12 +109,12 @@ def test_past_the_capacity_the_one_beaten_most_surely_goes() -> None:
     league.add("main", 4)
     league.record([game("main", "main@start", 1.0), game("main", "main@4", 1.0), game("main", "main@2", -1.0)] * 5)
     league.add("main", 6)
-    assert league.snapshots["main"] == ["main@start", "main@2", "main@6"]
+    assert [str(who) for who in league.snapshots["main"]] == ["main@start", "main@2", "main@6"]
     assert set(league.tallies["main"]) == {"main@start", "main@2"}
     for step in range(8, 100, 2):
         league.add("main", step)
         assert len(league.snapshots["main"]) == 3
-    assert league.snapshots["main"][0] == "main@start" and league.snapshots["main"][-1] == "main@98"
+    assert [str(league.snapshots["main"][i]) for i in (0, -1)] == ["main@start", "main@98"]
 
 
 def test_an_exploiters_life_ends_when_it_wins_or_its_patience_does() -> None:
@@ -141,11 +142,11 @@ def test_a_fall_under_the_best_rating_is_a_collapse_and_too_many_end_the_run() -
     why = league.rate("main", 0.55)
     assert why is not None and "from 0.80 to 0.55" in why
     league.add("main", 2)
-    assert [league.roll_back("main", why) for _ in range(2)] == ["main@2", "main@2"]
+    assert [str(league.roll_back("main", why)) for _ in range(2)] == ["main@2", "main@2"]
     with pytest.raises(GuardError, match="main@2"):
         league.roll_back("main", why)
     league.add("main", 4)
-    assert league.roll_back("main", why) == "main@4", "a good snapshot since then: counted anew"
+    assert str(league.roll_back("main", why)) == "main@4", "a good snapshot since then: counted anew"
 
 
 def test_illegal_turns_and_lost_entropy_are_symptoms() -> None:
@@ -201,5 +202,5 @@ def test_the_mix_of_opponents_follows_the_schedule() -> None:
     plan = resolve(parse(data))
     tasks = [plan.task(i) for i in range(1000)]
     for step, share in ((0, 0.1), (50, 0.5), (100, 0.9), (500, 0.9)):
-        met = sum("bot:random" in plan.seats_for(t, step).values() for t in tasks) / len(tasks)
+        met = sum(Scripted("random") in plan.seats_for(t, step).values() for t in tasks) / len(tasks)
         assert met == pytest.approx(share, abs=0.05)

@@ -29,6 +29,7 @@ from interplay.types import (
     Observation,
     Outlook,
     Parameter,
+    Policy,
     Reward,
     Rewards,
     Sample,
@@ -71,8 +72,8 @@ TURN = st.builds(
 DATA = st.dictionaries(WORD, st.none() | st.booleans() | st.integers() | NUMBER | WORD, max_size=3)
 EPISODE = st.builds(
     Episode, WORD, st.builds(Task, WORD, WORD, st.integers(0, 2**63 - 1), DATA), COUNT,
-    st.dictionaries(WORD, WORD, max_size=2), st.lists(TURN, max_size=2), REWARDS, st.booleans(), st.none() | WORD,
-    NUMBER, WORD, st.booleans(), st.dictionaries(WORD, NUMBER, max_size=2),
+    st.dictionaries(WORD, st.builds(Policy, st.just("player")), max_size=2), st.lists(TURN, max_size=2), REWARDS,
+    st.booleans(), st.none(), st.none() | WORD, NUMBER, WORD, st.booleans(), st.none() | several(REWARDS),
 )  # fmt: skip
 
 

@@ -110,3 +110,19 @@ def test_an_environment_that_names_no_rewards_is_told_so(monkeypatch: pytest.Mon
     monkeypatch.setitem(registry.ENVIRONMENTS.classes, "nameless", Nameless)
     with pytest.raises(ConfigError, match=r"eval.success is 'win'; expected a reward of nameless, and it names none"):
         plan(env={"name": "nameless"}, eval={"opponents": ["team"], "success": "win"})
+
+
+@pytest.mark.parametrize("section", ["curriculum", "league"])
+def test_curriculum_and_league_refuse_a_tree_that_hides_what_the_policy_earns(section: str) -> None:
+    """The best of several replies is kept, and no playout shows how good the others were."""
+    asked: dict[str, Any] = {
+        "curriculum": {"curriculum": {"kind": "replay", "success": "win"}},
+        "league": {"league": {"every": 2}, "matchups": [{"share": 0.5, "one": "player", "others": "@league"}]},
+    }
+    tree = {"name": "at_grpo", "continuation": "critic"}
+    with pytest.raises(
+        ConfigError, match=rf"\[{section}\] goes by what the policy itself earns.*expected keep = 'unif"
+    ):
+        plan(algorithm=tree, **asked[section])
+    plan(algorithm={**tree, "keep": "uniform"}, **asked[section])
+    plan(algorithm={"name": "at_grpo"}, **asked[section])

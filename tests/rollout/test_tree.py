@@ -205,7 +205,7 @@ def test_where_all_say_the_same_nobody_plays_on_and_no_advantage_changes(table: 
     whole, spared = played(False), played(True)
     assert credited(spared) == credited(whole) and any(credited(spared).values())
     assert [e.final_state for e in spared] == [e.final_state for e in whole]
-    assert [e.sampled for e in spared] == [e.sampled for e in whole]
+    assert [e.own for e in spared] == [e.own for e in whole]
     from_opening = [t for e in spared for t in e.turns if t.playout is not None and "#0.0." in t.id]
     if keep == "greedy":  # what the policy itself earns is read off the opening's playouts
         assert from_opening
@@ -462,35 +462,47 @@ def test_a_critics_value_is_in_mixed_units_already(table: Any) -> None:
 # -- what the policy itself earns ----------------------------------------------------------------------------------
 
 
+def own(episode: Episode, role: str) -> list[float]:
+    return [mix(play, role, RewardSection()) for play in episode.own]
+
+
 def test_a_greedy_tree_says_what_its_policy_earns(table: Any) -> None:
     """Two arms worth 0 and 1, both drawn: the kept line always earns 1, the policy ½."""
-    game = table(
-        lambda c: ("up", "down")[c.candidate], env="matrix", options=BANDIT, plan=no_continuation(2, keep="greedy")
-    )
+    game = table(lambda c: ("up", "down")[c.candidate], env="matrix", options=BANDIT, plan=playouts(2, keep="greedy"))
     (episode,) = game.play()
-    assert mix(episode.rewards, "p0", RewardSection()) == 1.0 and episode.sampled == {"p0": 0.5}
+    assert mix(episode.rewards, "p0", RewardSection()) == 1.0 and own(episode, "p0") == [0.0, 1.0]
 
 
 def test_what_was_drawn_more_often_counts_more_often(table: Any) -> None:
     """up, down, down: 2/3, though equal replies are scored once."""
-    game = table(lambda c: ("up", "down", "down")[c.candidate], env="matrix", options=BANDIT, plan=no_continuation(3))
-    assert game.play()[0].sampled == pytest.approx({"p0": 2 / 3})
+    game = table(lambda c: ("up", "down", "down")[c.candidate], env="matrix", options=BANDIT, plan=playouts(3))
+    assert own(game.play()[0], "p0") == [0.0, 1.0, 1.0]
 
 
-def test_step_rewards_are_foreseen_at_every_decision_and_playouts_at_the_first(table: Any) -> None:
-    """Three rounds of 0 or 1. Without continuation each round's mean, 1.5 in all; with playouts, in which `down` is
-    always said, the first round's mean and 2. Both roles are booked, also one that sits with a bot."""
+def test_the_playouts_of_the_first_choice_are_the_policys_own_plays_undiscounted(table: Any) -> None:
+    """Three rounds of 0 or 1, `down` being said in all playouts: 0 or 1 in the first round, and 2."""
     script = lambda c: "down" if c.path else ("up", "down")[c.candidate]  # noqa: E731
-    for plan, expected in ((no_continuation(2), 1.5), (Tree(2, "playout"), 2.5)):
-        (episode,) = table(script, env="matrix", options={**BANDIT, "rounds": 3}, plan=plan).play()
-        assert episode.sampled == {"p0": expected}
+    options = {**BANDIT, "rounds": 3}
+    for gamma in (1.0, 0.5):
+        game = table(script, env="matrix", options=options, plan=Tree(2, "playout"), reward=RewardSection(gamma=gamma))
+        (episode,) = game.play()
+        assert own(episode, "p0") == [2.0, 3.0]
         assert mix(episode.rewards, "p0", RewardSection()) == 3.0
+
+
+@pytest.mark.parametrize("continuation", ["none", "round"])
+def test_without_playouts_to_the_end_a_greedy_tree_does_not_know_what_its_policy_earns(
+    table: Any, continuation: Any
+) -> None:
+    script = lambda c: ("up", "down")[c.candidate]  # noqa: E731
+    (episode,) = table(script, env="matrix", options={**BANDIT, "rounds": 3}, plan=Tree(2, continuation)).play()
+    assert episode.plays == () == episode.own
 
 
 @pytest.mark.parametrize("plan", [Tree(2, "none", keep="uniform"), Tree(2, "none", keep="first"), Independent(1)])
 def test_where_choice_is_not_by_worth_the_line_says_it(table: Any, plan: Any) -> None:
     (episode,) = table(lambda c: ("up", "down")[c.candidate], env="matrix", options=BANDIT, plan=plan).play()
-    assert episode.sampled == {}
+    assert episode.plays is None and episode.own == (episode.rewards,)
 
 
 # -- failures and limits ----------------------------------------------------------------------------------------------

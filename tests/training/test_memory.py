@@ -209,7 +209,7 @@ def test_out_of_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monke
     def fails(*args: Any) -> None:
         raise error
 
-    monkeypatch.setattr(trainer, "_batch", fails)
+    monkeypatch.setattr(trainer.learning, "_batch", fails)
     with pytest.raises(ResourceError, match=r"out of memory \(.*lower train\.micro_batch_tokens.*is 512") as caught:
         trainer.train()
     assert "\n" not in str(caught.value)

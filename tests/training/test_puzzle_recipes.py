@@ -10,6 +10,7 @@ import pytest
 from interplay.config import load
 from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Trainer
+from interplay.types import Policy
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = (
@@ -42,4 +43,4 @@ def test_one_agent_alone_is_one_line_away(tmp_path: Path) -> None:
     """What the recipe's head says: the same puzzle without a planner."""
     single = ["env.team=single", "seats=player", "policies.player.base=tiny-16x1"]
     plan = resolve(load(RECIPES / "plan_path" / "at_grpo.toml", [*SMALL, *single]))
-    assert plan.roles == ("actor",) and plan.seats == {"actor": "player"}
+    assert plan.roles == ("actor",) and plan.seats == {"actor": Policy("player")}

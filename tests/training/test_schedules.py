@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import multiprocessing
 import random
@@ -241,7 +242,7 @@ def test_no_weights_are_copied_between_learner_and_engine(tmp_path: Path) -> Non
 def test_the_best_by_an_evaluation_is_kept(tmp_path: Path) -> None:
     scores = iter([0.2, 0.9, 0.4, 0.9])
 
-    async def evaluate(team: Any, step: int) -> dict[str, float]:
+    async def evaluate(team: Any, step: int, seats: Any) -> dict[str, float]:
         return {"eval/win_rate/bot:random": next(scores)}
 
     overrides = ("checkpoint.best=eval/win_rate/bot:random", "checkpoint.keep=1", "eval.every=1")
@@ -261,7 +262,7 @@ def test_promise_9_a_run_killed_at_random_twenty_times_ends_with_the_same_weight
     overrides = ("train.steps=6", "train.update=alternating", "checkpoint.best=reward", "checkpoint.keep=2")
     train(tmp_path / "whole", TWO, *overrides)
     rng = random.Random(0)
-    places = ("_tasks", "_reward", "_score", "_credit", "_batch", "_step", "_publish", "_log", "save")
+    places = ("_reward", "_score", "_credit", "_batch", "_step", "_record", "_between", "_log", "save")
     kills = 0
     while kills < 20:
         trainer = Trainer(resolve(parse(TWO, overrides)), tmp_path / "cut")
@@ -350,11 +351,17 @@ def test_promise_9_twenty_times_kill_minus_nine_at_moments_nobody_chose(tmp_path
 
 
 def _kill_inside(trainer: Trainer, place: str, after: bool) -> None:
-    whole = getattr(trainer, place)
+    owner = trainer if hasattr(trainer, place) else trainer.learning
+    whole = getattr(owner, place)
 
     def cut(*args: Any) -> Any:
         if after:
             whole(*args)
         raise Killed
 
-    setattr(trainer, place, cut)
+    async def cut_later(*args: Any) -> Any:
+        if after:
+            await whole(*args)
+        raise Killed
+
+    setattr(owner, place, cut_later if inspect.iscoroutinefunction(whole) else cut)

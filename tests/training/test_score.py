@@ -123,7 +123,7 @@ def test_a_critic_reads_the_pictures_of_the_prompt_it_reads(tmp_path: Path, leve
     said = Sample("a.1", (9, 5, 6, 9), (7,), (0.0,), (0,), "yes", media=after, extends="a")
     keys = Keys("t", 0, "t#0", 0, "p0", "", "", "")
     turn = Turn("a.1", None, keys, "player", "yes", Observation(()), (call, said), state="start")
-    seen = trainer.scorer.seen_by_critic("player", turn)
+    seen = trainer.learning.scorer.seen_by_critic("player", turn)
     trainer.close()
     wanted = {"asked": [(call.prompt, asked)] * 2, "own": [(call.prompt, asked), (said.prompt, after)]}
     if sees == "state":
@@ -163,7 +163,7 @@ TEAM = [[[0, 0], [0.5, 0.5]], [[0.5, 0.5], [1, 1]]]
     "algorithm",
     [
         {"name": "grpo", "group": 8},
-        {"name": "at_grpo", "candidates": 4, "continuation": "none", "keep": "greedy"},
+        {"name": "at_grpo", "candidates": 4, "keep": "greedy"},
         {"name": "ppo", "replicas": 8, "critic": {"lr": 1e-3}},
         {"name": "mappo", "replicas": 8, "critic": {"lr": 1e-3}},
         {"name": "rae", "replicas": 8},

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from interplay.errors import CheckpointError, GuardError
 from interplay.rollout import records
+from interplay.types import Snapshot
 
 RPS = {"name": "matrix", "game": "rock_paper_scissors"}
 ADAPTED = {"base": "tiny-16x1", "adapter": {"rank": 2}}
@@ -75,7 +76,7 @@ def test_a_killed_league_resumes_bit_identically(tmp_path: Path, adapters: bool)
 
 def test_opponents_are_snapshots_and_only_learners_learn(tmp_path: Path) -> None:
     train(tmp_path, BASE, "train.steps=3", "checkpoint.keep=9")
-    played = {frozenset(r.episode.seats.values()) for r in records.read(tmp_path / "episodes.jsonl")}
+    played = {frozenset(map(str, r.episode.seats.values())) for r in records.read(tmp_path / "episodes.jsonl")}
     assert frozenset({"main"}) in played and frozenset({"rival", "main@now"}) in played
     assert any(name.startswith(("main@", "rival@")) and name != "main@now" for seats in played for name in seats)
     last = rows(tmp_path)[-1]
@@ -95,7 +96,7 @@ def test_memory_and_disk_are_bounded(tmp_path: Path) -> None:
     assert all(len(mine) <= 3 for mine in trainer.season.league.snapshots.values())
     assert len(list((tmp_path / "snapshots").iterdir())) <= 2 * 3 + 2
     models = {id(m.loaded.model) for m in trainer.team.members.values()}
-    assert len(models | {id(m.loaded.model) for m in trainer.team._idle.values()}) <= 2 + 2
+    assert len(models | {id(m.loaded.model) for m in trainer.team.pool._idle.values()}) <= 2 + 2
 
 
 def test_a_collapse_goes_back_to_the_last_good_snapshot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -121,7 +122,7 @@ def test_a_falling_rating_rings_and_the_fallen_never_enter_the_league(
     data = {**BASE, "league": {**BASE["league"], "alarm": {**ALARM, "drop": 0.3}}}
     trainer = train(tmp_path, data, "train.steps=3", "checkpoint.every=1")
     assert trainer.season is not None
-    assert trainer.season.league.snapshots["main"] == ["main@start", "main@1", "main@2"]
+    assert trainer.season.league.snapshots["main"] == [Snapshot("main", at) for at in ("start", "1", "2")]
     assert same(weights(tmp_path / "checkpoints/step-000003/policies/main"), weights(tmp_path / "snapshots/main@2"))
     last = rows(tmp_path)[-1]
     assert last["league/rating/main"] == 0.2 and last["league/alarm/main"] == 1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
@@ -70,6 +70,12 @@ class Tree:
         """Whether what a reply is worth decides if the play goes on with it."""
         return self.keep in ("greedy", "softmax")
 
+    @property
+    def shows_own(self) -> bool:
+        """Whether the line is chosen by worth, and playouts of its first choice show what the policies earn without
+        choosing. (A critic estimates, a round ends early, and parts of a team are not what was played.)"""
+        return self.by_worth and self.continuation == "playout" and self.joint not in ("without", "coalitions")
+
 
 SamplingPlan = Independent | Tree
 
@@ -95,9 +101,13 @@ class LossSettings(Section):
     )
     entropy: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     kl: float = Field(0.0, ge=0, description="pull towards the policy as it was when reinforcement learning began")
-    kl_kind: Literal["k2", "k3"] = Field("k2", description="its estimate; k2 has the gradient of the KL itself")
+    kl_kind: Literal["k2", "k3", "sequence"] = Field(
+        "k2", description="k2: KL of each token given its prefix; sequence: of the whole reply, noisier; k3: biased"
+    )
     kl_refresh: int = Field(0, ge=0, description="steps after which the pull is towards the policy of then; 0: never")
-    kl_reward: float = Field(0.0, ge=0, description="the same pull as a reward (k1 of each turn), not as a loss")
+    kl_reward: float = Field(
+        0.0, ge=0, description="the same pull as a reward: k1 of each turn, or in PPO by token of each token"
+    )
     correction: Literal["none", "tis", "icepop"] = Field(
         "none", description="for engines whose numerics differ from the learner's"
     )
@@ -137,6 +147,9 @@ class CriticSettings(Section):
     lr: float = Field(1e-5, gt=0)
     warmup: int = Field(0, ge=0, description="steps in which only the critic learns")
     clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate")
+    normalise: bool = Field(
+        False, description="learn returns in units of their running deviation (PopArt); clip is then in these too"
+    )
 
 
 class TreeSettings(LossSettings):
@@ -157,20 +170,40 @@ class TreeSettings(LossSettings):
         return self
 
 
+class Weighed(NamedTuple):
+    """A reply to train on. `share` is how much of one sample it counts as in the loss's mean: 1 for a sample itself; n
+    replies that stand for one sample count 1/n each."""
+
+    sample: Sample
+    advantage: Advantage | None
+    share: float = 1.0
+
+
 class Algorithm(ABC):
     Settings: ClassVar[type[LossSettings]] = LossSettings
     settings: LossSettings
     needs: frozenset[Need] = frozenset()
     uses_legal: ClassVar[bool] = False  # does something else, and better, where legal actions are listed
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        """`seed` is the recipe's: all that an algorithm draws of its own follows from it."""
         self.settings = settings
         self.reward = reward
+        self.seed = seed
 
     @property
     @abstractmethod
     def plan(self) -> SamplingPlan:
         """How episodes are sampled."""
+
+    @property
+    def resample(self) -> int:
+        """How many batches of tasks may be played in addition in a step, in place of tasks that teach nothing."""
+        return 0
+
+    def teaches(self, episodes: Sequence[Episode]) -> bool:
+        """Whether the episodes of one task have something to learn from; asked right after play, before any shaping."""
+        return True
 
     @property
     def critic(self) -> CriticSettings | None:
@@ -195,9 +228,9 @@ class Algorithm(ABC):
         """Give every turn that is to be trained an advantage, from the keys stamped on it; returns metrics. `given`
         already holds what the algorithm says it `needs`: values, reference log-probs."""
 
-    def weighed(self, sample: Sample, given: Credit) -> list[tuple[Sample, Advantage | None]]:
+    def weighed(self, sample: Sample, given: Credit) -> list[Weighed]:
         """What is trained of a sample, and with which advantage: the sample itself."""
-        return [(sample, given.advantages.get(sample.id))]
+        return [Weighed(sample, given.advantages.get(sample.id))]
 
     def loss(self, targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
         """A pure tensor function, summed so that micro-batches add up."""
@@ -234,7 +267,7 @@ ALGORITHMS: Registry[Algorithm] = Registry(
 register, known, lookup = ALGORITHMS.register, ALGORITHMS.known, ALGORITHMS.lookup
 
 
-def make(section: Open, reward: RewardSection) -> Algorithm:
-    """The algorithm that a recipe names, its settings checked."""
+def make(section: Open, reward: RewardSection, seed: int) -> Algorithm:
+    """The algorithm that a recipe names, its settings checked; `seed` is the recipe's."""
     cls = lookup(section.name)
-    return cls(validate(cls.Settings, section.options, prefix="algorithm"), reward)
+    return cls(validate(cls.Settings, section.options, prefix="algorithm"), reward, seed)

@@ -10,18 +10,18 @@ import itertools
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Turn
+from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Sample, Task, Turn, seed_of
 
 T = TypeVar("T")
 
 Rule = Callable[[Sequence[float]], list[float]]  # the returns of a group to its advantages
-SHAPED = ("kl", "overlong")  # the rewards that an algorithm's settings add
+KL, OVERLONG = SHAPED = ("kl", "overlong")  # the rewards that an algorithm's settings add
 CRITIC = "critic"  # the reward record that holds a critic's value, in the units of the mix already
 
 
@@ -47,14 +47,28 @@ def shared(rewards: Rewards) -> Rewards:
     return Rewards(tuple(r for r in rewards if r.level is not Level.PROCESS))
 
 
-def returns(turns: Sequence[Turn], weights: RewardSection) -> list[float]:
-    """Discounted returns of one role's turns, in order: G_t = r_t + γ·G_{t+1}."""
+def returns(turns: Sequence[Turn], weights: RewardSection, shaped: bool = True) -> list[float]:
+    """Discounted returns of one role's turns, in order: G_t = r_t + γ·G_{t+1}; with or without what the algorithm's
+    settings added."""
     out: list[float] = []
     ahead = 0.0
     for turn in reversed(turns):
-        ahead = mix(turn.rewards, turn.role, weights) + weights.gamma * ahead
+        rewards = turn.rewards if shaped else Rewards(tuple(r for r in turn.rewards if r.name not in SHAPED))
+        ahead = mix(rewards, turn.role, weights) + weights.gamma * ahead
         out.append(ahead)
     return out[::-1]
+
+
+def beyond(line: Sequence[Turn], paid: Mapping[str, float], weights: RewardSection) -> Iterator[tuple[Turn, float]]:
+    """What was earned beyond the states that one role's turns led to: what a critic of states should have said.
+
+    It is the return of the turn less what its step `paid` (by turn id; turns without are left out) and less the turn's
+    own shaping, because a candidate's outlook holds both of these beside the critic's value.
+    """
+    for turn, ahead in zip(line, returns(line, weights), strict=True):
+        if turn.id in paid:
+            shaped = Rewards(tuple(r for r in turn.rewards if r.name in SHAPED))
+            yield turn, ahead - paid[turn.id] - mix(shaped, turn.role, weights)
 
 
 def candidate_return(turn: Turn, weights: RewardSection) -> float:
@@ -65,15 +79,38 @@ def candidate_return(turn: Turn, weights: RewardSection) -> float:
 
 
 def lines(episodes: Iterable[Episode]) -> list[list[Turn]]:
-    """Each role's model turns of each episode, as played."""
+    """Each role's turns of each episode, as played, where a model took some of them. A bot that took the others is part
+    of the line: what came on its turns was earned by the role."""
     out = []
     for episode in episodes:
         by_role: dict[Role, list[Turn]] = defaultdict(list)
         for turn in episode.line():
-            if turn.is_model:
-                by_role[turn.role].append(turn)
-        out += list(by_role.values())
+            by_role[turn.role].append(turn)
+        out += [line for line in by_role.values() if any(turn.is_model for turn in line)]
     return out
+
+
+def in_play(episode: Episode) -> dict[str, Rewards]:
+    """By turn of the line, what was earned in play. Where a limit cut the episode off, what the environment paid for
+    ending there is left out: whoever puts a value in place of what would have followed must not count both."""
+    earned = {turn.id: list(turn.rewards) for turn in episode.line()}
+    if episode.cut is not None:
+        for role in {turn.role for turn in episode.line()}:
+            line = episode.line(role)[::-1]
+            for reward in episode.cut.outcome.of(role):
+                if holder := next((t.id for t in line if reward in earned[t.id]), None):
+                    earned[holder].remove(reward)
+    return {name: Rewards(tuple(records)) for name, records in earned.items()}
+
+
+def by_seat(turns: Iterable[Turn]) -> list[list[Turn]]:
+    """Model turns of one policy in one role. Who else sat there, a frozen opponent or a partner, earns something else:
+    its returns belong in no mean or deviation of the policy's."""
+    out: dict[tuple[str, Role], list[Turn]] = defaultdict(list)
+    for turn in turns:
+        if turn.is_model:
+            out[turn.policy, turn.role].append(turn)
+    return list(out.values())
 
 
 def groups(turns: Iterable[Turn], grouping: tuple[str, ...]) -> list[list[Turn]]:
@@ -109,29 +146,23 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
 
 
 def grade_episodes(
-    episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule, drop_ties: bool = False
+    episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule
 ) -> Mapping[str, float]:
-    """Compare whole episodes: the return of a role's line, within (task, role), given to all its turns.
-
-    A group that ties teaches nothing; with `drop_ties` its turns do not even count in the loss's denominator.
-    """
+    """Compare whole episodes: the return of a role's line, within (task, role), given to all its turns."""
     played = lines(episodes)
-    first = {id(line[0]): line for line in played}
-    grouped = groups([line[0] for line in played], ("task", "role"))
-    tied: list[list[Turn]] = []
+    grouped = line_groups(played)
     for group in grouped:
-        members = [first[id(turn)] for turn in group]
-        advantages = rule([returns(line, weights)[0] for line in members])
-        tied += [] if any(advantages) else members
-        for line, advantage in zip(members, advantages, strict=True):
+        for line, advantage in zip(group, rule([returns(line, weights)[0] for line in group]), strict=True):
             for turn in line:
                 given.give(turn, advantage)
     lonely = sum(len(g) == 1 for g in grouped)
-    metrics = {"credit/groups_of_one": lonely, **summary((t for line in played for t in line), given)}
-    if drop_ties:
-        metrics["credit/groups_dropped"] = len({line[0].keys.pick(("task", "role")) for line in tied})
-        given.withdraw(t for line in tied for t in line)
-    return metrics
+    return {"credit/groups_of_one": lonely, **summary((t for line in played for t in line), given)}
+
+
+def line_groups(played: Iterable[list[Turn]]) -> list[list[list[Turn]]]:
+    """Lines of play of one task and role."""
+    of = {line[0].id: line for line in played}
+    return [[of[first.id] for first in group] for group in groups([line[0] for line in of.values()], ("task", "role"))]
 
 
 def candidates(episodes: Iterable[Episode]) -> list[Turn]:
@@ -154,7 +185,7 @@ def grade_candidates(
 
 def whiten(turns: Sequence[Turn], given: Credit) -> None:
     """Mean 0 and deviation 1 over the trained tokens of these turns, tool calls included; ties become exact zeros."""
-    samples = [sample for turn in turns for sample in turn.samples]
+    samples = [sample for turn in turns for sample in turn.samples if sample.action]
     found = [given.advantages[sample.id] for sample in samples]
     parts = [
         list(a) if isinstance(a, tuple) else [a] * len(sample.action) for sample, a in zip(samples, found, strict=True)
@@ -196,6 +227,12 @@ def drift(turn: Turn, given: Credit) -> float:
     return math.fsum(math.fsum(s.logprobs) - math.fsum(given.reference.get(s.id, ())) for s in turn.samples)
 
 
+def token_drifts(sample: Sample, given: Credit) -> list[float]:
+    """log π − log ref of each token; 0 where there is no reference."""
+    reference = given.reference.get(sample.id, sample.logprobs)
+    return [mine - theirs for mine, theirs in zip(sample.logprobs, reference, strict=True)]
+
+
 def shape(episodes: Sequence[Episode], given: Credit, kl: float, length: tuple[int, int] | None) -> Mapping[str, float]:
     """Add `kl` (−coefficient · Σ(log π − log π_ref) of the turn: k1, a constant) and `overlong` to model turns."""
     if not kl and length is None:
@@ -204,9 +241,9 @@ def shape(episodes: Sequence[Episode], given: Credit, kl: float, length: tuple[i
     for turn in (t for e in episodes for t in e.turns if t.is_model and t.playout is None):
         extra = []
         if kl and turn.last.id in given.reference:
-            extra.append(Reward("kl", Level.PROCESS, turn.role, -kl * drift(turn, given)))
+            extra.append(Reward(KL, Level.PROCESS, turn.role, -kl * drift(turn, given)))
         if length is not None:
-            extra.append(Reward("overlong", Level.PROCESS, turn.role, overlong(turn.sampled, *length)))
+            extra.append(Reward(OVERLONG, Level.PROCESS, turn.role, overlong(turn.sampled, *length)))
         turn.rewards += Rewards(tuple(extra))
         if turn.outlook is not None:
             turn.outlook = replace(turn.outlook, rewards=turn.outlook.rewards + Rewards(tuple(extra)))
@@ -230,18 +267,31 @@ def team(turn: Turn) -> list[Role]:
     return max((who.split(",") for who in turn.outlook.coalitions if who), key=len)
 
 
-def orders(roles: Sequence[Role]) -> list[tuple[Role, ...]]:
-    """Orders in which a team can be put together: all of them up to four roles, beyond that 12 and their reverses."""
-    if len(roles) <= 4:
+def order_seed(task: Task, episode: str, decision: int) -> int:
+    """What the orders of one decision are drawn with: rollout and credit must use the same ones."""
+    return seed_of("orders", task.seed, episode, decision)
+
+
+def orders(roles: Sequence[Role], seed: int) -> list[tuple[Role, ...]]:
+    """Orders in which a team can be put together: all of them up to four roles.
+
+    Beyond that, all rotations of a few random orders, and their reverses: every role stands at every place equally
+    often, and before and after every other role equally often. Shares are then exact where what a role adds depends
+    only on how many joined before it. In general a share is unbiased over decisions, and its standard error at one
+    decision is at most R / (2·√b), with R the range of what a role can add and b = max(1, 24 // roles) random orders.
+    """
+    size = len(roles)
+    if size <= 4:
         return list(itertools.permutations(roles))
-    rng = random.Random(len(roles))
-    drawn = [tuple(rng.sample(list(roles), len(roles))) for _ in range(12)]
-    return drawn + [order[::-1] for order in drawn]
+    rng = random.Random(seed)
+    drawn = [rng.sample(list(roles), size) for _ in range(max(1, 24 // size))]
+    turned = [tuple(order[k:] + order[:k]) for order in drawn for k in range(size)]
+    return turned + [order[::-1] for order in turned]
 
 
-def shapley(worth: Mapping[str, float], roles: Sequence[Role]) -> dict[Role, float]:
+def shapley(worth: Mapping[str, float], roles: Sequence[Role], seed: int) -> dict[Role, float]:
     """What each role adds when it joins, averaged over `orders`: φ sums to v(N) − v(∅) whichever orders are used."""
-    ways = orders(roles)
+    ways = orders(roles, seed)
     out = dict.fromkeys(roles, 0.0)
     for order in ways:
         for i, role in enumerate(order):

@@ -12,13 +12,13 @@ combination of what several roles say at once; `replay`, whose line of play is t
 drawn again and played out. A grouping is any of the keys that turns are stamped with: task, replica, episode, decision
 (the turn), role, phase, tool (the tool call), prompt. With independent episodes the value of a turn is its episode's
 return or, where the grouping looks inside the episode (decision, phase, tool, prompt), what follows the turn; with the
-others it is the candidate's own. Named algorithms are special cases: this recipe is C3 with CISPO's loss. A composition
+others it is the candidate's own. A turn is never compared with another decision of its own episode, whose return its
+action helped to cause. Named algorithms are special cases: this recipe is C3 with CISPO's loss. A composition
 that cannot work is refused with the reason.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -40,7 +40,7 @@ from interplay.algorithms.algorithm import (
 )
 from interplay.config import Section
 from interplay.errors import ConfigError, did_you_mean
-from interplay.types import KEY_NAMES, Credit, Episode, Role, Turn
+from interplay.types import KEY_NAMES, Credit, Episode, Turn
 
 INSIDE = {"decision", "phase", "tool", "prompt"}
 _WITH_CRITIC = {(kind, "critic") for kind in ("tree", "crossed", "replay")}
@@ -88,7 +88,7 @@ class CustomSettings(LossSettings):
     plan: PlanSettings
     grouping: list[str]
     credit: Literal["mean", "scaled", "leave_one_out", "wins", "batch"] = Field(
-        "mean", description="how a group's returns become advantages; batch whitens per role and needs no group"
+        "mean", description="how a group's returns become advantages; batch whitens per policy and role, without groups"
     )
     critic: CriticSettings = CriticSettings()
 
@@ -138,6 +138,13 @@ class CustomSettings(LossSettings):
                 f"algorithm.grouping is {self.grouping}: with independent episodes every group would have one member "
                 "and no baseline; expected 'task' in place of 'episode', plan.kind = 'tree', or credit = 'batch'."
             )
+        if alone:
+            raise ConfigError(
+                f"algorithm.grouping is {self.grouping}: with independent episodes a group would hold turns of one "
+                "line of play alone, and what follows a later turn was caused by the earlier ones too, so it is no "
+                "baseline for them; expected 'task' in place of 'episode' and 'replica', plan.kind = 'tree', or credit "
+                "= 'batch'."
+            )
         if not alone and plan.replicas < 2:
             raise ConfigError(
                 "algorithm.plan.replicas is 1: every group would have one member and no baseline; expected at least 2, "
@@ -164,22 +171,23 @@ class Custom(Algorithm):
         units = self._units(episodes)
         turns = [t for unit, _ in units for t in unit]
         if self.settings.credit == "batch":
-            by_role: dict[Role, list[Turn]] = defaultdict(list)
             for unit, value in units:
                 for turn in unit:
                     given.give(turn, value)
-                    by_role[turn.role].append(turn)
-            for members in by_role.values():
+            for members in credit.by_seat(turns):
                 credit.whiten(members, given)
             return credit.summary(turns, given)
+        rule, lonely = credit.RULES[self.settings.credit], 0
         of = {unit[0].id: (unit, value) for unit, value in units}
-        grouped = credit.groups([unit[0] for unit, _ in units], tuple(self.settings.grouping))
-        for group in grouped:
-            advantages = credit.RULES[self.settings.credit]([of[t.id][1] for t in group])
-            for first, advantage in zip(group, advantages, strict=True):
-                for turn in of[first.id][0]:
-                    given.give(turn, advantage)
-        return {"credit/groups_of_one": sum(len(g) == 1 for g in grouped), **credit.summary(turns, given)}
+        for group in credit.groups([unit[0] for unit, _ in units], tuple(self.settings.grouping)):
+            rivals = [[of[t.id][1] for t in group if _comparable(first, t)] for first in group]
+            lonely += not any(rivals)
+            whole = rule([of[t.id][1] for t in group]) if all(len(r) == len(group) - 1 for r in rivals) else None
+            for n, first in enumerate(group):
+                unit, value = of[first.id]
+                for turn in unit:
+                    given.give(turn, whole[n] if whole is not None else rule([value, *rivals[n]])[0])
+        return {"credit/groups_of_one": lonely, **credit.summary(turns, given)}
 
     def _units(self, episodes: Sequence[Episode]) -> list[tuple[list[Turn], float]]:
         """What is compared: turns that share one value, and that value."""
@@ -187,5 +195,13 @@ class Custom(Algorithm):
             return [([t], credit.candidate_return(t, self.reward)) for t in credit.candidates(episodes)]
         lines = [(line, credit.returns(line, self.reward)) for line in credit.lines(episodes)]
         if INSIDE & set(self.settings.grouping):
-            return [([t], ahead) for line, all_ahead in lines for t, ahead in zip(line, all_ahead, strict=True)]
+            after = [pair for line, ahead in lines for pair in zip(line, ahead, strict=True)]
+            return [([turn], ahead) for turn, ahead in after if turn.is_model]
         return [(line, ahead[0]) for line, ahead in lines]
+
+
+def _comparable(turn: Turn, other: Turn) -> bool:
+    """Whether the return of `other` may stand in the baseline of `turn`: the same policy drew it, and the action of
+    `turn` did not cause it. Decisions of one line of play share what they earn."""
+    apart = turn.keys.episode != other.keys.episode or turn.decision == other.decision
+    return turn is not other and turn.policy == other.policy and apart

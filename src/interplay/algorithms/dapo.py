@@ -1,9 +1,11 @@
 """DAPO: GRPO made to last on long reasoning (2503.14476, sec. 3).
 
-Four changes. *Clip-higher* (0.2 below, 0.28 above) lets unlikely tokens become likely, against collapse. The mean is
-over *tokens* of the batch, not over replies, so that long replies count in full. Groups that tie are *dropped*: they
-would only dilute the mean (the paper samples until the batch is full; here the batch gets smaller, and how much is
-reported). Length is punished *softly* before it is cut: set `overlong`.
+*Clip-higher* (0.2 below, 0.28 above) lets unlikely tokens become likely, against collapse. *Dynamic sampling*: a group
+in which all earned the same teaches nothing and is dropped, and another task is played in its place, until the batch is
+full or `resample` times its size was played in addition. The mean is over *tokens* of the batch, not over replies, so
+that long replies count in full. *Overlong filtering*: a reply that the token limit cut off is left out of the loss,
+because its reward says little about it (`overlong_filter`); before the limit, length can be punished softly
+(`overlong`). What all earned is compared without such shaping, as the paper compares accuracies.
 """
 
 from __future__ import annotations
@@ -16,17 +18,40 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
 from interplay.algorithms.grpo import GRPO, GRPOSettings
-from interplay.types import Credit, Episode
+from interplay.types import Credit, Episode, Status, Turn
 
 
 class DAPOSettings(GRPOSettings):
     clip_high: float = Field(0.28, gt=0)
     average: Literal["token", "turn"] | int = "token"
+    resample: int = Field(3, ge=0, description="batches of tasks, at most, played in place of groups that tie")
+    overlong_filter: bool = Field(True, description="leave replies that the token limit cut off out of the loss")
 
 
 @register("dapo")
 class DAPO(GRPO):
     Settings = DAPOSettings
+    settings: DAPOSettings
+
+    @property
+    def resample(self) -> int:
+        return self.settings.resample
+
+    def teaches(self, episodes: Sequence[Episode]) -> bool:
+        return any(not self._tied(group) for group in credit.line_groups(credit.lines(episodes)))
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
-        return credit.grade_episodes(episodes, given, self.reward, self.rule, drop_ties=True)
+        metrics = dict(credit.grade_episodes(episodes, given, self.reward, self.rule))
+        tied = [group for group in credit.line_groups(credit.lines(episodes)) if self._tied(group)]
+        given.withdraw(t for group in tied for line in group for t in line)
+        metrics["credit/groups_dropped"] = len(tied)
+        if self.settings.overlong_filter:
+            cut = [t for e in episodes for t in e.line() if e.cut is not None or t.status is Status.LENGTH]
+            metrics["credit/turns_cut_off"] = sum(given.advantage(t) is not None for t in cut)
+            given.withdraw(cut)
+        return metrics
+
+    def _tied(self, group: Sequence[Sequence[Turn]]) -> bool:
+        """Whether all earned the same of the environment: the mean would only be diluted."""
+        earned = [credit.returns(line, self.reward, shaped=False)[0] for line in group]
+        return max(earned) - min(earned) < 1e-9

@@ -34,15 +34,15 @@ class Difference(Algorithm):
         return Tree(1, s.continuation, s.playouts, "first", joint=self.joint, default=s.default)
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
-        turns = credit.candidates(episodes)
-        for turn in turns:
-            assert turn.outlook is not None
-            found = turn.outlook.coalitions
-            worth = {who: credit.mix(rewards, turn.role, self.reward) for who, rewards in found.items()}
-            given.give(turn, self.share(turn, worth))
-        return credit.summary(turns, given)
+        for episode in episodes:
+            for turn in credit.candidates([episode]):
+                assert turn.outlook is not None
+                found = turn.outlook.coalitions
+                worth = {who: credit.mix(rewards, turn.role, self.reward) for who, rewards in found.items()}
+                given.give(turn, self.share(episode, turn, worth))
+        return credit.summary(credit.candidates(episodes), given)
 
-    def share(self, turn: Turn, worth: Mapping[str, float]) -> float:
+    def share(self, episode: Episode, turn: Turn, worth: Mapping[str, float]) -> float:
         """A role's credit from what the coalitions it was in, and not in, earned."""
         team = credit.team(turn)
         return worth[credit.coalition(team)] - worth[credit.coalition(role for role in team if role != turn.role)]

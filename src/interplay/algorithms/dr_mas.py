@@ -23,7 +23,7 @@ class DrMAS(CompareEpisodes):
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         total = {t.id: credit.returns(line, self.reward)[0] for line in credit.lines(episodes) for t in line}
-        turns = [t for line in credit.lines(episodes) for t in line]
+        turns = [t for line in credit.lines(episodes) for t in line if t.is_model]
         grouped = credit.groups(turns, ("task", "role"))
         for group in grouped:
             for turn, advantage in zip(group, self.rule([total[t.id] for t in group]), strict=True):

@@ -1,10 +1,11 @@
 """Credit from networks that an algorithm fits beside the policies: what VDN, QMIX and MADDPG share.
 
 Joint decisions are remembered (`replay.py`); each training step takes a few gradient steps on them, with target copies
-that follow at intervals. A turn's advantage is the fitted value of its reply less the mean value of what else could
-have been said: the legal actions where they are listed, else the group's other replies to the same prompt
-(`credit/legal` is the share of the first kind). Until the networks have seen `warmup` steps no policy moves. The
-language model takes ε-greedy's place: it plays, and is drawn towards what is valued most.
+that follow at intervals. An episode that a limit cut off has no end there. A turn's advantage is the fitted value of
+its reply less the mean value of what else could have been said: the legal actions where they are listed, else the
+group's other replies to the same prompt (`credit/legal` is the share of the first kind). Until the networks have seen
+`warmup` steps no policy moves. The language model takes ε-greedy's place: it plays, and is drawn towards what is valued
+most.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Algorithm, Independent, LossSettings
 from interplay.algorithms.compare import EpisodeSettings
-from interplay.algorithms.replay import Replay, Step, steps
+from interplay.algorithms.replay import Replay, Trajectory, Transition, steps
 from interplay.config import RewardSection
 from interplay.types import Credit, Episode, Turn, seed_of
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from interplay.algorithms.networks import Network
 
-Transitions = Sequence[tuple[Step, Step | None]]  # a decision and the one after it
 Judged = tuple[float, Sequence[float]]  # the value of a reply, and of each thing that could have been said instead
 
 
@@ -45,8 +45,8 @@ class FittedCredit(Algorithm):
     settings: FittedSettings
     uses_legal = True
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         self.roles: list[str] = []
         self.networks: dict[str, Network] = {}
         self.replay = Replay(self.settings.replay)
@@ -67,7 +67,7 @@ class FittedCredit(Algorithm):
         """The networks there are."""
 
     @abstractmethod
-    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
+    def error(self, name: str, network: Network, sample: Sequence[Transition]) -> Tensor:
         """The loss of one network on remembered decisions."""
 
     @abstractmethod
@@ -82,7 +82,8 @@ class FittedCredit(Algorithm):
         if name not in self.networks:
             from interplay.algorithms.networks import Network
 
-            self.networks[name] = Network(lambda: self.build(name), self.settings.lr, seed=len(self.networks))
+            seed = seed_of("network", self.seed, name)
+            self.networks[name] = Network(lambda: self.build(name), self.settings.lr, seed)
         return self.networks[name]
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
@@ -99,12 +100,12 @@ class FittedCredit(Algorithm):
 
     def update(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         s, self.roles = self.settings, list(episodes[0].seats)
-        self.replay.add(steps(e, self.reward) for e in episodes)
+        self.replay.add(Trajectory(steps(e, self.reward), e.cut is not None) for e in episodes)
         losses = dict.fromkeys(self.names(), 0.0)
         for name in losses:
             network = self.network(name)
-            for n in range(s.updates):
-                sample = self.replay.sample(s.batch, seed_of("replay", name, self.steps, n))
+            for n in range(s.updates if self.replay.plays else 0):
+                sample = self.replay.sample(s.batch, seed_of("replay", self.seed, name, self.steps, n))
                 losses[name] += network.descend(self.error(name, network, sample)) / s.updates
         self.steps += 1
         if self.steps % s.target_every == 0:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from interplay.errors import GuardError
 
+KL = Literal["k2", "k3", "sequence"]
 TIS_CAP = 2.0
 ICEPOP_RANGE = (0.5, 5.0)
 
@@ -47,7 +48,7 @@ def policy_loss(
     kl: float,
     *,
     surrogate: Literal["clip", "gspo", "cispo"] = "clip",
-    kl_kind: Literal["k2", "k3"] = "k2",
+    kl_kind: KL = "k2",
     correction: Literal["none", "tis", "icepop"] = "none",
 ) -> tuple[Tensor, dict[str, float]]:
     """A clipped surrogate, times the engine's correction; an entropy bonus; and a pull to the reference."""
@@ -68,7 +69,8 @@ def policy_loss(
         loss = loss - entropy * (weight * outputs.entropy_N).sum()
     if targets.ref_logprobs_N is not None:
         apart = outputs.logprobs_N - targets.ref_logprobs_N
-        loss = loss + kl * (weight * kl_estimate(apart, kl_kind)).sum()
+        pull = sequence_kl(apart, targets.turn_N) if kl_kind == "sequence" else kl_estimate(apart, kl_kind)
+        loss = loss + kl * (weight * pull).sum()
         metrics["kl_ref"] = (weight * apart).sum().item()
     with torch.no_grad():
         outside = torch.where(advantage > 0, ratio > 1 + clip_high, ratio < 1 - clip_low) & (advantage != 0)
@@ -115,9 +117,25 @@ def engine_weight(log_w: Tensor, kind: Literal["tis", "icepop"]) -> Tensor:
 
 
 def kl_estimate(apart: Tensor, kind: Literal["k2", "k3"]) -> Tensor:
-    """KL(π ‖ π_ref) from samples of π, `apart` = log π − log π_ref (k1). As a loss, the gradient of k2 = ½·k1² on
-    sampled tokens is that of the KL itself; that of k3 = e^{−k1} − 1 + k1 is biased, and k1's is zero in the mean."""
+    """KL(π ‖ π_ref) of single tokens from samples of π, `apart` = log π − log π_ref (k1).
+
+    As a loss, the gradient of k2 = ½·k1² on sampled tokens is, in the mean, that of each token's KL *given what stands
+    before it*. It leaves out that a token also changes what can follow: it is not the gradient of the KL between
+    replies (`sequence_kl` is). That of k3 = e^{−k1} − 1 + k1 is biased, and k1's is zero in the mean."""
     return 0.5 * apart**2 if kind == "k2" else torch.expm1(-apart) + apart
+
+
+def sequence_kl(apart_N: Tensor, turn_N: Tensor | None) -> Tensor:
+    """KL(π ‖ π_ref) of whole replies: its value is k1, and its gradient Σ_{s≥t} k1_s · ∇log π_t, in the mean that of
+    the KL between replies. Each token answers for the drift from itself to the end of its reply, so this is noisier
+    than k2. Tokens of one reply stand together and in order."""
+    if turn_N is None:
+        raise GuardError("the KL of a reply needs to know which turn a token belongs to; Targets.turn_N is missing.")
+    drift = apart_N.detach().double()
+    from_here = torch.cat([drift.flip(0).cumsum(0).flip(0), drift.new_zeros(1)])
+    ends_R = torch.bincount(turn_N).cumsum(0)
+    ahead = (from_here[:-1] - from_here[ends_R[turn_N]]).to(apart_N.dtype)
+    return apart_N.detach() + ahead * (apart_N - apart_N.detach())
 
 
 def value_loss(values_N: Tensor, targets_N: Tensor, old_N: Tensor, weights_N: Tensor, clip: float | None) -> Tensor:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from interplay.algorithms.algorithm import LossSettings, register
-from interplay.algorithms.fitted import FittedCredit, FittedSettings, Judged, Transitions
-from interplay.algorithms.replay import Step
+from interplay.algorithms.algorithm import LossSettings, Weighed, register
+from interplay.algorithms.fitted import FittedCredit, FittedSettings, Judged
+from interplay.algorithms.replay import Step, Transition
 from interplay.config import RewardSection
 from interplay.errors import ConfigError
-from interplay.types import Advantage, Credit, Episode, Role, Sample, Turn, seed_of
+from interplay.types import Credit, Episode, Role, Sample, Turn, seed_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,14 +47,19 @@ class MADDPG(FittedCredit):
     Settings = MADDPGSettings
     settings: MADDPGSettings
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         self._slopes: dict[str, tuple[float, ...]] = {}  # of this step, by sample: the advantage of each legal reply
         if self.settings.actor == "gumbel":
             if self.settings.kl:
                 raise ConfigError(
                     "algorithm.kl has no reference for replies that were not sampled, which actor = 'gumbel' weighs "
                     "too; expected kl = 0 (kl_reward pulls to the reference all the same), or actor = 'score'."
+                )
+            if self.settings.average == "turn":
+                raise ConfigError(
+                    "algorithm.average = 'turn' divides each legal reply by its own length, which changes the gradient "
+                    "of actor = 'gumbel' where lengths differ; expected 'token' or a number."
                 )
             self.needs = self.needs | {"legal"}
 
@@ -108,37 +113,38 @@ class MADDPG(FittedCredit):
 
         from interplay.algorithms.losses import gumbel_loss
 
-        rng = random.Random(seed_of("gumbel", self.steps, turn.id))
+        rng = random.Random(seed_of("gumbel", self.seed, self.steps, turn.id))
         noise = [-math.log(rng.expovariate(1.0)) for _ in values]
         logits = torch.tensor([[math.fsum(tokens) for tokens in given.legal[turn.last.id]]], requires_grad=True)
         loss = gumbel_loss(logits, torch.tensor([values]), torch.tensor([noise]), self.settings.temperature)
         (slope,) = torch.autograd.grad(loss, logits)
-        # The learner takes a mean over all replies; here they are parts of one turn.
+        # The learner takes a mean in which each of these replies counts as 1/n of a sample: together, one decision.
         self._slopes[turn.last.id] = tuple(-len(values) * x for x in slope[0].tolist())
         given.give(turn, max(self._slopes[turn.last.id], key=abs))
 
-    def weighed(self, sample: Sample, given: Credit) -> list[tuple[Sample, Advantage | None]]:
-        """With `gumbel`, one for each legal reply: all of them are weighed, not the sampled one alone."""
+    def weighed(self, sample: Sample, given: Credit) -> list[Weighed]:
+        """With `gumbel`, one for each legal reply: all of them are weighed, not the sampled one alone. A decision
+        counts the same whatever the number of its legal replies."""
         slopes = self._slopes.get(sample.id)
         if slopes is None:
             return super().weighed(sample, given)
-        out: list[tuple[Sample, Advantage | None]] = []
+        out: list[Weighed] = []
         for k, (reply, found) in enumerate(zip(sample.mask, given.legal[sample.id], strict=True)):
             logprobs = sample.logprobs if reply == sample.action else found  # the engine's own where it drew this one
             versions = (sample.version,) * len(reply)
             other = replace(sample, id=f"{sample.id}~{k}", action=reply, logprobs=logprobs, versions=versions)
-            out.append((other, slopes[k]))
+            out.append(Weighed(other, slopes[k], 1 / len(slopes)))
         return out
 
-    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
+    def error(self, name: str, network: Network, sample: Sequence[Transition]) -> Tensor:
         from torch import tensor
 
-        wanted = tensor([step.rewards[name] for step, _ in sample])
-        ahead = [(i, after) for i, (_, after) in enumerate(sample) if after is not None]
+        wanted = tensor([t.step.rewards[name] for t in sample])
+        ahead = [(i, t.after) for i, t in enumerate(sample) if t.after is not None]
         if ahead:
             following = network.target([_joint(after) for _, after in ahead]).detach()
             wanted = wanted.index_add(0, tensor([i for i, _ in ahead]), self.reward.gamma * following)
-        return (network.module([_joint(step) for step, _ in sample]) - wanted).pow(2).mean()
+        return (network.module([_joint(t.step) for t in sample]) - wanted).pow(2).mean()
 
 
 def _joint_actions(episode: Episode) -> dict[int, dict[Role, str]]:

@@ -64,7 +64,7 @@ class MAPoRL(CompareEpisodes):
         return {**metrics, **credit.summary(turns, given)}
 
     def _centre(self, episodes: Sequence[Episode], worth: Mapping[str, float], given: Credit) -> list[Turn]:
-        played = credit.lines(episodes)
+        played = [[t for t in line if t.is_model] for line in credit.lines(episodes)]
         for n in range(max((len(line) for line in played), default=0)):
             for group in credit.groups([line[n] for line in played if len(line) > n], ("task", "role")):
                 for turn, advantage in zip(group, self.rule([worth[t.id] for t in group]), strict=True):

@@ -2,19 +2,19 @@
 
 Loss −min(ρ·A, clip(ρ, 1 − ε, 1 + ε)·A), ρ = π/π_old; A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t (GAE).
 V is read at the end of a turn's prompt, and one advantage is given to all tokens of the turn. GAE runs over *one
-role's* turns: chaining it across players would flip signs in zero-sum games. With `level = "token"` V is read before
-every sampled token and GAE runs over them: γ is 1 inside a turn, and what others (or tools) said in between is skipped.
-Advantages are whitened per role, over trained tokens only. Truncated episodes bootstrap with the last value, finished
-ones with 0. The critic's targets have a λ of their own, 1: the Monte-Carlo return, so that it is never taught by its
-guesses (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it pays with a
-group of episodes for every task.
+role's* turns, of these over those of trained policies: chaining it across players would flip signs in zero-sum games.
+With `level = "token"` V is read before every sampled token and GAE runs over them: γ is 1 inside a turn, what others
+(or tools) said in between is skipped, and `kl_reward` is paid token by token. Advantages are whitened per policy and
+role, over trained tokens only. A finished episode ends with 0; one that a limit cut off, with the value of what the
+role was to answer next. The critic's targets have a λ of their own, 1: the Monte-Carlo return, so that it is never
+taught by its guesses (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it
+pays with a group of episodes for every task.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from interplay.algorithms import credit
 from interplay.algorithms.algorithm import Algorithm, CriticSettings, Independent, LossSettings, Need, register
 from interplay.config import RewardSection
 from interplay.errors import GuardError
-from interplay.types import Credit, Episode, Role, Turn
+from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Sample, Turn
 
 
 class PPOSettings(LossSettings):
@@ -33,14 +33,23 @@ class PPOSettings(LossSettings):
     critic: CriticSettings = CriticSettings()
 
 
+class Stretch(NamedTuple):
+    """A trained turn, and what the line earned until its role's next trained turn: where a frozen policy or a bot takes
+    some of the role's turns, those are the environment's part. What follows is discounted by `gamma`."""
+
+    turn: Turn
+    reward: float
+    gamma: float
+
+
 @register("ppo")
 class PPO(Algorithm):
-    Settings = PPOSettings
+    Settings: ClassVar[type[PPOSettings]] = PPOSettings
     settings: PPOSettings
     needs: frozenset[Need] = frozenset({"values"})
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         if self.settings.level == "token":
             self.needs = self.needs | {"tokens"}
 
@@ -53,54 +62,91 @@ class PPO(Algorithm):
         return self.settings.critic
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
-        truncated = {e.id for e in episodes if e.truncated}
-        # A frozen policy in some seat has no critic: its lines are not trained, and enter no mean.
-        played = [line for line in credit.lines(episodes) if any(given.value(t) is not None for t in line)]
-        by_role: dict[Role, list[Turn]] = defaultdict(list)
-        for line in played:
-            if any(given.value(t) is None for t in line):
-                missing = next(t.id for t in line if given.value(t) is None)
-                raise GuardError(f"turn {missing} has no critic value; PPO needs the score step before credit.")
-            over = line[0].keys.episode not in truncated
-            if self.settings.level == "turn":
-                self._by_turn(line, over, given)
-            else:
-                self._by_token(line, over, given)
-            by_role[line[0].role] += line
-        for turns in by_role.values():
-            credit.whiten(turns, given)
-        return credit.summary((t for line in played for t in line), given)
+        # A frozen policy in some seat has no critic: its turns are not trained, and enter no mean.
+        trained = {t.policy for e in episodes for t in e.line() if given.value(t) is not None}
+        turns: list[Turn] = []
+        for episode in episodes:
+            earned = credit.in_play(episode)
+            for line in credit.lines([episode]):
+                stretches = self._stretches(line, trained, earned, given)
+                end = _bootstrap(episode, line[0].role, given)
+                if stretches and end is None:
+                    # What its last turn led to is not known; that turn's own value is what the turns before it led to.
+                    end = given.values[stretches.pop().turn.samples[0].id][0]
+                if stretches and end is not None:
+                    (self._by_turn if self.settings.level == "turn" else self._by_token)(stretches, end, given)
+                turns += [s.turn for s in stretches]
+        for members in credit.by_seat(turns):
+            credit.whiten(members, given)
+        return credit.summary(turns, given)
 
-    def _by_turn(self, line: list[Turn], over: bool, given: Credit) -> None:
-        values = [given.value(t) or 0.0 for t in line]
-        rewards = [credit.mix(t.rewards, t.role, self.reward) for t in line]
-        advantages, targets = self._estimate(rewards, values, [self.reward.gamma] * len(line), over)
-        for turn, advantage, target in zip(line, advantages, targets, strict=True):
-            given.give(turn, advantage)
-            given.targets[turn.last.id] = (target,)
+    def _stretches(
+        self, line: Sequence[Turn], trained: Collection[str], earned: Mapping[str, Rewards], given: Credit
+    ) -> list[Stretch]:
+        """A line of play, cut at the turns of whoever is trained."""
+        out: list[Stretch] = []
+        gamma, after, factor = self.reward.gamma, 0.0, 1.0
+        for turn in reversed(line):
+            reward = credit.mix(self._whole(earned[turn.id]), turn.role, self.reward)
+            if turn.policy not in trained:
+                after, factor = reward + gamma * after, gamma * factor
+                continue
+            if given.value(turn) is None:
+                raise GuardError(f"turn {turn.id} has no critic value; PPO needs the score step before credit.")
+            out.append(Stretch(turn, reward + gamma * after, gamma * factor))
+            after, factor = 0.0, 1.0
+        return out[::-1]
 
-    def _by_token(self, line: list[Turn], over: bool, given: Credit) -> None:
+    def _whole(self, rewards: Rewards) -> Rewards:
+        """What belongs to a turn as a whole: by token, the pull to the reference is each token's own."""
+        if self.settings.level == "turn":
+            return rewards
+        return Rewards(tuple(r for r in rewards if r.name != credit.KL))
+
+    def _by_turn(self, line: list[Stretch], end: float, given: Credit) -> None:
+        values = [given.value(s.turn) or 0.0 for s in line]
+        advantages, targets = self._estimate([s.reward for s in line], values, [s.gamma for s in line], end)
+        for stretch, advantage, target in zip(line, advantages, targets, strict=True):
+            given.give(stretch.turn, advantage)
+            given.targets[stretch.turn.last.id] = (target,)
+
+    def _by_token(self, line: list[Stretch], end: float, given: Credit) -> None:
         values: list[float] = []
         rewards: list[float] = []
         gammas: list[float] = []
-        for turn in line:
-            for sample in turn.samples:
-                last = sample is turn.last  # before it the decision goes on after a tool has answered
-                rest = len(sample.action) - 1
-                values += given.values[sample.id]
-                rewards += [0.0] * rest + [credit.mix(turn.rewards, turn.role, self.reward) if last else 0.0]
-                gammas += [1.0] * rest + [self.reward.gamma if last else 1.0]
-        advantages, targets = self._estimate(rewards, values, gammas, over)
+        samples = [(stretch, sample) for stretch in line for sample in stretch.turn.samples]
+        for stretch, sample in samples:
+            last = sample is stretch.turn.last  # before it the decision goes on after a tool has answered
+            values += given.values[sample.id]
+            earned = self._drift_rewards(stretch.turn.role, sample, given)
+            earned[-1] += stretch.reward if last else 0.0
+            rewards += earned
+            gammas += [1.0] * (len(earned) - 1) + [stretch.gamma if last else 1.0]
+        advantages, targets = self._estimate(rewards, values, gammas, end)
         at = 0
-        for sample in (s for turn in line for s in turn.samples):
+        for _, sample in samples:
             span = slice(at, at := at + len(sample.action))
             given.advantages[sample.id], given.targets[sample.id] = tuple(advantages[span]), tuple(targets[span])
 
+    def _drift_rewards(self, role: Role, sample: Sample, given: Credit) -> list[float]:
+        """`kl_reward` token by token: a token answers for its own drift and what follows, not for what was before."""
+        if not self.settings.kl_reward:
+            return [0.0] * len(sample.action)
+        weight = credit.weight_of(Reward(credit.KL, Level.PROCESS, role, None), self.reward)
+        return [-self.settings.kl_reward * weight * drift for drift in credit.token_drifts(sample, given)]
+
     def _estimate(
-        self, rewards: list[float], values: list[float], gammas: list[float], over: bool
+        self, rewards: list[float], values: list[float], gammas: list[float], end: float
     ) -> tuple[list[float], list[float]]:
-        """Advantages, and what the critic should have said."""
-        end = 0.0 if over else values[-1]
+        """Advantages, and what the critic should have said; `end` is the value of what follows the last one."""
         advantages = credit.gae(rewards, values, end, gammas, self.settings.gae_lambda)
         errors = credit.gae(rewards, values, end, gammas, self.settings.critic_lambda)
         return advantages, [v + e for v, e in zip(values, errors, strict=True)]
+
+
+def _bootstrap(episode: Episode, role: Role, given: Credit) -> float | None:
+    """What follows the last turn of a role: nothing at an end; where a limit cut the episode off, the value of what the
+    role was to answer next. None where that is not known: another had to act first."""
+    if episode.cut is None:
+        return 0.0
+    return next((given.value(turn) for turn in episode.cut.due if turn.role == role), None)

@@ -1,7 +1,8 @@
 """RAE: REINFORCE with a running baseline per environment and role (SPIRAL, 2506.24119).
 
 A = R − b(env, role), R the return of the role over its episode, given to all its turns; b ← d·b + (1 − d)·R, read
-*before* it is updated (the paper updates first, and its baseline then knows what it is to judge). In self-play of a
+*before* it is updated (the paper updates first, and its baseline then knows what it is to judge). Whoever sits in the
+role has a baseline of its own: what a frozen opponent earns there says nothing about the policy. In self-play of a
 zero-sum game the mean over both seats is 0 whatever the policy does; this baseline keeps what each seat is worth (the
 first mover's edge), and, unlike GRPO, needs one episode per task.
 """
@@ -29,8 +30,8 @@ class RAE(Algorithm):
     Settings = RAESettings
     settings: RAESettings
 
-    def __init__(self, settings: LossSettings, reward: RewardSection) -> None:
-        super().__init__(settings, reward)
+    def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
+        super().__init__(settings, reward, seed)
         self.baselines: dict[str, float] = {}
 
     @property
@@ -38,11 +39,12 @@ class RAE(Algorithm):
         return Independent(self.settings.replicas)
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
-        env_of = {e.id: e.task.env for e in episodes}
+        of = {e.id: e for e in episodes}
         played = credit.lines(episodes)
         decay = self.settings.decay
         for line in played:
-            key = f"{env_of[line[0].keys.episode]}/{line[0].role}"
+            episode, role = of[line[0].keys.episode], line[0].role
+            key = f"{episode.task.env}/{role}/{episode.seats[role]}"
             value, baseline = credit.returns(line, self.reward)[0], self.baselines.get(key, 0.0)
             for turn in line:
                 given.give(turn, value - baseline)

@@ -8,7 +8,6 @@ return is what follows it. Each policy's roles are whitened apart: what one seat
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pydantic import Field
@@ -16,7 +15,7 @@ from pydantic import Field
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
 from interplay.algorithms.compare import CompareEpisodes, EpisodeSettings
-from interplay.types import Credit, Episode, Role, Turn
+from interplay.types import Credit, Episode
 
 
 class ReinforcePPSettings(EpisodeSettings):
@@ -39,9 +38,7 @@ class ReinforcePP(CompareEpisodes):
             for line in played:
                 for turn, ahead in zip(line, credit.returns(line, self.reward), strict=True):
                     given.give(turn, ahead)
-        seats: dict[tuple[str, Role], list[Turn]] = defaultdict(list)
-        for line in played:
-            seats[line[0].policy, line[0].role] += line
-        for turns in seats.values():
-            credit.whiten(turns, given)
-        return {**metrics, **credit.summary((t for line in played for t in line), given)}
+        turns = [turn for line in played for turn in line]
+        for members in credit.by_seat(turns):
+            credit.whiten(members, given)
+        return {**metrics, **credit.summary(turns, given)}

@@ -12,11 +12,11 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from interplay.algorithms.credit import mix, weight_of
+from interplay.algorithms.credit import in_play, mix, weight_of
 from interplay.config import RewardSection
-from interplay.types import Episode, Level, Reward, Role, Turn
+from interplay.types import Episode, Level, Reward, Rewards, Role, Turn
 
 BUCKETS = 2048
 Bag = tuple[int, ...]
@@ -51,7 +51,9 @@ def move_of(turn: Turn) -> Move:
 class Step:
     """What one joint decision earned: each role all of its own, and the team what is everybody's business.
 
-    `team` is its team-level rewards and the mean of its roles' agent-level ones; `ahead` the same from here on.
+    `team` is its team-level rewards and the mean of its roles' agent-level ones; `ahead` the same from here on. Where a
+    limit cut the episode off, `ahead` ends before the last decision, and the value of that one, discounted by `tail`,
+    belongs in the place of the rest.
     """
 
     decision: int
@@ -61,10 +63,27 @@ class Step:
     rewards: Mapping[Role, float]
     team: float
     ahead: float
+    tail: float = 0.0
+
+
+class Trajectory(NamedTuple):
+    """The decisions of one episode. Where a limit `cut` it off, what followed the last one is not known."""
+
+    steps: list[Step]
+    cut: bool = False
+
+
+class Transition(NamedTuple):
+    """A decision, the one after it (None: the game was over), and the last one of an episode that was cut off."""
+
+    step: Step
+    after: Step | None
+    last: Step | None = None
 
 
 def steps(episode: Episode, weights: RewardSection) -> list[Step]:
     """The decisions of the line that was played, in order; γ lies between one and the next."""
+    earned = in_play(episode)
     by_decision: dict[int, list[Turn]] = defaultdict(list)
     waiting: dict[int, tuple[Move, ...]] = {}
     latest: dict[Role, Turn] = {}
@@ -73,16 +92,20 @@ def steps(episode: Episode, weights: RewardSection) -> list[Step]:
             waiting[turn.decision] = tuple(map(_wait, latest.values()))
         by_decision[turn.decision].append(turn)
         latest[turn.role] = turn
-    everybodys = _arrivals(episode, weights)
+    everybodys = _arrivals(episode, earned, weights)
     out: list[Step] = []
-    ahead = 0.0
+    ahead, tail = 0.0, 0.0
     for decision, turns in reversed(by_decision.items()):
-        single = sum(_worth(r, weights) for t in turns for r in t.rewards if r.level is Level.AGENT)
+        single = sum(_worth(r, weights) for t in turns for r in earned[t.id] if r.level is Level.AGENT)
         team = everybodys[decision] + single / len(episode.seats)
-        ahead = team + weights.gamma * ahead
-        rewards = dict.fromkeys(episode.seats, 0.0) | {t.role: mix(t.rewards, t.role, weights) for t in turns}
+        if episode.cut is not None and not out:
+            tail = 1.0
+        else:
+            ahead, tail = team + weights.gamma * ahead, weights.gamma * tail
+        rewards = dict.fromkeys(episode.seats, 0.0) | {t.role: mix(earned[t.id], t.role, weights) for t in turns}
         idle = tuple(move for move in waiting[decision] if move.role not in {t.role for t in turns})
-        out.append(Step(decision, turns[0].state, tuple(map(move_of, turns)), idle, rewards, team, ahead))
+        moves = tuple(map(move_of, turns))
+        out.append(Step(decision, turns[0].state, moves, idle, rewards, team, ahead, tail))
     return out[::-1]
 
 
@@ -91,12 +114,12 @@ def _wait(turn: Turn) -> Move:
     return Move(turn.role, history(turn) + bag(f"{turn.role} said {turn.text}"), "", ("",))
 
 
-def _arrivals(episode: Episode, weights: RewardSection) -> dict[int, float]:
+def _arrivals(episode: Episode, earned: Mapping[str, Rewards], weights: RewardSection) -> dict[int, float]:
     """What the team earned at each decision. A team reward stands on every role's latest turn: it came with the last
     of these. Roles that began later hold fewer, so they are matched from the end."""
     held: dict[Role, list[tuple[int, float]]] = defaultdict(list)
     for turn in episode.line():
-        held[turn.role] += [(turn.decision, _worth(r, weights)) for r in turn.rewards if r.level is Level.TEAM]
+        held[turn.role] += [(turn.decision, _worth(r, weights)) for r in earned[turn.id] if r.level is Level.TEAM]
     out: dict[int, float] = defaultdict(float)
     for copies in itertools.zip_longest(*(records[::-1] for records in held.values())):
         decision, value = max(copy for copy in copies if copy is not None)
@@ -109,29 +132,30 @@ def _worth(reward: Reward, weights: RewardSection) -> float:
 
 
 class Replay:
-    """The last `size` episodes; a sample is (step, the step after it or None), drawn by `seed`."""
+    """The last `size` episodes, from which transitions are drawn by `seed`. The last decision of an episode that was
+    cut off is never drawn: it is no end, and what followed it is not known."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.episodes: list[list[Step]] = []
+        self.plays: list[Trajectory] = []
 
-    def add(self, episodes: Iterable[list[Step]]) -> None:
-        self.episodes = [*self.episodes, *(e for e in episodes if e)][-self.size :]
+    def add(self, plays: Iterable[Trajectory]) -> None:
+        self.plays = [*self.plays, *(p for p in plays if len(p.steps) > p.cut)][-self.size :]
 
-    def sample(self, count: int, seed: int) -> list[tuple[Step, Step | None]]:
+    def sample(self, count: int, seed: int) -> list[Transition]:
         rng = random.Random(seed)
-        out: list[tuple[Step, Step | None]] = []
+        out: list[Transition] = []
         for _ in range(count):
-            episode = rng.choice(self.episodes)
-            i = rng.randrange(len(episode))
-            out.append((episode[i], episode[i + 1] if i + 1 < len(episode) else None))
+            steps, cut = rng.choice(self.plays)
+            i = rng.randrange(len(steps) - cut)
+            out.append(Transition(steps[i], steps[i + 1] if i + 1 < len(steps) else None, steps[-1] if cut else None))
         return out
 
     def state_dict(self) -> list[Any]:
-        return [[asdict(step) for step in episode] for episode in self.episodes]
+        return [{"steps": [asdict(step) for step in play.steps], "cut": play.cut} for play in self.plays]
 
     def load_state_dict(self, state: Sequence[Any]) -> None:
-        self.episodes = [[_step(step) for step in episode] for episode in state]
+        self.plays = [Trajectory([_step(step) for step in play["steps"]], play["cut"]) for play in state]
 
 
 def _step(data: Mapping[str, Any]) -> Step:

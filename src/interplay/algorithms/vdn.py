@@ -11,14 +11,13 @@ waiting, with what it knows. MADDPG has a critic per agent instead, and QMIX mix
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from interplay.algorithms import credit
 from interplay.algorithms.algorithm import register
-from interplay.algorithms.fitted import FittedCredit, Judged, Transitions
-from interplay.algorithms.replay import move_of, steps
+from interplay.algorithms.fitted import FittedCredit, Judged
+from interplay.algorithms.replay import Transition, move_of, steps
 from interplay.types import Credit, Episode, Role, Turn
 
 if TYPE_CHECKING:
@@ -74,25 +73,29 @@ class VDN(FittedCredit):
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         metrics = super().credit(episodes, given)
-        own: dict[Role, list[tuple[Turn, float]]] = defaultdict(list)
-        for turn in (t for e in episodes for t in e.line() if given.advantage(t) is not None):
-            own[turn.role].append((turn, credit.mix(credit.own(turn.rewards), turn.role, self.reward)))
-        for found in own.values():
-            for (turn, _), extra in zip(found, credit.centred([value for _, value in found], False), strict=True):
+        credited = [t for e in episodes for t in e.line() if given.advantage(t) is not None]
+        for turns in credit.by_seat(credited):
+            own = [credit.mix(credit.own(t.rewards), t.role, self.reward) for t in turns]
+            for turn, extra in zip(turns, credit.centred(own, False), strict=True):
                 given.give(turn, (given.advantage(turn) or 0.0) + extra)
         return metrics
 
-    def error(self, name: str, network: Network, sample: Transitions) -> Tensor:
+    def error(self, name: str, network: Network, sample: Sequence[Transition]) -> Tensor:
         from torch import tensor
 
-        now = [step for step, _ in sample]
+        target: TeamValue = network.target  # type: ignore[assignment]
+        now = [t.step for t in sample]
         if all(move.legal for step in now for move in step.moves):
             wanted = tensor([step.team for step in now])
-            ahead = [(i, after) for i, (_, after) in enumerate(sample) if after is not None]
+            ahead = [(i, t.after) for i, t in enumerate(sample) if t.after is not None]
             if ahead:
-                target: TeamValue = network.target  # type: ignore[assignment]
                 best = target.greedy([after for _, after in ahead])
                 wanted = wanted.index_add(0, tensor([i for i, _ in ahead]), self.reward.gamma * best)
         else:
             wanted = tensor([step.ahead for step in now])
+            cut = [(i, t.last, t.step.tail) for i, t in enumerate(sample) if t.last is not None]
+            if cut:
+                last = [step for _, step, _ in cut]
+                value = target.total(target.table(last), last).detach()
+                wanted = wanted.index_add(0, tensor([i for i, *_ in cut]), tensor([tail for *_, tail in cut]) * value)
         return (self.value.total(self.value.table(now), now) - wanted).pow(2).mean()

@@ -136,7 +136,7 @@ def algorithm_needs(name: str) -> list[str]:
     cls = algorithms.lookup(name)
     if any(info.is_required() for info in cls.Settings.model_fields.values()):
         return ["what it is composed of"]
-    algorithm = algorithms.make(Open(name=name), RewardSection())
+    algorithm = algorithms.make(Open(name=name), RewardSection(), seed=0)
     plan = algorithm.plan
     needs = []
     if isinstance(plan, Tree):

@@ -74,8 +74,11 @@ def train(
 ) -> None:
     """Train the policies of a RECIPE, measure them before and after, and keep everything in a run folder.
 
-    Ctrl-C, SIGTERM and SIGUSR1 end the run with a checkpoint and exit code 75; go on with:  interplay train runs/NAME
-    --resume. With --resume, a run folder that has no checkpoint yet starts from the beginning.
+    Ctrl-C, SIGTERM and SIGUSR1 end the run with a checkpoint and exit code 75. Go on with:
+
+    interplay train runs/NAME --resume
+
+    With --resume, a run folder that has no checkpoint yet starts from the beginning.
     """
     from interplay.cli.train import show, train_recipe
 

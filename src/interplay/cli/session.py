@@ -126,7 +126,8 @@ class Session:
     def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
         self.wins.update({k: v for k, v in metrics.items() if k.startswith("eval/win_rate")})
         wins = " ".join(f"wins vs {k.split(':')[-1]} {100 * v:.0f}%" for k, v in self.wins.items())
-        info = f"reward {metrics['reward']:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
+        name = "reward" if "reward" in metrics else "reward_kept"
+        info = f"{name} {metrics[name]:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
         self.progress.advance(step, self.recipe.train.steps, " ".join(info.split()))
 
     # -- what the user is told ------------------------------------------------------------------------------------

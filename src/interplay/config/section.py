@@ -44,8 +44,8 @@ class Open(BaseModel):
             if self._before is None or not str(error).startswith("unknown key"):
                 raise
             raise ConfigError(
-                f"{error} The other keys of [{table}] are those of '{self._before}' in the recipe; to replace the whole "
-                f"table give '{table}={{name = \"{self.name}\"}}'."
+                f"{error} The other keys of [{table}] are those of '{self._before}' in the recipe; to replace the "
+                f"whole table give '{table}={{name = \"{self.name}\"}}'."
             ) from None
 
     @property

@@ -24,7 +24,7 @@ from interplay.evaluation.intervals import Estimate, bootstrap
 from interplay.evaluation.ratings import Game, Rating, rate
 from interplay.evaluation.sheet import Bars, Chart, Heat, Sheet, number
 from interplay.seats import RunPlan
-from interplay.types import Episode, Level, Occupant, Reward, Role, Status
+from interplay.types import Episode, Level, Occupant, Reward, Role
 
 Entrant = Mapping[Role, Occupant]  # who sits in each role when this player has it
 Meeting = tuple[str, str, Role]  # one player, another, and the role that the one has; the other has all the rest
@@ -183,7 +183,7 @@ def _habits(plan: RunPlan, played: Mapping[Meeting, Sequence[Episode]], name: st
     said = [(role, *(t.text for t in line)) for role, line in lines]
     return Habits(
         len(lines),
-        sum(t.status is Status.ILLEGAL for t in turns) / max(1, len(turns)),
+        sum(t.illegal for t in turns) / max(1, len(turns)),
         sum(t.sampled for t in turns) / max(1, len(turns)),
         len(turns) / max(1, len(lines)),
         len({words[:2] for words in said if len(words) > 1}),

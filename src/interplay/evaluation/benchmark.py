@@ -16,7 +16,7 @@ from interplay.evaluation import intervals
 from interplay.evaluation.field import Field
 from interplay.evaluation.measures import by_task, tokens, verdict
 from interplay.seats import RunPlan
-from interplay.types import Episode, Occupant, Role, Scripted, Status
+from interplay.types import Episode, Occupant, Role, Scripted
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,6 @@ def tally(recipe: Recipe, episodes: Sequence[Episode], policy: str, opponent: st
     played = [t for e in good for t in e.line(None if role == TEAM else role)]
     return SeatResult(
         policy, opponent, role, len(good), len(episodes) - len(good), wins, draws, len(good) - wins - draws,
-        win.low, win.high, *score, len(played), sum(t.status is Status.ILLEGAL for t in played),
+        win.low, win.high, *score, len(played), sum(t.illegal for t in played),
         sum(tokens(e, role) for e in good), sum(len(t.samples[:-1]) for t in played),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from torch import Tensor
 from interplay import algorithms, envs
 from interplay.agents.player import Stamp, View, turn_of
 from interplay.algorithms import Algorithm, Independent, credit
+from interplay.algorithms.algorithm import Weighed
 from interplay.algorithms.losses import Outputs, Targets
 from interplay.algorithms.maddpg import MADDPG
 from interplay.algorithms.replay import Step, move_of
@@ -35,7 +36,6 @@ from interplay.envs import Env
 from interplay.evaluation.games import Game
 from interplay.rollout.runner import Runner, Seated
 from interplay.types import (
-    Advantage,
     Credit,
     Episode,
     Message,
@@ -148,12 +148,11 @@ class TableCritic:
         self.values[key] = self.values.get(key, 0.0) + rate * (target - self.values.get(key, 0.0))
 
     def learn_states(self, episodes: Sequence[Episode]) -> None:
-        """From the lines that were kept: the return of a turn less what its step itself earned."""
+        """From the lines that were kept: what was earned beyond the state that a turn led to."""
+        paid = {turn: earned for turn, (_, earned) in self.where.items()}
         for line in credit.lines(episodes):
-            for turn, ahead in zip(line, credit.returns(line, self.reward), strict=True):
-                if turn.id in self.where:
-                    key, paid = self.where[turn.id]
-                    self.learn(key, ahead - paid)
+            for turn, ahead in credit.beyond(line, paid, self.reward):
+                self.learn(self.where[turn.id][0], ahead)
         self.where.clear()
 
 
@@ -224,16 +223,18 @@ class Ground:
     def _seen(self, turn: Turn) -> str:
         return f"{turn.role} {turn.state if 'central' in self.algorithm.needs else turn.keys.prompt}"
 
-    def _loss(self, role: Role, weighed: Sequence[tuple[Sample, Advantage | None]], given: Credit) -> Tensor:
-        samples = [sample for sample, _ in weighed]
-        advantages = [max(a, key=abs) if isinstance(a, tuple) else a for _, a in weighed]  # a reply is one token
+    def _loss(self, role: Role, weighed: Sequence[Weighed], given: Credit) -> Tensor:
+        samples = [w.sample for w in weighed]
+        found = [w.advantage for w in weighed]
+        advantages = [max(a, key=abs) if isinstance(a, tuple) else a for a in found]  # a reply is one token
+        count = sum(w.share for w in weighed)
         table = self.tables[role].logprobs()
         logprobs = table[torch.tensor([s.prompt[0] for s in samples])]
         mine = logprobs.gather(1, torch.tensor([[s.action[0]] for s in samples])).squeeze(1)
         targets = Targets(
             torch.tensor(advantages, dtype=torch.float32),
             mine.detach(),
-            torch.full((len(samples),), 1 / len(samples)),
+            torch.tensor([w.share / count for w in weighed]),
             torch.tensor([given.reference.get(s.id, (0.0,))[0] for s in samples]),
             torch.tensor([s.logprobs[0] for s in samples]),
             torch.arange(len(samples)),
@@ -297,11 +298,11 @@ class Contender:
     settings: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
 
-    def algorithm(self, game: Game) -> Algorithm:
+    def algorithm(self, game: Game, seed: int = 0) -> Algorithm:
         settings = dict(self.settings)
         if "default" in algorithms.lookup(self.name).Settings.model_fields:
             settings["default"] = game.default
-        return algorithms.make(Open(name=self.name, **settings), RewardSection())
+        return algorithms.make(Open(name=self.name, **settings), RewardSection(), seed)
 
 
 _COMPOSED = {"plan": {"kind": "replay"}, "grouping": ["episode", "decision", "role"], "credit": "scaled"}
@@ -319,7 +320,7 @@ CONTENDERS = [
 
 def prove(contender: Contender, game: Game, seed: int = 0, frozen: Collection[Role] = ()) -> Ground:
     """Train; every algorithm sees about 16 replies of each role per step."""
-    made = contender.algorithm(game)
+    made = contender.algorithm(game, seed)
     plan = made.plan
     each = plan.replicas * (1 if isinstance(plan, Independent) else plan.candidates)
     ground = Ground(game, made, seed, max(1, 16 // each), frozen)

@@ -21,6 +21,7 @@ DEEPEST = 6  # forms inside forms
 _VARIABLE = re.compile(r"(?:[A-Za-zα-ωΑ-Ω]|\\[A-Za-z]+)(?:_\{?\w{1,4}\}?)?'*")
 _NAME = re.compile(
     r"(?:\\?[A-Za-zα-ωΑ-Ω]\w{0,12}(?:_\{?\w{1,4}\}?)?'*|⟦[^⟦⟧]{1,30}⟧|\\angle\s*[A-Z]{1,3})(?:\s*\([^()=]{0,20}\))?"
+    r"|\((?:\s*[A-Za-z]\w?\s*,){1,4}\s*[A-Za-z]\w?\s*\)"  # the (x, y) of (x, y) = (1, 2)
 )
 _SEPARATED = r",(?!\d{3}(?!\d))|,(?=\s)|;|⟦\s*,?\s*(?:and|or)\s*⟧|\s(?:and|or)\s|\\(?:lor|vee|land|wedge)(?![A-Za-z])"
 _COMMAS = r",|;"

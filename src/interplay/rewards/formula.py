@@ -10,6 +10,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 LONGEST = 400  # characters
 NODES = 150
@@ -104,9 +105,16 @@ def _value(node: ast.expr, point: Point) -> float:
 
 
 def agrees(formula: Formula, truth: Formula, points: Sequence[Point], tolerance: float) -> bool:
-    """Whether two formulas have the same value at every point where the truth has one, relative to its size."""
-    for point in points:
-        wanted, given = truth(point), formula(point)
-        if wanted is not None and (given is None or abs(given - wanted) > tolerance * max(1.0, abs(wanted))):
+    """Whether two formulas have the same value at every point where the truth has one.
+
+    The tolerance is relative to the value. Where that is small, it is relative to the mean size of the values, or to 1
+    if that is less: a law may pass through 0, but one with small values everywhere does not equal 0.
+    """
+    wanted = [truth(point) for point in points]
+    sizes = [abs(value) for value in wanted if value is not None]
+    least = min(1.0, fmean(sizes)) if sizes else 1.0
+    for point, value in zip(points, wanted, strict=True):
+        given = formula(point)
+        if value is not None and (given is None or abs(given - value) > tolerance * max(least, abs(value))):
             return False
     return True

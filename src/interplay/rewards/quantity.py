@@ -33,6 +33,7 @@ _NO_UNIT = re.compile(
     r"\b(?:or|and|to|by|not|nor|thousand|million|billion|trillion|hundred|dozen|pairs?|half|halves|thirds?|e|pi|i|x|y|n|mod|"
     r"choose|is|was|plus|minus|times|over|if|when|than|wrong|false|incorrect|no|never|maybe)\b"
 )
+DOUBT = re.compile(r"\b(?:not|nor|no|never|wrong|false|incorrect|maybe|perhaps|or)\b", re.IGNORECASE)
 _SAME_UNIT = {
     "degree": "°", "deg": "°", "percent": "%", "per cent": "%", "dollar": "$", "usd": "$", "us dollar": "$",
     "euro": "€", "pound": "£", "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km",
@@ -49,11 +50,11 @@ class Quantity:
     unit: str = ""
 
     def equals(self, other: Quantity) -> bool:
-        """Whether two quantities are the same; 50% is 0.5, and as the answer to "what percentage" 50."""
+        """Whether `other` is this quantity; 50% is 0.5, and as the answer to "what percentage" 50. 0.5% is not 0.5."""
         if self.unit and other.unit and self.unit != other.unit:
             return False
         if self.value == other.value:
-            return True
+            return bool(self.unit) or other.unit != "%" or abs(self.value) >= 1 or not self.value
         hundredth = {q.unit: q.value / 100 if q.unit == "%" else q.value for q in (self, other)}
         return (self.unit == "%") != (other.unit == "%") and len(set(hundredth.values())) == 1
 

@@ -5,7 +5,7 @@ promises must hold there too, or a right query would be refused. So in a shadow
 
 - some rows are gone, with all rows that refer to them, and every row that had one referring to it still has one;
 - keys are other numbers, everywhere alike, and so are the words of a column, each word for another of the same column;
-- in one of them a few cells hold the values that the gold query names, and the next ones: `year > 2003` and
+- in some of them a few cells hold the values that the gold query names, and the next ones: `year > 2003` and
   `year >= 2003` differ only there.
 
 Numbers and dates are left as they are otherwise: what holds between them is not known.
@@ -25,9 +25,10 @@ from interplay.rewards.query_match import same
 from interplay.rewards.rebuild import Contents, contents, rebuilt
 
 GONE = 0.25  # of the rows
-SEEDS = 12  # shadows that are tried, to find some on which the gold query gives something else
-WANTED = 3  # shadows that a query must agree on
+SEEDS = 16  # shadows that are tried, to find some on which the gold query gives something else
+WANTED = 6  # shadows that a query must agree on: in a small database two queries often agree by chance
 LARGEST = 5_000  # rows of a table that are kept
+CHOICES = 3  # words of a column that may be all there are, such as yes and no
 BOUNDARIES = 6  # cells of a column that are set to a value of the query, or next to it
 
 GENERIC = {"id", "ID", "Id", "key", "no", "number", "index", "code"}  # names of keys that say nothing about a table
@@ -100,7 +101,10 @@ def _set(rows: list[list[Cell]], i: int, texts: list[str], numbers: list[float],
     whole = bool(cells) and all(isinstance(cell, int) for cell in cells)
     values: list[Cell] = []
     if cells and all(isinstance(cell, str) for cell in cells):
-        values = list(texts)
+        near = len(set(cells)) > CHOICES
+        values = [value for text in texts for value in ((text, _neighbour(text)) if near else (text,))]
+    elif whole and set(cells) <= {0, 1}:  # a flag, and so it stays
+        values = [int(n) for n in numbers if n in (0, 1)]
     elif whole:
         values = [int(n) + step for n in numbers if n.is_integer() for step in (0, -1, 1)]
     elif cells and all(isinstance(cell, int | float) for cell in cells):
@@ -115,6 +119,12 @@ def _set(rows: list[list[Cell]], i: int, texts: list[str], numbers: list[float],
     places = rng.sample(range(len(rows)), min(BOUNDARIES, len(rows)))
     for place, value in zip(places, values * BOUNDARIES, strict=False):
         rows[place][i] = value
+
+
+def _neighbour(text: str) -> str:
+    """A word of the same length beside this one: `country > 'S'` and `country = 'Sweden'` differ there."""
+    last = text[-1:]
+    return text[:-1] + ("b" if last == "a" else "a") if last.isalpha() else text + "a"
 
 
 # -- what a schema promises -------------------------------------------------------------------------------------------

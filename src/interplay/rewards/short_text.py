@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ _KEPT = re.compile(r"(?<=\d)\.(?=\d)|(?<![\w.])-(?=\.?\d)")
 
 def normal(text: str) -> str:
     """Lower case, without punctuation, articles and extra spaces; a number keeps its point and its sign."""
+    text = unicodedata.normalize("NFC", text)  # an accent may be a character of its own
     kept = {found.start() for found in _KEPT.finditer(text)}
     text = "".join(c for i, c in enumerate(text) if c not in string.punctuation or i in kept)
     return " ".join(_ARTICLES.sub(" ", text.lower()).split())

@@ -62,7 +62,8 @@ class Curriculum(ABC):
 
 
 def results_of(episodes: Sequence[Episode], name: str, learners: Container[str], credit: Credit) -> dict[str, Result]:
-    """By task: an episode succeeds, in a learner's seat, if the reward `name` that reaches it adds up to more than 0.
+    """By task: a play succeeds, in a learner's seat, if the reward `name` that reaches it adds up to more than 0. What
+    counts are plays by the policies' own choices, not a line that a tree chose for its worth.
 
     The positive value loss is that of prioritised level replay: the mean over turns of max(0, advantage), the
     advantage being a critic's, target less value, before it is whitened.
@@ -75,7 +76,9 @@ def results_of(episodes: Sequence[Episode], name: str, learners: Container[str],
         wins, losses = [], []
         for episode in group:
             for role in (r for r, who in episode.seats.items() if learns(who, learners)):
-                wins.append(sum(r.value or 0.0 for r in episode.rewards.of(role) if r.name == name) > 0)
+                earned = [sum(r.value or 0.0 for r in play.of(role) if r.name == name) for play in episode.own]
+                if earned:
+                    wins.append(sum(value > 0 for value in earned) / len(earned))
             for turn in episode.line():
                 target, value = credit.target(turn), credit.value(turn)
                 if target is not None and value is not None:

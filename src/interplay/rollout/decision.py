@@ -18,7 +18,8 @@ from interplay.types import Rewards, Role, Turn
 @dataclass(frozen=True)
 class Decision:
     """`views` are what the roles that must act are about to answer. `foresight` says what a fork leads to; `ledger`
-    counts what the episode has used and earned."""
+    counts what the episode has used. `earned` is what the line earned before this decision, and `opening` says that it
+    is the first one that is chosen by worth: what follows its candidates is what the policies themselves earn."""
 
     env: Env
     agents: Mapping[Role, Agent]
@@ -27,6 +28,8 @@ class Decision:
     plan: Tree
     ledger: Ledger
     foresight: Foresight
+    earned: Rewards
+    opening: bool = False
 
 
 @dataclass

@@ -10,15 +10,15 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 
 from interplay.algorithms import Tree
-from interplay.algorithms.credit import CRITIC, coalition, orders
+from interplay.algorithms.credit import CRITIC, coalition, order_seed, orders
 from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import InterplayError, ReplayError
 from interplay.rollout.decision import Decision
-from interplay.rollout.line import all_of, outcome, seen_in, step
+from interplay.rollout.line import Playout, all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
 
-PlayedOut = Coroutine[None, None, tuple[dict[Role, Rewards], list[Turn]]]
+PlayedOut = Coroutine[None, None, Playout]
 
 
 async def value_joint(
@@ -39,6 +39,7 @@ async def value_joint(
         final = await outcome(fork) if over else Rewards()
         # What belongs to turns before this decision says nothing about it.
         rewards += Rewards(tuple(r for r in final if r.turn is None or r.turn >= d.stamp.decision))
+        _book(d, path, [rewards] * d.plan.playouts)
         return {r: rewards.of(r) for r in d.agents}, []
     if d.plan.continuation == "critic":
         critic = d.foresight.critic
@@ -51,10 +52,17 @@ async def value_joint(
     for x in done:
         if isinstance(x, BaseException) and not isinstance(x, InterplayError):
             raise x
-    turns = [t for _, played in good for t in played]
+    turns = [t for played in good for t in played.turns]
     if not good:
         return {}, turns
-    return {r: rewards.of(r) + Rewards.mean((ahead[r] for ahead, _ in good), len(good)) for r in d.agents}, turns
+    _book(d, path, [rewards + played.rewards for played in good])
+    return {r: rewards.of(r) + Rewards.mean((p.ahead[r] for p in good), len(good)) for r in d.agents}, turns
+
+
+def _book(d: Decision, path: tuple[int, ...], plays: Sequence[Rewards]) -> None:
+    """Plays to the end from a joint action of the first choice."""
+    if d.opening and d.ledger.plays is not None:
+        d.ledger.plays[path] = [d.earned + play for play in plays]
 
 
 def _playouts(d: Decision, fork: Env, joint: Mapping[Role, Turn], path: tuple[int, ...]) -> list[PlayedOut]:
@@ -81,7 +89,7 @@ async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Tu
     if not acting:
         return []
     parts_of_a_team = d.plan.joint in ("without", "coalitions")
-    joints = (_coalitions if parts_of_a_team else _combinations)(drawn, acting, d.plan)
+    joints = _coalitions(d, drawn, acting) if parts_of_a_team else _combinations(drawn, acting, d.plan)
     results = await all_of(value_joint(d, joint, acting, (n,)) for n, (_, joint) in enumerate(joints))
     playouts = [t for _, turns in results for t in turns]
     if parts_of_a_team:
@@ -91,7 +99,6 @@ async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Tu
         return playouts
     parts: dict[str, list[Rewards]] = {}
     for (_, joint), (found, _) in zip(joints, results, strict=True):
-        d.ledger.foresee(d.stamp.decision, found, d.plan)
         for role in acting if found else ():
             parts.setdefault(joint[role].id, []).append(found[role])
     for turn in itertools.chain.from_iterable(drawn[r] for r in acting):
@@ -110,17 +117,18 @@ def _combinations(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan
     return [("", {**first, **dict(zip(acting, turns, strict=True))}) for turns in chosen]
 
 
-def _coalitions(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan: Tree) -> Joints:
+def _coalitions(d: Decision, drawn: Mapping[Role, list[Turn]], acting: Sequence[Role]) -> Joints:
     """The whole team first. Copies stand for the turns in the others, so that only the first marks the turns."""
-    if plan.joint == "without":
+    if d.plan.joint == "without":
         subsets = [set(acting), *({*acting} - {out} for out in acting)]
     else:
-        prefixes = {coalition(order[:i]): set(order[:i]) for order in orders(acting) for i in range(len(order) + 1)}
+        ways = orders(sorted(acting), order_seed(d.stamp.task, d.stamp.episode, d.stamp.decision))
+        prefixes = {coalition(order[:i]): set(order[:i]) for order in ways for i in range(len(order) + 1)}
         subsets = sorted(prefixes.values(), key=lambda s: (-len(s), sorted(s)))
     out: Joints = []
     for present in subsets:
         joint = {role: turns[0] if len(present) == len(acting) else replace(turns[0]) for role, turns in drawn.items()}
         for role in set(acting) - present:
-            joint[role] = replace(joint[role], text=plan.default, samples=(), spoken=None)
+            joint[role] = replace(joint[role], text=d.plan.default, samples=(), spoken=None)
         out.append((coalition(present), joint))
     return out

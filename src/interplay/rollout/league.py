@@ -40,7 +40,7 @@ from interplay.seats import (
     parse_one,
     parse_snapshot,
 )
-from interplay.types import Episode, Role, Status, Task, seed_of
+from interplay.types import Episode, Role, Task, seed_of
 
 _STEPS = 64  # whose line-ups are remembered: as many as can be played at once
 
@@ -81,10 +81,14 @@ class Health:
 
 
 def score(episode: Episode, role: Role, reward: RewardSection) -> float:
-    """1 for a higher total reward than every other player's, ½ for as high, 0 for less; those of one name are one."""
-    totals = {r: credit.mix(episode.rewards, r, reward) for r in episode.seats}
-    rival = max((v for r, v in totals.items() if episode.seats[r] != episode.seats[role]), default=0.0)
-    return 0.5 + 0.5 * ((totals[role] > rival) - (totals[role] < rival))
+    """1 for a higher total reward than every other player's, ½ for as high, 0 for less; those of one name are one. The
+    mean over plays by the policies' own choices."""
+    found = []
+    for play in episode.own:
+        totals = {r: credit.mix(play, r, reward) for r in episode.seats}
+        rival = max((v for r, v in totals.items() if episode.seats[r] != episode.seats[role]), default=0.0)
+        found.append(0.5 + 0.5 * ((totals[role] > rival) - (totals[role] < rival)))
+    return sum(found) / len(found)
 
 
 def chances(scores: Sequence[float], draw: Draw, power: float) -> list[float]:
@@ -193,7 +197,7 @@ class League:
 
     def _note(self, episode: Episode, role: Role, who: Policy) -> None:
         opponents = {other for other in episode.seats.values() if isinstance(other, Snapshot | Scripted)}
-        for opponent in sorted(map(str, opponents)):
+        for opponent in sorted(map(str, opponents)) if episode.own else ():  # none: every playout failed
             self.tallies[who.name].setdefault(opponent, Tally()).add(score(episode, role, self.plan.recipe.reward))
         if who.name in self.lives and opponents:
             self.lives[who.name].games += 1
@@ -235,7 +239,7 @@ class League:
         if alarm is None:
             return None
         turns = [t for e in episodes for t in e.line() if t.policy == name]
-        illegal = sum(t.status is Status.ILLEGAL for t in turns) / max(1, len(turns))
+        illegal = sum(t.illegal for t in turns) / max(1, len(turns))
         if illegal > alarm.illegal:
             return f"{illegal:.0%} of its turns are illegal, over league.alarm.illegal ({alarm.illegal:.0%})"
         if entropy is not None and entropy < alarm.entropy:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from interplay.agents.player import Agent, Player, Stamp, View
-from interplay.algorithms import Tree
-from interplay.algorithms.credit import mix
+from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.engines.census import census
 from interplay.envs import Env
@@ -32,34 +30,18 @@ class Ledger:
     gate: asyncio.Event | None = None  # closed while the run is paused
     began: float = field(default_factory=time.monotonic)
     tokens: int = 0
-    foreseen: dict[int, list[Mapping[Role, Rewards]]] = field(default_factory=lambda: defaultdict(list))
+    plays: dict[tuple[int, ...], list[Rewards]] | None = None  # of each joint action at the first choice by worth
     behind: list[asyncio.Task[list[Turn]]] = field(default_factory=list)  # playouts that the line does not wait for
     cut: bool = False  # one of them was given up at the limit of tokens
 
     def spend(self, turns: Sequence[Turn]) -> None:
         self.tokens += sum(t.sampled for t in turns)
 
-    def foresees(self, decision: int, plan: Tree) -> bool:
-        """Whether it is written down what the policies' own replies are worth, before one of them is chosen.
-
-        Where rewards end with the step every decision counts; otherwise the first holds all that follows. Rounds
-        overlap, a critic only believes, and where choosing is not by worth the line that is played says the same.
-        """
-        counts = decision == 0 if plan.continuation == "playout" else plan.continuation == "none"
-        return counts and plan.by_worth
-
-    def foresee(self, decision: int, found: Mapping[Role, Rewards], plan: Tree, times: int = 1) -> None:
-        """What a joint action of the policies' own drawing was worth."""
-        if found and self.foresees(decision, plan):
-            self.foreseen[decision] += [found] * times
-
-    def sampled(self, weights: RewardSection) -> dict[Role, float]:
-        """What each role earns by its own policy, where the line that was kept is better than that."""
-        out: dict[Role, float] = {}
-        for drawn in self.foreseen.values():
-            for role in drawn[0]:
-                out[role] = out.get(role, 0.0) + sum(mix(found[role], role, weights) for found in drawn) / len(drawn)
-        return out
+    def own_plays(self, plan: SamplingPlan) -> tuple[Rewards, ...] | None:
+        """What whole plays earned that were not chosen by their worth; None where the line itself is such a play."""
+        if not isinstance(plan, Tree) or not plan.by_worth or (plan.shows_own and self.plays is None):
+            return None
+        return tuple(play for _, plays in sorted((self.plays or {}).items()) for play in plays)
 
     @property
     def spent(self) -> bool:
@@ -142,6 +124,16 @@ class StateValues(Protocol):
 
 
 @dataclass(frozen=True)
+class Playout:
+    """A playout: what follows for each role, discounted to where it began; all that was earned, not discounted; and the
+    turns, where they are recorded."""
+
+    ahead: dict[Role, Rewards]
+    rewards: Rewards
+    turns: list[Turn]
+
+
+@dataclass(frozen=True)
 class Foresight:
     reward: RewardSection
     record: bool = False  # whether the turns of playouts are returned
@@ -149,9 +141,8 @@ class Foresight:
 
     async def play_out(
         self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger, until: frozenset[Role] = frozenset()
-    ) -> tuple[dict[Role, Rewards], list[Turn]]:
-        """The same seats play `env` to its end, or until one of these roles is asked; what follows for each role,
-        discounted to now.
+    ) -> Playout:
+        """The same seats play `env` to its end, or until one of these roles is asked.
 
         A reward belongs to the role's latest turn; with d of its turns taken since now, it counts γ^d.
         """
@@ -159,11 +150,13 @@ class Foresight:
         taken = dict.fromkeys(agents, 0)
         ahead = {role: Rewards() for role in agents}
         turns: list[Turn] = []
+        earned: list[Rewards] = []
         gamma = self.reward.gamma
 
         first, since = stamp.decision - 1, [dict(taken)]  # the candidate's decision, and turns taken since by each
 
         def book(rewards: Rewards) -> None:
+            earned.append(rewards)
             for role in agents if rewards else ():
                 mine = rewards.of(role)
                 if all(r.turn is None for r in mine):
@@ -176,7 +169,7 @@ class Foresight:
 
         while seen := await seen_in(env):
             if until & seen.keys():
-                return ahead, turns
+                break
             await ledger.may_go_on()
             ledger.check_tokens()
             ledger.check_time()
@@ -191,5 +184,6 @@ class Foresight:
                 turns += kept.values()
             book(await step(env, kept))
             stamp = replace(stamp, decision=stamp.decision + 1)
-        book(await outcome(env))
-        return ahead, turns
+        else:
+            book(await outcome(env))
+        return Playout(ahead, sum(earned, Rewards()), turns)

@@ -168,11 +168,12 @@ def media(episode: Episode) -> Iterator[Media]:
 def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
     """An episode as plain JSON values; media are named by their digests alone."""
     given = credit or Credit()
-    out = {f.name: getattr(episode, f.name) for f in fields(Episode)}
+    out = {f.name: getattr(episode, f.name) for f in fields(Episode) if f.name != "cut"}
     task = episode.task
     out["task"] = {"id": task.id, "env": task.env, "seed": task.seed, "data": dict(task.data)}
     out["seats"] = {role: _seat_out(who) for role, who in episode.seats.items()}
     out["rewards"] = _rewards_out(episode.rewards)
+    out["plays"] = None if episode.plays is None else [_rewards_out(play) for play in episode.plays]
     out["turns"] = [_turn_out(t, given) for t in episode.turns]
     return out
 
@@ -282,9 +283,10 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
     credit = Credit()
     turns = [_turn_in(t, store, credit) for t in data["turns"]]
     seats = {role: _seat_in(who) for role, who in data["seats"].items()}
-    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards")}
-    rewards = _rewards_in(data["rewards"])
-    return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, **rest), credit
+    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards", "plays", "sampled")}
+    rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # earlier records have `sampled`, a mean, instead
+    own = None if plays is None else tuple(_rewards_in(play) for play in plays)
+    return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, plays=own, **rest), credit
 
 
 def _seat_in(data: Any) -> Occupant:

@@ -41,7 +41,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
         sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
     with recipe.algorithm.explained("algorithm"):
-        algorithm = algorithms.make(recipe.algorithm, recipe.reward)
+        algorithm = algorithms.make(recipe.algorithm, recipe.reward, recipe.seed)
     plan = RunPlan.make(recipe, sample.roles, algorithm)
     _check_players(plan, sample)
     _check_eval(plan, sample)
@@ -152,11 +152,24 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
             f"algorithm.continuation is '{sampling.continuation}', but {recipe.env.name} rewards only at the end, so "
             "all candidates tie; expected 'playout' or 'critic'."
         )
+    if isinstance(sampling, Tree) and sampling.by_worth and not sampling.shows_own:
+        _check_needs_no_own_play(recipe, sampling)
     if "legal" in algorithm.needs and not recipe.sampling.legal:
         raise ConfigError(
             f"{recipe.algorithm.name} weighs every legal reply (algorithm.actor = 'gumbel'), so nothing else may be "
             "sampled; expected sampling.legal = true, or algorithm.actor = 'score'."
         )
+
+
+def _check_needs_no_own_play(recipe: Recipe, sampling: Tree) -> None:
+    """Curriculum and league go by what the policy itself earns, which this tree does not show."""
+    for section, given in (("curriculum", recipe.curriculum), ("league", recipe.league)):
+        if given is not None:
+            raise ConfigError(
+                f"[{section}] goes by what the policy itself earns, but algorithm.keep is '{sampling.keep}' with "
+                f"algorithm.continuation = '{sampling.continuation}': the line of play is better than the policy, and "
+                "nothing shows by how much; expected keep = 'uniform' or 'first', or continuation = 'playout'."
+            )
 
 
 def _check_stream(plan: RunPlan) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from interplay import envs
-from interplay.agents.player import Player, Stamp, forkable
+from interplay.agents.player import Player, Stamp, forkable, turn_of
+from interplay.agents.relay import Relay
 from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
 from interplay.engines.census import census
@@ -22,7 +23,7 @@ from interplay.rollout.decision import Decision
 from interplay.rollout.garbage import rare_collections
 from interplay.rollout.line import Foresight, Ledger, StateValues, outcome, sample_each, seen_in, step
 from interplay.rollout.tree import decide
-from interplay.types import Episode, Occupant, Reward, Rewards, Role, Status, Task, Turn
+from interplay.types import Cut, Episode, Observation, Occupant, Reward, Rewards, Role, Sample, Status, Task, Turn
 
 
 @dataclass(frozen=True)
@@ -111,23 +112,24 @@ class Runner:
             await ledger.drop()
             episode.turns = [t for t in episode.turns if t.kept or t.outlook is not None]
         episode.truncated = episode.truncated or ledger.cut
-        episode.sampled = ledger.sampled(self.reward)
+        episode.plays = ledger.own_plays(self.plan)
 
     async def _line(self, episode: Episode, agents: Mapping[Role, Player], ledger: Ledger) -> None:
         env = envs.make(episode.task)
         copied = forkable(agents) if isinstance(self.plan, Tree) else {}
         latest: dict[Role, Turn] = {}
-        decision = 0
+        decision, due = 0, None
         while seen := await seen_in(env):
             await ledger.may_go_on()
+            stamp = Stamp(self.seed, episode.task, episode.replica, episode.id, decision, state=env.state())
             if ledger.spent:
-                episode.truncated = True
+                episode.truncated, due = True, _due(agents, seen, stamp)
                 break
             ledger.check_time()
-            stamp = Stamp(self.seed, episode.task, episode.replica, episode.id, decision, state=env.state())
             views = {role: agents[role].look(o) for role, o in seen.items()}
             if isinstance(self.plan, Tree):
-                choice = await decide(Decision(env, copied, views, stamp, self.plan, ledger, self.foresight))
+                found = Decision(env, copied, views, stamp, self.plan, ledger, self.foresight, episode.rewards)
+                choice = await decide(found)
                 env, kept, turns, rewards = choice.env, choice.kept, choice.drawn, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
@@ -141,9 +143,23 @@ class Runner:
             attribute(rewards, latest, episode.turns)
             decision += 1
         final = await outcome(env)
+        episode.cut = None if due is None else Cut(due, final)
         episode.rewards += final
         attribute(final, latest, episode.turns)
         episode.final_state, episode.answered = env.state(), env.answered
+
+
+def _due(agents: Mapping[Role, Player], seen: Mapping[Role, Observation], stamp: Stamp) -> tuple[Turn, ...]:
+    """The turns that the models would take now, without what they would say."""
+    out = []
+    for role, observation in seen.items():
+        agent = agents[role]
+        speaker = agent.now if isinstance(agent, Relay) else agent
+        view = speaker.look(observation)
+        if view.prompt is not None:
+            asked = Sample(stamp.turn_id(role), view.prompt.ids, (), (), (), "", media=view.prompt.media)
+            out.append(turn_of(stamp, role, speaker, view.observation, (asked,), view.prompt.digest))
+    return tuple(out)
 
 
 def attribute(rewards: Rewards, latest: Mapping[Role, Turn], turns: Sequence[Turn]) -> None:
@@ -153,8 +169,7 @@ def attribute(rewards: Rewards, latest: Mapping[Role, Turn], turns: Sequence[Tur
         mine = rewards.of(role)
         if mine and all(r.turn is None for r in mine):
             turn.rewards += mine
-            if any(r.name == "illegal" for r in mine):
-                turn.status = Status.ILLEGAL
+            _refuse(turn)
         else:
             for r in mine:
                 _attribute_one(r, turn, [t for t in turns if t.role == role and t.kept and t.playout is None])
@@ -171,5 +186,9 @@ def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
             )
     if found is not None:
         found.rewards += Rewards((reward,))
-        if reward.name == "illegal":
-            found.status = Status.ILLEGAL
+        _refuse(found)
+
+
+def _refuse(turn: Turn) -> None:
+    if turn.illegal and turn.status is Status.OK:
+        turn.status = Status.ILLEGAL

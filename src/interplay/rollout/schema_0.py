@@ -33,7 +33,7 @@ def from_json(data: Mapping[str, Any]) -> tuple[Episode, Credit]:
     credit = Credit()
     turns = [_turn(t, credit) for t in data["turns"]]
     seats = {role: parse(text) for role, text in data["seats"].items()}
-    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards")}
+    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards", "sampled")}
     rewards = _rewards(data["rewards"])
     return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, **rest), credit
 

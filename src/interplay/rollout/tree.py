@@ -32,6 +32,8 @@ from interplay.types import Outlook, Role, Turn, seed_of
 async def decide(d: Decision) -> Choice:
     """Sample, score, keep. A candidate whose sampling failed is left out, and of those that are chosen by their worth
     one whose scoring failed; the group goes on without."""
+    if d.plan.shows_own and d.ledger.plays is None and any(d.agents[role].trainable for role in d.views):
+        d.ledger.plays, d = {}, replace(d, opening=True)
     drawn = await _draw(d)
     every = list(itertools.chain.from_iterable(drawn.values()))
     d.ledger.spend(every)
@@ -88,7 +90,7 @@ async def _score(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
         return await score_joints(d, drawn)
     said = Counter(_words(t) for ts in drawn.values() for t in ts)
     asked = {role: ts for role, ts in drawn.items() if d.agents[role].trainable}
-    if plan.compares and not ledger.foresees(d.stamp.decision, plan):
+    if plan.compares and not d.opening:
         for role in [role for role, ts in asked.items() if said[_words(ts[0])] == len(ts)]:
             for turn in asked.pop(role):
                 turn.outlook = Outlook()  # all said the same: there is nothing to compare
@@ -101,7 +103,6 @@ async def _score(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
         whose = (list(joint).index(turn.role),) if len(joint) > 1 else ()  # each of those that act at once has its own
         whole = replace(d, plan=replace(plan, playouts=plan.playouts * times))
         found, playouts = await value_joint(whole, joint, [turn.role], (*whose, turn.candidate))
-        ledger.foresee(d.stamp.decision, found, plan, times)
         turn.outlook = Outlook(found[turn.role]) if turn.role in found else None
         return playouts
 

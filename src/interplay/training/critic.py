@@ -4,8 +4,8 @@
 others use too: either way the policy's gradient and the critic's never meet. `StateCritic` serves trees whose
 candidates are continued by a value instead of by playing on: it reads the role and `Env.state()` after the candidate's
 step, and learns from the lines that were kept: from the state they really came to (where several act at once that is
-not the one a candidate was scored in), the return of the turn less what the step itself earned; requests from many
-episodes are answered in one forward pass.
+not the one a candidate was scored in), what was earned beyond it (`credit.beyond`); requests from many episodes are
+answered in one forward pass.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from interplay.training.forward import AdapterMixer, hidden_states, pieces
 from interplay.training.minibatches import minibatches
 from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
 from interplay.training.tries import Example
+from interplay.training.value_scale import ValueScale
 from interplay.types import Message, Rewards, Role, Sample, Turn, seed_of
 
 
@@ -50,8 +51,9 @@ class Critic:
         config: TrainSection,
         settings: CriticSettings,
         adapter: Adapter | None = None,
+        seed: int = 0,
     ) -> None:
-        self.name, self.model, self.config, self.clip = name, model, config, settings.clip
+        self.name, self.model, self.config, self.clip, self.seed = name, model, config, settings.clip, seed
         self.lr = settings.lr
         self.device = next(model.parameters()).device
         size = model.config.get_text_config().hidden_size
@@ -68,6 +70,7 @@ class Critic:
             tensors = nn.ParameterList([t for pair in own.values() for t in pair])
             self.module = nn.ModuleDict({"adapter": tensors, "head": self.head})
         self.optimizer = make_optimizer(self.module.parameters(), config, settings.lr)
+        self.scale = ValueScale() if settings.normalise else None
         self.latch = Latch(self.device.type == "cuda")
         self.steps = 0
 
@@ -84,7 +87,7 @@ class Critic:
         out: list[tuple[float, ...]] = [()] * len(examples)
         mixer = AdapterMixer(self.model, self.adapters)
         for batch in self._pieces(examples, tokens):
-            flat = iter(self._predict(batch, mixer).tolist())
+            flat = iter(self._outer(self._predict(batch, mixer).tolist()))
             for i in batch.examples:
                 out[i] = tuple(itertools.islice(flat, len(examples[i].sample.action) if tokens else 1))
         return out
@@ -92,7 +95,10 @@ class Critic:
     def step(self, examples: Sequence[Example], tokens: bool = False) -> dict[str, float]:
         """Move towards the examples' targets: epochs × minibatches optimiser steps, as the policy takes."""
         examples = [e for e in examples if e.targets is not None]
-        parts = minibatches(examples, self.config, seed_of("critic", self.steps))
+        if self.scale is not None:
+            with self.latch.writing():
+                self.scale.follow([t for e in examples for t in e.targets or ()], self.head)
+        parts = minibatches(examples, self.config, seed_of("critic", self.seed, self.name, self.steps))
         total = 0.0
         for part in parts:
             lost = 0.0
@@ -114,17 +120,25 @@ class Critic:
         self.steps += 1
         return {"value_loss": total}
 
+    def _outer(self, values: list[float]) -> list[float]:
+        return values if self.scale is None else [self.scale.outer(v) for v in values]
+
     def _column(self, parts: Iterable[Sequence[float]]) -> Tensor:
-        return torch.tensor([x for part in parts for x in part], device=self.device)
+        """Returns of many examples, in the head's units."""
+        inner = self.scale.inner if self.scale is not None else float
+        return torch.tensor([inner(x) for part in parts for x in part], device=self.device)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
+        state = {"module": self.module.state_dict(), "optimizer": self.optimizer.state_dict(), "steps": self.steps}
+        return state if self.scale is None else {**state, "scale": self.scale.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.module.load_state_dict(state["module"])
         load_moments(self.optimizer, state["optimizer"])
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
+        if self.scale is not None:
+            self.scale.load_state_dict(state["scale"])
         self.steps = state["steps"]
 
 
@@ -154,7 +168,7 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
         if settings.adapter is not None:
             bases[base] = loaded
             adapter = fresh_adapter(loaded, settings.adapter, seed_of("critic", recipe.seed, name))
-        out[name] = Critic(name, loaded.model, recipe.train, settings, adapter)
+        out[name] = Critic(name, loaded.model, recipe.train, settings, adapter, recipe.seed)
     return out
 
 
@@ -193,11 +207,11 @@ class StateCritic(Desk[Question, float]):
     def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
         """Learn from each role's kept turns, in order."""
         examples: dict[str, list[Example]] = {name: [] for name in self.critics}
+        paid = {turn: earned for turn, (_, earned) in self._arrived.items()}
         for line in lines:
-            for turn, ahead in zip(line, credit.returns(line, self.weights), strict=True):
-                if turn.id in self._arrived:
-                    seen, paid = self._arrived.pop(turn.id)
-                    examples[turn.policy].append(replace(_read(turn.policy, seen), targets=(ahead - paid,)))
+            for turn, ahead in credit.beyond(line, paid, self.weights):
+                seen, _ = self._arrived.pop(turn.id)
+                examples[turn.policy].append(replace(_read(turn.policy, seen), targets=(ahead,)))
         return {f"{n}/{k}": v for n, critic in self.critics.items() for k, v in critic.step(examples[n]).items()}
 
 

@@ -47,17 +47,25 @@ class Feed:
         self.stream.begin(state.step_index, saved.get("issued", state.step_index * self.batch), saved.get("again", ()))
 
     async def pull(self) -> list[Group]:
-        """The groups of the next training step. Those whose episodes are all too old are replaced by others."""
+        """The groups of the next training step. Those whose episodes are all too old are replaced by others. To those
+        that teach the algorithm nothing others are added, as many as it asks for at most: they are still measured."""
         groups: list[Group] = []
-        while len(groups) < self.batch:
-            taken = await self.stream.pull(self.batch - len(groups))
+        missing, spare = self.batch, self.batch * self.state.algorithm.resample
+        while missing:
+            taken = await self.stream.pull(missing)
             for group in taken:
                 self._release(group.number)
             kept = [g for g in taken if self.settings.stale == "mask" or self._keep_fresh(g)]
             groups += kept
-            if len(kept) < len(taken):
-                self.stream.drop(len(taken) - len(kept))
+            empty = min(spare, sum(not self._teaches(g) for g in kept)) if spare else 0
+            missing, spare = missing - len(kept) + empty, spare - empty
+            if again := len(taken) - len(kept) + empty:
+                self.stream.drop(again)
         return sorted(groups, key=lambda g: g.number)
+
+    def _teaches(self, group: Group) -> bool:
+        good = [e for e in group.played if e.error is None]
+        return bool(good) and self.state.algorithm.teaches(good)
 
     def _keep_fresh(self, group: Group) -> bool:
         """Drop the episodes of a group with tokens that are too old; whether any is left."""

@@ -77,7 +77,8 @@ class Learning:
 
     def _score(self, episodes: Sequence[Episode]) -> Credit:
         given = Credit()
-        self.scorer.score(by_policy(episodes, self.state.learners), given)
+        due = [turn for e in episodes if e.cut is not None for turn in e.cut.due]
+        self.scorer.score(by_policy(episodes, self.state.learners), due, given)
         return given
 
     def _credit(self, episodes: Sequence[Episode], given: Credit) -> dict[str, float]:
@@ -92,10 +93,17 @@ class Learning:
         for name, turns in by_policy(episodes, self.state.learners).items():
             ordered = sorted(turns, key=order)
             trained = [
-                Example(name, sample, advantage, given.reference.get(sample.id), lags=self._lags(name, sample))
+                Example(
+                    name,
+                    w.sample,
+                    w.advantage,
+                    given.reference.get(w.sample.id),
+                    lags=self._lags(name, w.sample),
+                    share=w.share,
+                )
                 for turn in ordered
                 for drawn in turn.samples
-                for sample, advantage in self.algorithm.weighed(drawn, given)
+                for w in self.algorithm.weighed(drawn, given)
             ]
             valued = [
                 Example(name, sample, None, None, given.values.get(sample.id, ()), given.targets.get(sample.id))

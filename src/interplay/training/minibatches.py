@@ -25,15 +25,17 @@ def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) ->
 
 def token_weights(examples: Sequence[Example], average: str | int, staleness: int = 0) -> dict[str, float]:
     """The weight of one token of each sample, by the sample's id, so that all weights together are 1; given a constant
-    length, of that many tokens per sample. Tokens more than `staleness` training steps old do not count."""
+    length, of that many tokens per sample. An example counts as its share of a sample; tokens more than `staleness`
+    training steps old do not count."""
     counts = {e.sample.id: _counted(e, staleness) for e in examples}
-    left = sum(count > 0 for count in counts.values())
+    shares = {e.sample.id: e.share if counts[e.sample.id] else 0.0 for e in examples}
+    left = sum(shares.values())
     if isinstance(average, int):
-        return {name: 1.0 / (average * left) if count else 0.0 for name, count in counts.items()}
+        return {name: share / (average * left) if share else 0.0 for name, share in shares.items()}
     if average == "turn":
-        return {name: 1.0 / (count * left) if count else 0.0 for name, count in counts.items()}
-    total = sum(counts.values())
-    return {name: 1.0 / total if count else 0.0 for name, count in counts.items()}
+        return {name: share / (counts[name] * left) if share else 0.0 for name, share in shares.items()}
+    total = sum(share * counts[name] for name, share in shares.items())
+    return {name: share / total if share else 0.0 for name, share in shares.items()}
 
 
 def _counted(example: Example, staleness: int) -> int:

@@ -21,15 +21,17 @@ class Scorer:
     learners: Mapping[str, Learner]
     references: Mapping[str, Snapshot]  # of each policy: the snapshot it is held to now
 
-    def score(self, turns: Mapping[str, Sequence[Turn]], credit: Credit) -> None:
-        """Fill in what is needed, for the turns of each policy."""
+    def score(self, turns: Mapping[str, Sequence[Turn]], due: Sequence[Turn], credit: Credit) -> None:
+        """Fill in what is needed, for the turns of each policy; and the values of turns that were `due` when an episode
+        was cut off."""
         for name, mine in turns.items():
             if self.algorithm.reference:
                 self._reference(name, mine, credit)
             if "legal" in self.algorithm.needs:
                 self._legal(name, mine, credit)
             if "values" in self.algorithm.needs:
-                self._values(name, mine, credit)
+                self._values(name, mine, "tokens" in self.algorithm.needs, credit)
+                self._values(name, [t for t in due if t.policy == name], False, credit)
 
     def _reference(self, name: str, turns: Sequence[Turn], credit: Credit) -> None:
         then = self.team.members[str(self.references[name])]
@@ -45,9 +47,9 @@ class Scorer:
         every = iter(self.learners[name].logprobs([Example(name, s) for s in replies]))
         credit.legal |= {s.id: tuple(tuple(next(every)) for _ in s.mask) for s in masked}
 
-    def _values(self, name: str, turns: Sequence[Turn], credit: Credit) -> None:
+    def _values(self, name: str, turns: Sequence[Turn], tokens: bool, credit: Credit) -> None:
         seen = [Example(name, s) for t in turns for s in self.seen_by_critic(name, t)]
-        found = self.learners[name].values(seen, "tokens" in self.algorithm.needs)
+        found = self.learners[name].values(seen, tokens)
         credit.values |= {e.sample.id: values for e, values in zip(seen, found, strict=True)}
 
     def seen_by_critic(self, name: str, turn: Turn) -> list[Sample]:

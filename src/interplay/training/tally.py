@@ -10,29 +10,32 @@ from interplay.agents.calls import MALFORMED
 from interplay.algorithms import credit
 from interplay.config import RewardSection
 from interplay.rollout.team import Team
-from interplay.types import Episode
+from interplay.types import Episode, Rewards
 from interplay.types.occupant import learns
 
 
 def tally(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
-    """Every component of the reward, and how those who learn did; of episodes that the machinery did not fail."""
-    return _components(episodes) | _turns(episodes, learners) | _worth(episodes, learners, weights)
+    """Every component of the reward, and how those who learn did; of episodes that the machinery did not fail.
 
-
-def _components(episodes: Sequence[Episode]) -> dict[str, float]:
-    sums: dict[str, list[float]] = defaultdict(list)
-    for episode in episodes:
-        for r in episode.rewards:
-            if r.value is not None:
-                sums[f"reward/{r.name}/{r.role or 'team'}"].append(r.value)
-    return {name: sum(values) / len(episodes) for name, values in sorted(sums.items())}
+    `reward` and its parts are what the policies earn by their own choices. A tree that goes on with the best of several
+    replies plays better than its policy: what its lines earned is `reward_kept`. Where nothing shows what the policy
+    itself earns, there is no `reward`, and the parts are called `reward_kept/…` too.
+    """
+    known = [e for e in episodes if e.own]
+    metrics = _turns(episodes, learners)
+    if known:
+        metrics |= _earned("reward", [(e, e.own) for e in known], learners, weights)
+    if any(e.plays is not None for e in episodes):
+        kept = _earned("reward_kept", [(e, (e.rewards,)) for e in episodes], learners, weights)
+        metrics |= {"reward_kept": kept["reward_kept"]} if known else kept
+    return metrics
 
 
 def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, float]:
     played = [t for e in episodes for t in e.line() if t.is_model]
     trainable = [t for t in played if t.policy in learners]
     metrics: dict[str, float] = {}
-    metrics["turns_illegal"] = sum(t.status == "illegal" for t in trainable) / max(1, len(trainable))
+    metrics["turns_illegal"] = sum(t.illegal for t in trainable) / max(1, len(trainable))
     metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
     metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
     told = Counter(t.last.history for t in trainable if t.last.history)  # by outside programs
@@ -45,21 +48,24 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     return metrics
 
 
-def _worth(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
-    """What the seats of those who learn earned, with the recipe's weights: the whole, and each level's part of it."""
-    ours = {who for e in episodes for who in e.seats.values() if learns(who, learners)}
-    mine = [(e, role) for e in episodes for role, who in e.seats.items() if who in ours]
-    kept = [credit.mix(e.rewards, role, weights) for e, role in mine]
-    drawn = [e.sampled.get(role, value) for (e, role), value in zip(mine, kept, strict=True)]
-    parts: dict[str, float] = defaultdict(float)
-    for e, role in mine:
-        for r in e.rewards.of(role):
-            if r.value is not None:
-                parts[f"reward_level/{r.level.value}"] += credit.weight_of(r, weights) * r.value / len(mine)
-    metrics = {"reward": sum(drawn) / max(1, len(mine)), **dict(sorted(parts.items()))}
-    if any(e.sampled for e in episodes):  # the line that a greedy tree keeps is better than the policy
-        metrics["reward_kept"] = sum(kept) / max(1, len(mine))
-    return metrics
+def _earned(
+    name: str, plays: Sequence[tuple[Episode, Sequence[Rewards]]], learners: Collection[str], weights: RewardSection
+) -> dict[str, float]:
+    """Under `name`: what the seats of those who learn earned with the recipe's weights; each component of the reward
+    over all seats; and each level's part of the whole. Episodes count alike, and so do the plays of one."""
+    mine = [(played, role) for e, played in plays for role, who in e.seats.items() if learns(who, learners)]
+    components: dict[str, list[float]] = defaultdict(list)
+    for _, played in plays:
+        for r in (r for rewards in played for r in rewards if r.value is not None):
+            components[f"{name}/{r.name}/{r.role or 'team'}"].append((r.value or 0.0) / len(played))
+    levels: dict[str, float] = defaultdict(float)
+    for played, role in mine:
+        for r in (r for rewards in played for r in rewards.of(role) if r.value is not None):
+            part = credit.weight_of(r, weights) * (r.value or 0.0) / len(mine) / len(played)
+            levels[f"{name.replace('reward', 'reward_level')}/{r.level.value}"] += part
+    metrics = {key: sum(values) / len(plays) for key, values in sorted(components.items())}
+    whole = [sum(credit.mix(rewards, role, weights) for rewards in played) / len(played) for played, role in mine]
+    return metrics | {name: sum(whole) / max(1, len(mine)), **dict(sorted(levels.items()))}
 
 
 class Meter:

@@ -251,8 +251,9 @@ class Trainer(RunState):
         if section.best is None:
             return False
         if section.best not in metrics:
-            # Some come every few steps, others only where a policy had something to learn.
-            if not section.best.startswith("eval/") and section.best.partition("/")[0] not in self.learners:
+            # Some come every few steps, others only where a policy had something to learn or a playout ended.
+            comes_later = section.best.startswith("eval/") or section.best.partition("/")[0] in self.learners
+            if self.best is None and not comes_later:
                 raise ConfigError(f"checkpoint.best names '{section.best}'; {did_you_mean(section.best, metrics)}")
             return False
         value, sign = metrics[section.best], 1 if section.best_is == "highest" else -1

@@ -16,7 +16,8 @@ from interplay.types import Advantage, Episode, Sample, Turn
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A sample as the learner takes it: whose it is, and its credit. Without an advantage it is not trained.
+    """A sample as the learner takes it: whose it is, and its credit. Without an advantage it is not trained. `share` is
+    how much of one sample it counts as in the loss's mean (`algorithm.Weighed`).
 
     `values` and `targets` are a critic's: one number at the end of the prompt, or one before each sampled token."""
 
@@ -27,6 +28,7 @@ class Example:
     values: tuple[float, ...] = ()
     targets: tuple[float, ...] | None = None
     lags: tuple[int, ...] | None = None  # training steps since each token's weights; None: all are the newest
+    share: float = 1.0
 
     @property
     def has_signal(self) -> bool:

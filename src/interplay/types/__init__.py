@@ -7,7 +7,7 @@ unchanged to the loss.
 """
 
 from interplay.types.credit import Advantage, Credit
-from interplay.types.episode import Episode
+from interplay.types.episode import Cut, Episode
 from interplay.types.message import Media, MediaKind, Message, Spoken, ToolCall
 from interplay.types.occupant import ByTurn, FromLeague, Occupant, One, Policy, Remote, Scripted, Snapshot
 from interplay.types.rewards import Level, Reward, Rewards, Role
@@ -17,8 +17,8 @@ from interplay.types.task import HistoryMatch, Observation, Parameter, ProgramCa
 from interplay.types.turn import KEY_NAMES, Keys, Outlook, Status, Turn
 
 __all__ = [
-    "KEY_NAMES", "Advantage", "ByTurn", "Completion", "Credit", "Episode", "FromLeague", "HistoryMatch", "Keys",
-    "Level", "Media", "MediaKind", "MediaSpan", "Message", "Observation", "Occupant", "One", "Outlook", "Parameter",
-    "Policy", "ProgramCall", "Remote", "Reward", "Rewards", "Role", "Sample", "Scripted", "Snapshot", "Spoken",
-    "Status", "Stop", "Task", "Tool", "ToolCall", "Turn", "identity", "seed_of",
+    "KEY_NAMES", "Advantage", "ByTurn", "Completion", "Credit", "Cut", "Episode", "FromLeague", "HistoryMatch",
+    "Keys", "Level", "Media", "MediaKind", "MediaSpan", "Message", "Observation", "Occupant", "One", "Outlook",
+    "Parameter", "Policy", "ProgramCall", "Remote", "Reward", "Rewards", "Role", "Sample", "Scripted", "Snapshot",
+    "Spoken", "Status", "Stop", "Task", "Tool", "ToolCall", "Turn", "identity", "seed_of",
 ]  # fmt: skip

@@ -23,9 +23,11 @@ class Credit:
     legal: dict[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
 
     def give(self, turn: Turn, advantage: float) -> None:
-        """One advantage for all that was sampled in a turn, its tool calls included."""
+        """One advantage for all that was sampled in a turn, its tool calls included. Bots and remote models have no
+        tokens to train."""
         for sample in turn.samples:
-            self.advantages[sample.id] = advantage
+            if sample.action:
+                self.advantages[sample.id] = advantage
 
     def withdraw(self, turns: Iterable[Turn]) -> None:
         """Take these turns out of training."""

@@ -91,6 +91,11 @@ class Turn:
         return bool(self.samples) and bool(self.samples[-1].action)
 
     @property
+    def illegal(self) -> bool:
+        """Whether the environment refused it. A reply that was cut off may be refused too: its status says LENGTH."""
+        return any(r.name == "illegal" for r in self.rewards)
+
+    @property
     def last(self) -> Sample:
         """The reply that is the action."""
         return self.samples[-1]

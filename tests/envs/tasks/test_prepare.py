@@ -526,3 +526,32 @@ def test_a_bug_that_changes_nothing_is_left_out(tmp_path: Path) -> None:
     rows = [{**raw, "buggy_solution": b, "prompt": f'def up(n):\n    """{i}"""\n'} for i, b in enumerate(bugs)]
     report = prepare("humanevalfix", lines(tmp_path / "test.jsonl", rows), tmp_path / "out")
     assert report.counts == {"test": 1} and report.dropped["bug_that_changes_nothing"] == 1
+
+
+CHECKER = """
+def check(input, expected, actual):
+    number = int(input)
+    words = actual.split()
+    return len(words) == 2 and all(w.isdecimal() for w in words) and sum(map(int, words)) == number
+"""
+SPLIT = {
+    "problem": "Print two whole numbers, not negative, whose sum is n.",
+    "tests": [{"input": f"{n}\n", "output": f"0 {n}\n"} for n in (3, 8, 20)],
+}
+
+
+@pytest.mark.parametrize(
+    ("printed", "right"),
+    [("0, n", True), ("n, 0", True), ("n // 2, n - n // 2", True), ("n, n", False), ("n", False), ("-1, n + 1", False)],
+)
+def test_a_problem_with_several_right_outputs_can_have_its_own_checker(
+    tmp_path: Path, printed: str, right: bool
+) -> None:
+    """Without a checker only the published output counts, and every other right program is refused."""
+    program = f"```python\nn = int(input())\nprint({printed})\n```"
+    for checker, wanted in ((CHECKER, right), ("", printed == "0, n")):
+        folder = tmp_path / ("with" if checker else "without")
+        prepare("codecontests", lines(tmp_path / "test.jsonl", [{**SPLIT, "checker": checker}]), folder)
+        env = envs.make(envs.sample_task("code", {"team": "single", "data": str(folder)}, "test"))
+        env.step({"coder": program})
+        assert {r.name: r.value for r in envs.outcome_of(env)}["solved"] == float(wanted)

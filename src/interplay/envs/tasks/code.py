@@ -15,8 +15,8 @@ Rewards       coder, as published: `build` (process) 0.1 for a program that comp
               tests agreed on catch. Tests that catch no bug earn nothing; without a golden program nothing is scored
               (None). `solved` (team, at the end): 1 if all hidden tests pass.
 Data          prepared rows of kind code (apps, codecontests, livecodebench, humaneval, mbpp), or problems over lists
-              of numbers made on the spot.
-Checker       rewards/programs.py in the sandbox; planted bugs from rewards/mutants.py.
+              of numbers made on the spot. A row to which several outputs are right may have a `checker` of its own.
+Checker       execution/programs.py in the sandbox; planted bugs from rewards/mutants.py.
 Version       1
 """
 

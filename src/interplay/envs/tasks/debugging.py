@@ -15,7 +15,7 @@ Rewards       breaker: `build` (process) 0.1 for a program that compiles and def
               tests pass.
 Data          prepared rows of kind code with a golden program (humaneval, mbpp, humanevalfix, quixbugs); for the
               fixer alone humanevalfix and quixbugs bring their bugs; or problems made on the spot.
-Checker       rewards/programs.py in the sandbox; planted bugs, where a row has none, from rewards/mutants.py.
+Checker       execution/programs.py in the sandbox; planted bugs, where a row has none, from rewards/mutants.py.
 Version       1
 """
 

@@ -3,7 +3,8 @@
 A row holds `question`, `style` ("stdio": the program reads and prints; "calls": it defines `entry`), `tests` (pairs of
 input and output, or statements with asserts) that stay hidden, `examples` of the same form that are shown, `setup` that
 the statements need, `starter` that calls begin with, and, where known, `golden`, a right program, and `buggy`, one
-that is not.
+that is not. A stdio problem to which several outputs are right may have a `checker`: a program that defines
+`check(input, expected, actual) -> bool`.
 """
 
 from __future__ import annotations
@@ -49,18 +50,19 @@ class Problem:
     examples: tuple[Test, ...]
     golden: str
     buggy: str
+    checker: str = ""
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Problem:
         tests, shown = (tuple(t if isinstance(t, str) else (t[0], t[1]) for t in row[k]) for k in ("tests", "examples"))
-        texts = {k: row.get(k) or "" for k in ("entry", "starter", "setup", "golden", "buggy")}
+        texts = {k: row.get(k) or "" for k in ("entry", "starter", "setup", "golden", "buggy", "checker")}
         return Problem(row["question"], row["style"], tests=tests[:MOST_TESTS], examples=shown, **texts)
 
     def try_(self, bench: Bench, program: str, tests: Sequence[Test] | None = None) -> Trial:
         """On the hidden tests, or on those that somebody wrote."""
         if self.style == "stdio":
             chosen = self.tests if tests is None else tests
-            return bench.cases(program, [t for t in chosen if not isinstance(t, str)])
+            return bench.cases(program, [t for t in chosen if not isinstance(t, str)], self.checker)
         if tests is None:
             return bench.calls(program, [t for t in self.tests if isinstance(t, str)], self.entry, self.setup)
         written = [made for t in tests if isinstance(t, str) and (made := Assertion.of(t))]

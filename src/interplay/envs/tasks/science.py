@@ -12,7 +12,7 @@ Rewards       `law` (team, at the end): 1 if the last formula is the law, else 0
 Data          laws drawn from a grammar: `variables` of them, `depth` operations deep; a law is in one split only. Or
               prepared rows of kind law.
 Checker       rewards/formula.py: numeric equivalence on 40 held-out points, within `tolerance`.
-Version       1
+Version       2
 """
 
 from __future__ import annotations

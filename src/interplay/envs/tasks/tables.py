@@ -12,7 +12,7 @@ Data          prepared rows of kind tables (wikitablequestions); with `file`, qu
               answers that are easily guessed (a small number, one word) are not asked for.
 Checker       cells one by one: numbers within 0.01 (or a millionth), text without regard to case; rows in any order
               unless the question asks for one.
-Version       1
+Version       2
 """
 
 from __future__ import annotations
@@ -157,23 +157,28 @@ def matches(gold: Sequence[Sequence[Cell]], answer: str, ordered: bool) -> bool:
     return all(_alike(a, b) for g, w in zip(given, wanted, strict=True) for a, b in zip(g, w, strict=True))
 
 
-def _value(cell: str) -> float | str:
-    plain = " ".join(cell.strip().strip("\"'*`").split())
+def _value(cell: str) -> int | float | str:
+    plain = " ".join(cell.strip().strip("\"'*`").replace("−", "-").split())
     if _NUMBER.fullmatch(plain) is None:
         return plain.casefold()
-    number = float(plain.replace(",", "").lstrip("$€£"))
+    digits = plain.replace(",", "").lstrip("$€£")
+    if re.fullmatch(r"[-+]?\d{1,300}", digits):
+        return int(digits)
+    number = float(digits)
     return number if abs(number) < 1e300 else plain
 
 
 def _place(row: Sequence[float | str]) -> list[tuple[str, float]]:
     """Rows in one order whichever they were given in: by their words, then by their numbers."""
-    return [(c, 0.0) for c in row if isinstance(c, str)] + [("", round(c, 1)) for c in row if isinstance(c, float)]
+    return [(c, 0.0) for c in row if isinstance(c, str)] + [("", round(c, 1)) for c in row if not isinstance(c, str)]
 
 
 def _alike(a: float | str, b: float | str) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return abs(a - b) <= 0.01 + 1e-6 * abs(b)
-    return a == b
+    """Whole numbers are compared exactly; others may be rounded."""
+    if isinstance(a, str) or isinstance(b, str) or (isinstance(a, int) and isinstance(b, int)):
+        return a == b
+    near = abs(a - b) <= 0.01 + 1e-6 * abs(b)
+    return near and (abs(a - b) < 0.5 or not float(b).is_integer())
 
 
 def guessable(rows: Sequence[Sequence[Cell]]) -> bool:

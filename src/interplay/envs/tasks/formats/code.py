@@ -126,7 +126,11 @@ def _text(said: Any) -> str:
 
 @register_format("codecontests")
 class CodeContests(_Code):
-    """Contest problems (Li et al., 2022); the last of several lists of tests are the generated ones."""
+    """Contest problems (Li et al., 2022); the last of several lists of tests are the generated ones.
+
+    A row that was given a `checker` (see envs/tasks/problems.py) keeps it: many contest problems have several right
+    outputs, and the data set has no checkers of its own.
+    """
 
     licence = "CC BY 4.0"
     hub: ClassVar[Mapping[str, Hub]] = {
@@ -141,8 +145,13 @@ class CodeContests(_Code):
     private_tests: dict[str, list[str]] = Field({})
     generated_tests: dict[str, list[str]] = Field({})
     solutions: dict[str, list[Any]] = Field({})
+    checker: str = ""
 
     def row(self) -> DataRow | None:
+        row = self._row()
+        return row if row is None or not self.checker else {**row, "checker": self.checker}
+
+    def _row(self) -> DataRow | None:
         if self.tests is not None:
             return _stdio(self.question, [[t["input"], t["output"]] for t in self.tests], [])
         public, private, generated = (

@@ -22,8 +22,8 @@ Rewards       reasoner and agents: `format` (process) 0.2 for one answer in the 
 Data          prepared rows of kind math (gsm8k, math, math500, aime, amc, olympiadbench), or word problems of
               `min_steps` to `max_steps` operations with numbers up to `largest`, made on the spot.
 Checker       rewards/verify.py: numbers exactly, formulas by math-verify within limits; what the tool role wrote
-              is computed by rewards/calculator.py or run by rewards/sandbox.py.
-Version       1
+              is computed by rewards/calculator.py or run by execution/sandbox.py.
+Version       2
 """
 
 from __future__ import annotations

@@ -1,0 +1,73 @@
+"""Dynamic sampling: tasks that teach nothing are replaced until the batch is full, and still measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import Killed, killed_at, rows, train
+
+from interplay.algorithms.dapo import DAPO
+from interplay.types import Episode
+
+RECIPE: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "matrix", "game": "stag_hunt"},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "algorithm": {"name": "dapo", "group": 2},
+    "sampling": {"max_tokens": 4, "legal": True},
+    "rollout": {"tasks": 6},
+    "train": {"steps": 3, "lr": 1e-2},
+    "records": {"tensorboard": "off"},
+}
+
+
+def consumed(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "stream.jsonl").read_text().splitlines()]
+
+
+def groups(folder: Path) -> list[int]:
+    """Tasks played in each step."""
+    found = consumed(folder)
+    return [sum(row["step"] == step for row in found) for step in (1, 2, 3)]
+
+
+def test_dapo_samples_until_its_batch_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second task is said to teach nothing: 6 useful tasks come with 6 that are not. Their episodes are measured
+    with the others, so that `reward` is what the policy earns and not what it earns where it learns."""
+    seen: dict[str, bool] = {}
+
+    def every_second(self: DAPO, episodes: list[Episode]) -> bool:
+        return seen.setdefault(episodes[0].task.id, int(episodes[0].task.id.rsplit("-", 1)[1]) % 2 == 0)
+
+    monkeypatch.setattr(DAPO, "teaches", every_second)
+    train(tmp_path, RECIPE)
+    for step, row in enumerate(rows(tmp_path)):
+        played = [r for r in consumed(tmp_path) if r["step"] == step + 1]
+        assert sum(seen[r["task"]] for r in played) == 6
+        assert row["episodes"] == 2 * len(played)
+    assert len({r["task"] for r in consumed(tmp_path)}) == len(consumed(tmp_path)) == len(seen)
+
+
+def test_the_number_of_further_tasks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing ever teaches, a step ends after `resample` batches more; with 0 it plays its own batch alone."""
+    monkeypatch.setattr(DAPO, "teaches", lambda self, episodes: False)
+    train(tmp_path / "two", {**RECIPE, "algorithm": {**RECIPE["algorithm"], "resample": 2}})
+    train(tmp_path / "none", {**RECIPE, "algorithm": {**RECIPE["algorithm"], "resample": 0}})
+    assert groups(tmp_path / "two") == [18, 18, 18]
+    assert groups(tmp_path / "none") == [6, 6, 6]
+
+
+def test_a_killed_run_resamples_as_one_that_was_not(tmp_path: Path) -> None:
+    """Which tasks are played in place of others is part of the checkpoint."""
+    train(tmp_path / "whole", RECIPE)
+    assert sum(groups(tmp_path / "whole")) > 18, "something was replaced"
+    with pytest.raises(Killed):
+        train(tmp_path / "cut", RECIPE, observer=killed_at(2))
+    train(tmp_path / "cut", RECIPE)
+    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
+    assert consumed(tmp_path / "cut") == consumed(tmp_path / "whole")
