@@ -112,7 +112,13 @@ TEAMS = {"native": {"coroutine": "programs:number"}, "langgraph": {"function": "
 
 
 def _program(way: Mapping[str, str], python: str = "", only: Sequence[str] = ()) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": "program", "reward": "programs:right", "roles": ["planner", "solver"], **way}
+    made: dict[str, Any] = {
+        "name": "program",
+        "reward": "programs:right",
+        "roles": ["planner", "solver"],
+        "rewards": ["score", "told", "heard"],
+        **way,
+    }
     if only:
         made["route"] = {role: {"only": list(only)} for role in made["roles"]}
     how: dict[str, Any] = {"readable": [str(ROOT / "benchmarks")], "seconds": 300.0, "python": python}

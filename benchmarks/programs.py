@@ -32,16 +32,23 @@ def to_solver(said: str) -> Chat:
     return [{"role": "user", "content": f"player p0 : {said}. Your number is"}]
 
 
-def right(row: Row, result: Any) -> float:
-    return float(str(result).strip() == secret(row))
+def right(row: Row, result: Any) -> dict[str, float]:
+    """The team's: the solver says the secret. The other two pay for what the team cannot do without: the planner says
+    the secret, and the solver says what the planner said."""
+    if not isinstance(result, list):  # of a conversation that is only timed
+        return {"score": 0.0}
+    planned, solved = (str(text).strip() for text in result)
+    told, heard = planned == secret(row), solved == planned
+    return {"score": float(solved == secret(row)), "told": 0.5 * told, "heard": 0.5 * heard}
 
 
 def more(chat: Chat, mine: str, theirs: str) -> None:
     chat += [{"role": "assistant", "content": mine}, {"role": "user", "content": theirs}]
 
 
-async def number(row: Row, ask: Any) -> str:
-    return str(await ask("solver", to_solver(str(await ask("planner", to_planner(row))))))
+async def number(row: Row, ask: Any) -> list[str]:
+    planned = str(await ask("planner", to_planner(row)))
+    return [planned, str(await ask("solver", to_solver(planned)))]
 
 
 async def talk(row: Row, ask: Any) -> str:

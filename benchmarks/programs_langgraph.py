@@ -23,11 +23,12 @@ def solver(state: State) -> State:
     return {"answer": str(ChatOpenAI(model="solver").invoke(to_solver(state["planned"])).content)}
 
 
-def number(row: Row) -> str:
+def number(row: Row) -> list[str]:
     graph = StateGraph(State)
     graph.add_node("planner", planner)
     graph.add_node("solver", solver)
     graph.add_edge(START, "planner")
     graph.add_edge("planner", "solver")
     graph.add_edge("solver", END)
-    return str(graph.compile().invoke({"row": row})["answer"])
+    end = graph.compile().invoke({"row": row})
+    return [end["planned"], end["answer"]]

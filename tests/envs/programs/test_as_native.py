@@ -76,7 +76,7 @@ def worth(turn: Turn) -> float | None:
 
 
 def advantages(name: str, settings: dict[str, Any], episodes: list[Episode]) -> dict[str, Any]:
-    algorithm = algorithms.make(Open(name=name, **settings), RewardSection())
+    algorithm = algorithms.make(Open(name=name, **settings), RewardSection(), 0)
     given = Credit()
     algorithm.credit(episodes, given)
     return dict(given.advantages)

@@ -92,3 +92,8 @@ def by_level(row: Row, result: str, calls: list[Any]) -> Any:
 async def later(row: Row, result: str) -> dict[str, float]:
     await asyncio.sleep(0)
     return {"score": 0.5, "words": 2.0}
+
+
+async def crashes_on_anything(row: Row, ask: Any) -> str:
+    said = str(await ask("planner", "Say something."))
+    raise ValueError(f"cannot read {said}")
