@@ -195,10 +195,10 @@ def _trained(base: str, way: str, python: str, size: tuple[int, int, float], sec
             trainer.train()
         finally:
             trainer.close()
-    few = max(1, len(found) // 10)
+    few = max(1, len(found) // 20)
     right = [m["reward/score/team"] for m in found]
     return {
-        "steps": len(found), "start": statistics.fmean(right[:few]), "end": statistics.fmean(right[-few:]),
+        "steps": len(found), "start": right[0], "end": statistics.fmean(right[-few:]),
         "tokens": sum(m["tokens_sampled"] for m in found), "seconds": time.monotonic() - began,
         "failed": sum(m["episodes_failed"] for m in found),
     }  # fmt: skip
@@ -214,8 +214,8 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--count", type=int, default=2000, help="calls")
     parser.add_argument("--sessions", type=int, default=1024)
     parser.add_argument("--ways", default="native,bare,client", help="of rollout")
-    parser.add_argument("--steps", type=int, default=60, help="of team")
-    parser.add_argument("--tasks", type=int, default=8, help="of a step of team")
+    parser.add_argument("--steps", type=int, default=100, help="of team")
+    parser.add_argument("--tasks", type=int, default=16, help="of a step of team")
     parser.add_argument("--lr", type=float, default=1e-3, help="of team")
     parser.add_argument("--seconds", type=float, default=240.0, help="the most that a part may take")
     given = parser.parse_args(argv)
