@@ -1,12 +1,12 @@
 """What asynchrony is worth, and what it costs.
 
-    python benchmarks/stream.py speed [--model smollm2]          one GPU: a tool that waits 1 to 3 seconds
+    python benchmarks/stream.py speed [--model tiny-256x6]       one GPU: a tool that waits 1 to 3 seconds
     python benchmarks/stream.py speed --quick                    a CPU: the tiny model, a tool that waits 0.1 to 0.3 s
     python benchmarks/stream.py learning [--seeds 5] [--jobs 2]  a CPU: does stale data harm learning?
 
-`speed` trains the same recipe in four arms with the same number of tool workers: everybody waits for the slowest tool
-(`stream.deterministic`), nobody waits for another's tool, and the latter with `stream.max_staleness` of 1 and 2. The
-first three steps of each arm are left out.
+`speed` trains recipes/math/calculator.toml in four arms with the same number of tool workers: nobody waits for
+another's tool, with `stream.max_staleness` of 0, 1 and 2; and everybody waits for the slowest tool
+(`stream.deterministic`). The first three steps of each arm and the last are left out.
 
 `learning` trains the tic-tac-toe demo with max_staleness 0 and 1 on each seed, and compares the share of points against
 both of its opponents (a win counts 1, a draw 0.5) after training: mean and 95% interval over the seeds, paired.
@@ -35,15 +35,14 @@ from interplay.training.trainer import Observer, Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 ARMS = {
-    "S = 0, everybody waits": ("stream.deterministic=true", "stream.max_staleness=0"),
     "S = 0": ("stream.deterministic=false", "stream.max_staleness=0"),
     "S = 1": ("stream.deterministic=false", "stream.max_staleness=1"),
+    "S = 0, everybody waits": ("stream.deterministic=true", "stream.max_staleness=0"),
     "S = 2": ("stream.deterministic=false", "stream.max_staleness=2"),
 }
-TINY = (
-    "policies.reasoner.base=tiny-64x2", "warmstart.lr=3e-3", "warmstart.episodes=60", "warmstart.epochs=14",
-    "train.lr=1e-4", "env.largest=9", "rollout.tasks=4", "env.shortest=0.1", "env.longest=0.3",
-)  # fmt: skip
+# What a model of random weights needs to learn to call the tool.
+TINY = ("warmstart.lr=3e-3", "warmstart.episodes=60", "warmstart.epochs=14", "train.lr=1e-4", "env.largest=9")
+QUICK = ("rollout.tasks=4", "env.shortest=0.1", "env.longest=0.3")
 
 
 def train(arm: str, overrides: list[str]) -> dict[str, float]:
@@ -79,9 +78,11 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
         "env.name=waiting:WaitingMath", f"train.steps={args.steps}", "eval.every=0", "checkpoint.every=100000",
         "tools.workers=512", "records.episodes_per_step=0", "records.tensorboard=off",
     ]  # fmt: skip
-    common += TINY if args.quick else [f'policies.reasoner.base="{args.model}"']
+    model = "tiny-64x2" if args.quick else args.model
+    common += [f'policies.reasoner.base="{model}"', *(TINY if model.startswith("tiny") else ())]
+    common += QUICK if args.quick else ()
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    print(f"{hardware}, torch {torch.__version__}; one run an arm, means over {args.steps - 4} steps")
+    print(f"{hardware}, torch {torch.__version__}, {model}; one run an arm, means over {args.steps - 4} steps")
     found = {arm: train(arm, [*common, *overrides]) for arm, overrides in ARMS.items()}
     base = found["S = 0"]["steps_per_hour"]
     for arm, row in found.items():
@@ -124,7 +125,7 @@ def learning(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["speed", "learning"])
-    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--model", default="tiny-256x6")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")

@@ -13,6 +13,7 @@ import pytest
 from interplay.config import Recipe, load, parse, parse_options
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.resolve import resolve
+from interplay.types import Policy
 
 BASE: dict[str, Any] = {
     "name": "test",
@@ -272,7 +273,7 @@ def test_a_mistake_is_one_sentence(
 
 def test_the_recipe_without_mistakes_is_accepted() -> None:
     """The tests above fail for the reason they name: their starting point is valid."""
-    assert resolve(parse(BASE)).seats == {"X": "player", "O": "player"}
+    assert resolve(parse(BASE)).seats == {"X": Policy("player"), "O": Policy("player")}
     assert resolve(parse(RICH)).recipe.policies["rival"].lr == 0.5
 
 

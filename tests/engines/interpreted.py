@@ -1,4 +1,4 @@
-"""Run by test_kernels.py under TRITON_INTERPRET=1: the plain runner and the GPU's, asked the same."""
+"""Run by test_cuda.py under TRITON_INTERPRET=1: the plain runner and the GPU's, asked the same."""
 
 from __future__ import annotations
 

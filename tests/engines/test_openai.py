@@ -31,8 +31,12 @@ from interplay.types import (
     Media,
     Message,
     Observation,
+    Occupant,
     Parameter,
+    Policy,
+    Remote,
     Rewards,
+    Scripted,
     Status,
     Stop,
     Task,
@@ -284,9 +288,9 @@ def test_a_remote_model_sees_and_calls_tools(chat: Chat, tmp_path: Path) -> None
     team = Team(recipe)
     task = Task("t", "shown", 0)
 
-    def play(who: str) -> Turn:
+    def play(who: Occupant) -> Turn:
         env = Shown(task)
-        agent = team.agent("finder", who, 1.0, 8)
+        agent = team.agent("finder", who, Speech(1.0, 8))
         view = agent.look(env.observe()["finder"])
         turn = asyncio.run(agent.sample(env, view, Stamp(0, task, 0, "e", 0)))
         agent.commit(view, turn)
@@ -297,14 +301,14 @@ def test_a_remote_model_sees_and_calls_tools(chat: Chat, tmp_path: Path) -> None
         return turn
 
     try:
-        turn = play("eye")
+        turn = play(Remote("eye"))
         assert turn.text == "x3" and [s.text for s in turn.samples] == ["@look 3", "x3"] and turn.keys.tool == "look"
         assert turn.samples[0].messages[0].media == (PICTURE,) and turn.sampled == len("@look 3x3") + 2
         assert not turn.is_model and [s.extends for s in turn.samples] == [None, None]
         first, second = (body["messages"] for body in chat.bodies)
         assert first[0]["content"][0]["text"].endswith("@look CELL: Looks at a cell.")
         assert [m["role"] for m in second] == ["user", "assistant", "user"]
-        assert not any(m.media for m in play("player").samples[0].messages)
+        assert not any(m.media for m in play(Policy("player")).samples[0].messages)
     finally:
         team.close()
 
@@ -349,11 +353,11 @@ def test_a_remote_model_plays_a_seat(chat: Chat, tmp_path: Path) -> None:
     plan = resolve(parse(recipe(chat)))
     team = Team(plan.recipe)
     try:
-        assert isinstance(team.agent("X", "rival", 1.0, 4), RemoteAgent)
+        assert isinstance(team.agent("X", plan.seats["X"], Speech(1.0, 4)), RemoteAgent)
         with pytest.raises(ConfigError, match="Did you mean 'rival'"):
-            team.agent("X", "rivel", 1.0, 4)
+            team.agent("X", Remote("rivel"), Speech(1.0, 4))
         runner = Runner(0, plan.recipe.rollout, Independent(), plan.recipe.reward)
-        seats = {"X": "rival", "O": "bot:first"}
+        seats: dict[str, Occupant] = {"X": Remote("rival"), "O": Scripted("first")}
         play = lambda: asyncio.run(runner.run([plan.task(0)], team.seating(lambda _: seats, Speech(1.0, 4))))[0]  # noqa: E731
         episode = play()
         assert episode.error is None

@@ -22,7 +22,7 @@ from interplay.evaluation.games import Keys
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
-from interplay.types import Role
+from interplay.types import Occupant, Policy, Role, Scripted
 
 KEYS = "interplay.evaluation.games:Keys"  # p0 and p1 each know a word for their number; only both together pay
 
@@ -70,14 +70,16 @@ def planned(env: str, seats: dict[str, str], **section: Any) -> RunPlan:
         "name": "t", "device": "cpu", "env": {"name": env}, "policies": {"p": {"base": "tiny-16x1"}}, "seats": "p",
         "algorithm": {"name": "grpo"}, "eval": {"opponents": ["team"], "success": "solved", **section},
     }  # fmt: skip
-    return replace(resolve(parse(recipe)), seats=seats)
+    plan = resolve(parse(recipe))
+    return replace(plan, seats={role: plan.occupant(who) for role, who in seats.items()})
 
 
 def field(plan: RunPlan, games: int = 60) -> Field:
-    return Field(plan, Team({}, plan.recipe.env.name), games)
+    """Only bots are seated, so no policy is loaded."""
+    return Field(plan, Team(plan.recipe.model_copy(update={"policies": {}})), games)
 
 
-def changes(plan: RunPlan, found: Iterator[tuple[str, dict[Role, str]]], games: int = 60) -> list[Change]:
+def changes(plan: RunPlan, found: Iterator[tuple[str, dict[Role, Occupant]]], games: int = 60) -> list[Change]:
     here = field(plan, games)
     (whole,) = lineups(plan, ["team"])
 
@@ -91,7 +93,7 @@ def changes(plan: RunPlan, found: Iterator[tuple[str, dict[Role, str]]], games: 
 def test_leaving_one_out_costs_what_it_did() -> None:
     """Both keys are needed: with a random word in either's place a third of the doors open. Nobody hears p2."""
     plan = planned(f"{__name__}:Dull", {"p0": "bot:key:1", "p1": "bot:key:2", "p2": "bot:key:0"})
-    found = changes(plan, without(plan, dict.fromkeys(plan.roles, "bot:random")), games=120)
+    found = changes(plan, without(plan, dict.fromkeys(plan.roles, Scripted("random"))), games=120)
     assert [c.what for c in found] == ["p0 = bot:random", "p1 = bot:random", "p2 = bot:random"]
     for c in found[:2]:
         assert c.won_drop is not None and c.won.low <= 1 / 3 <= c.won.high
@@ -104,14 +106,14 @@ def test_exchanged_policies_do_each_others_work_badly() -> None:
     plan = planned(KEYS, {"p0": "bot:key:1", "p1": "bot:key:2"})
     (whole,) = lineups(plan, ["team"])
     (c,) = changes(plan, swaps(plan, whole), games=30)
-    assert c.what == "p0 ↔ p1" and c.seats == {"p0": "bot:key:2", "p1": "bot:key:1"}
+    assert c.what == "p0 ↔ p1" and c.seats == {"p0": Scripted("key:2"), "p1": Scripted("key:1")}
     assert c.won.value == 0.0 and c.won_drop == (1.0, 1.0, 1.0) and c.score_drop == (1.0, 1.0, 1.0)
 
 
 def test_against_an_opponent_the_others_take_the_role() -> None:
     plan = planned(KEYS, {"p0": "a", "p1": "b"})
-    lineup = Lineup("a", "bot:random", "p0", {"p0": "a", "p1": "bot:random"})
-    assert list(swaps(plan, lineup)) == [("b as p0", {"p0": "b", "p1": "bot:random"})]
+    lineup = Lineup("a", "bot:random", "p0", {"p0": Policy("a"), "p1": Scripted("random")})
+    assert list(swaps(plan, lineup)) == [("b as p0", {"p0": Policy("b"), "p1": Scripted("random")})]
     same = planned(KEYS, {"p0": "a", "p1": "a"})
     assert list(swaps(same, next(lineups(same, ["team"])))) == []
 

@@ -22,27 +22,28 @@ from interplay.evaluation.played import Played
 from interplay.evaluation.sheet import markdown
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
+from interplay.types import Policy
 
 KUHN = {"name": "kuhn", "brief": True}
 
 
-def play(team: Team, players: list[str], games: int, played: Played | None = None, **changes: Any) -> Standing:
+def play(players: list[str], games: int, played: Played | None = None, **changes: Any) -> Standing:
     plan = resolve(parse({**RECIPE, **changes}))
-    here = Team(team.members, plan.recipe.env.name)
-    here.sources = dict(team.sources)
-    seated = {p.removeprefix("bot:"): dict.fromkeys(plan.roles, p) for p in players}
-    return asyncio.run(meet(Field(plan, here, games, played=played), seated))
+    seated = {p.removeprefix("bot:"): dict.fromkeys(plan.roles, plan.occupant(p)) for p in players}
+    team = Team(plan.recipe)
+    try:
+        return asyncio.run(meet(Field(plan, team, games, played=played), seated))
+    finally:
+        team.close()
 
 
-def test_the_better_player_is_rated_above_the_worse(
-    team: Team, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_better_player_is_rated_above_the_worse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From both seats; the same again; and a player more changes nothing between the others. A game too large for
     exploitability says so."""
     monkeypatch.setattr(exploitability, "LIMIT", 100)
     players = ["bot:minimax", "bot:greedy", "bot:random", "player"]
     store = Played(tmp_path / "played.jsonl")
-    found = play(team, players, 10, store)
+    found = play(players, 10, store)
     assert [r.name for r in found.ratings][2:] == ["random", "player"]
     assert all(r.games == 3 * 2 * 10 and r.low <= r.value <= r.high for r in found.ratings)
     both = found.payoff["minimax"]["random"].value + found.payoff["random"]["minimax"].value
@@ -51,15 +52,15 @@ def test_the_better_player_is_rated_above_the_worse(
     assert found.habits["player"].illegal > 0.5 and found.habits["minimax"].illegal == 0
     assert found.habits["minimax"].openings > 1 and found.habits["player"].tokens > 0
     assert all(h.exploitability is None and "has more than 100 positions" in h.why for h in found.hunted.values())
-    assert found == play(team, players, 10), "the same seeds, the same standing"
-    more = play(team, [*players, "bot:first"], 10, store)
+    assert found == play(players, 10), "the same seeds, the same standing"
+    more = play([*players, "bot:first"], 10, store)
     assert more.payoff["minimax"]["random"] == found.payoff["minimax"]["random"]
 
 
-def test_exploitability_is_exact_where_the_game_is_small(team: Team) -> None:
+def test_exploitability_is_exact_where_the_game_is_small() -> None:
     """Kuhn: 0 at the equilibrium, 11/24 for random play; a model's is between its scores' bounds, a bot that cannot say
     its odds is said to have none."""
-    found = play(team, ["bot:equilibrium", "bot:random", "bot:greedy", "player"], 4, env=KUHN)
+    found = play(["bot:equilibrium", "bot:random", "bot:greedy", "player"], 4, env=KUHN)
     assert abs(found.hunted["equilibrium"].exploitability or 0) < 1e-12
     assert found.hunted["random"].exploitability == pytest.approx(11 / 24)
     mine = found.hunted["player"]
@@ -69,22 +70,22 @@ def test_exploitability_is_exact_where_the_game_is_small(team: Team) -> None:
     assert "| exploitability |" in text and "0.4583" in text
 
 
-def test_minimax_cannot_be_exploited(team: Team) -> None:
-    found = play(team, ["bot:minimax", "bot:first"], 1, env={"name": "tictactoe", "size": 2, "line": 2})
+def test_minimax_cannot_be_exploited() -> None:
+    found = play(["bot:minimax", "bot:first"], 1, env={"name": "tictactoe", "size": 2, "line": 2})
     assert found.hunted["minimax"].exploitability == 0.0
 
 
-def test_a_team_game_is_played_together(team: Team) -> None:
+def test_a_team_game_is_played_together() -> None:
     """Hanabi: everybody with everybody and with itself; two that know the same rules do well together."""
     small = {"name": "hanabi", "variant": "small"}
-    found = play(team, ["bot:hanabi", "bot:random"], 12, env=small)
+    found = play(["bot:hanabi", "bot:random"], 12, env=small)
     assert found.together and found.ratings == [] and found.hunted == {}
     assert found.alone["hanabi"] == found.payoff["hanabi"]["hanabi"]
     assert found.alone["hanabi"].value > 4 > 1 > found.mixed["hanabi"].value
     assert found.mixed["hanabi"] == found.mixed["random"], "they only have each other"
     titles = [s.title for s in sheets(found)]
     assert titles == ["Playing together", "Mean reward together", "How they play"]
-    three = play(team, ["bot:hanabi", "bot:random"], 2, env={**small, "players": 3})
+    three = play(["bot:hanabi", "bot:random"], 2, env={**small, "players": 3})
     assert set(three.payoff["random"]) == {"hanabi", "random"}
 
 
@@ -97,11 +98,11 @@ def test_who_is_rewarded_says_whether_they_play_together(env: str, together: boo
     assert shares_rewards(resolve(parse(recipe))) is together
 
 
-def test_with_more_than_two_roles_everybody_has_every_seat_once(team: Team) -> None:
+def test_with_more_than_two_roles_everybody_has_every_seat_once() -> None:
     """Three players, of whom `a` pays one point each time: who always says it is ahead of who says anything."""
     payoff = [[[[float(i == 0), float(j == 0), float(k == 0)] for k in (0, 1)] for j in (0, 1)] for i in (0, 1)]
     env = {"name": "matrix", "actions": [["a", "b"]] * 3, "payoff": payoff}
-    found = play(team, ["bot:random", "bot:first"], 10, env=env)
+    found = play(["bot:random", "bot:first"], 10, env=env)
     assert [r.name for r in found.ratings] == ["first", "random"] and all(r.games == 2 * 3 * 10 for r in found.ratings)
     assert found.reward["first"]["random"].value == 1.0 and 0.3 < found.reward["random"]["first"].value < 0.7
     assert found.payoff["first"]["random"].value + found.payoff["random"]["first"].value == pytest.approx(1)
@@ -110,10 +111,10 @@ def test_with_more_than_two_roles_everybody_has_every_seat_once(team: Team) -> N
 
 def test_what_cannot_meet_is_refused(team: Team) -> None:
     with pytest.raises(ConfigError, match="at least two players"):
-        play(team, ["bot:random"], 1)
+        play(["bot:random"], 1)
     alone = {"name": "matrix", "actions": [["a", "b"]], "payoff": [[1], [0]]}
     with pytest.raises(ConfigError, match="has one role, and nobody to meet there; interplay eval measures it"):
-        play(team, ["bot:random", "bot:first"], 1, env=alone)
+        play(["bot:random", "bot:first"], 1, env=alone)
     with pytest.raises(ConfigError, match="two players are called 'a'; give one another name"):
         _named(["a=bot:random", "a=bot:first"])
     with pytest.raises(ConfigError, match="Did you mean 'minimax'"):
@@ -182,7 +183,7 @@ def test_the_command_seats_runs_of_adapters_checkpoints_and_remote_models(tmp_pa
     plan = resolve(parse(RECIPE | {"env": {"name": "tictactoe", "size": 2, "line": 2}}))
     team = Team(plan.recipe)
     try:
-        assert _seat(plan, team, "new", str(run)) == {"X": "new/x", "O": "new/o"}
+        assert _seat(plan, team, "new", str(run)) == {"X": Policy("new/x"), "O": Policy("new/o")}
         assert team.members["new/x"].engine is team.members["new/o"].engine, "one base for both adapters"
     finally:
         team.close()

@@ -20,18 +20,22 @@ from interplay.evaluation.field import Field
 from interplay.evaluation.intervals import wilson
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
-from interplay.types import Episode, Keys, Observation, Rewards, Sample, Status, Task, Turn
+from interplay.types import Episode, Keys, Observation, Occupant, Policy, Rewards, Sample, Scripted, Status, Task, Turn
+
+PLAYER, RANDOM = Policy("player"), Scripted("random")
 
 
 def episode(x: float, o: float, *turns: tuple[str, Status, int], task: str = "t") -> Episode:
-    """An episode with these rewards; turns are (role, status, tokens)."""
+    """An episode with these rewards; turns are (role, status, tokens), and the environment refused the ILLEGAL ones."""
     rewards = Rewards.agent("win", {"X": x, "O": o})
     made = [
         Turn(str(i), None, Keys("t", 0, "t#0", i, role, "", "", "p"), "player", "a", Observation(()),
-             (Sample(str(i), (1,), (2,) * tokens, (0.0,) * tokens, (0,) * tokens, "a"),), status)
+             (Sample(str(i), (1,), (2,) * tokens, (0.0,) * tokens, (0,) * tokens, "a"),), status,
+             Rewards.process("illegal", {role: -1.0}) if status is Status.ILLEGAL else Rewards())
         for i, (role, status, tokens) in enumerate(turns)
     ]  # fmt: skip
-    return Episode(f"{task}#0", Task(task, "tictactoe", 0), 0, {"X": "player", "O": "bot:random"}, made, rewards)
+    seats: dict[str, Occupant] = {"X": PLAYER, "O": RANDOM}
+    return Episode(f"{task}#0", Task(task, "tictactoe", 0), 0, seats, made, rewards)
 
 
 OK, ILLEGAL = Status.OK, Status.ILLEGAL
@@ -67,7 +71,7 @@ def test_tally_from_the_other_seat() -> None:
 def test_a_win_is_more_than_every_other_role() -> None:
     """Three players: equal to the best rival is a draw, however far behind the third is."""
     game = episode(0, 0)
-    game.seats = {"a": "player", "b": "bot:random", "c": "bot:random"}
+    game.seats = {"a": PLAYER, "b": RANDOM, "c": RANDOM}
     for scores, expected in [((2, 1, 0), (1, 0, 0)), ((1, 1, 0), (0, 1, 0)), ((1, 0, 2), (0, 0, 1))]:
         game.rewards = Rewards.agent("win", dict(zip("abc", map(float, scores), strict=True)))
         found = tally(parse(RECIPE), [game], "player", "bot:random", "a")
@@ -118,7 +122,7 @@ def test_a_policy_is_measured_in_the_roles_it_is_seated_in(team: Team) -> None:
         plan = resolve(parse({**RECIPE, "policies": used, "seats": seats}))
         found = list(lineups(plan, ["bot:random"]))
         assert [(x.policy, x.role) for x in found] == expected
-        assert found[0].seats == {"X": found[0].policy, "O": "bot:random"}
+        assert found[0].seats == {"X": Policy(found[0].policy), "O": RANDOM}
 
 
 def test_the_same_seeds_give_the_same_results(team: Team) -> None:
@@ -145,7 +149,7 @@ def test_the_same_seeds_give_the_same_results(team: Team) -> None:
 def test_bots_can_be_measured_too(team: Team) -> None:
     """Perfect play never loses: a yardstick for the yardstick."""
     plan = resolve(parse(RECIPE))
-    seats = dict.fromkeys(plan.roles, "bot:minimax")
+    seats = dict.fromkeys(plan.roles, Scripted("minimax"))
     found = asyncio.run(evaluate(Field(plan, team, 10), ["bot:random"], seats))
     assert [r.losses for r in found] == [0, 0] and sum(r.wins for r in found) > 10
     assert all(r.tokens == 0 for r in found)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from interplay.evaluation.played import Played, fingerprint, key_of
-from interplay.types import Episode, Keys, Media, Message, Observation, Rewards, Task, Turn
+from interplay.types import Episode, Keys, Media, Message, Observation, Policy, Rewards, Task, Turn
 
 
 def episode(name: str) -> Episode:
-    return Episode(name, Task(name, "tictactoe", 1, {"size": 3}), 0, {"X": "p"}, [], Rewards.team("win", 0.1 + 0.2))
+    task = Task(name, "tictactoe", 1, {"size": 3})
+    return Episode(name, task, 0, {"X": Policy("p")}, [], Rewards.team("win", 0.1 + 0.2))
 
 
 def test_episodes_come_back_as_they_were(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from interplay.envs.games.tictactoe import TicTacToe
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
-from interplay.types import Task
+from interplay.types import Occupant, Policy, Scripted, Snapshot, Task
 
 
 def plan(**changes: Any) -> RunPlan:
@@ -28,10 +28,11 @@ def plan(**changes: Any) -> RunPlan:
     return resolve(parse(data | changes))
 
 
+PLAYER, RANDOM, START = Policy("player"), Scripted("random"), Snapshot("player", "start")
 MATCHUPS = [{"share": 0.25, "seats": {"O": "player@start"}}, {"share": 0.5, "seats": {"X": "bot:random"}}]
 
 
-def seatings(made: RunPlan, tasks: int = 2000) -> Counter[tuple[str, str]]:
+def seatings(made: RunPlan, tasks: int = 2000) -> Counter[tuple[Occupant, Occupant]]:
     found = [made.seats_for(made.task(i)) for i in range(tasks)]
     return Counter((s["X"], s["O"]) for s in found)
 
@@ -39,15 +40,15 @@ def seatings(made: RunPlan, tasks: int = 2000) -> Counter[tuple[str, str]]:
 def test_matchups_get_their_share_of_the_tasks() -> None:
     """A quarter against the start, half against the bot, the rest as [seats] says; roles left out keep their seat."""
     found = seatings(plan(matchups=MATCHUPS))
-    assert set(found) == {("player", "player@start"), ("bot:random", "player"), ("player", "player")}
-    assert found["player", "player@start"] / 2000 == pytest.approx(0.25, abs=0.03)
-    assert found["bot:random", "player"] / 2000 == pytest.approx(0.5, abs=0.03)
+    assert set(found) == {(PLAYER, START), (RANDOM, PLAYER), (PLAYER, PLAYER)}
+    assert found[PLAYER, START] / 2000 == pytest.approx(0.25, abs=0.03)
+    assert found[RANDOM, PLAYER] / 2000 == pytest.approx(0.5, abs=0.03)
 
 
 def test_matchups_that_share_everything_leave_nothing_to_the_seats() -> None:
     halves = [{"share": 0.5, "seats": {"O": "bot:first"}}, {"share": 0.5, "seats": {"O": "bot:random"}}]
-    assert set(seatings(plan(matchups=halves), 300)) == {("player", "bot:first"), ("player", "bot:random")}
-    assert set(seatings(plan(), 20)) == {("player", "player")}
+    assert set(seatings(plan(matchups=halves), 300)) == {(PLAYER, Scripted("first")), (PLAYER, RANDOM)}
+    assert set(seatings(plan(), 20)) == {(PLAYER, PLAYER)}
 
 
 def test_who_plays_a_task_is_a_function_of_the_task_and_the_seed() -> None:
@@ -63,7 +64,7 @@ def test_who_plays_a_task_is_a_function_of_the_task_and_the_seed() -> None:
 def test_seating_a_task_leaves_the_seats_alone() -> None:
     made = plan(matchups=[{"share": 1.0, "seats": {"O": "bot:random"}}])
     made.seats_for(made.task(0))
-    assert made.seats == {"X": "player", "O": "player"}
+    assert made.seats == {"X": PLAYER, "O": PLAYER}
 
 
 def test_snapshots_are_what_matchups_and_the_reference_need() -> None:
@@ -71,8 +72,8 @@ def test_snapshots_are_what_matchups_and_the_reference_need() -> None:
     two = {"player": {"base": "tiny"}, "rival": {"base": "tiny"}, "fixed": {"base": "tiny", "trainable": False}}
     seats = {"seats": {"X": "player", "O": "rival"}, "policies": two, "eval": {"opponents": ["fixed"]}}
     assert plan().snapshots == []
-    assert plan(matchups=MATCHUPS).snapshots == ["player@start"]
-    assert plan(**seats, algorithm={"name": "grpo", "kl": 0.1}).snapshots == ["player@start", "rival@start"]
+    assert plan(matchups=MATCHUPS).snapshots == [START]
+    assert plan(**seats, algorithm={"name": "grpo", "kl": 0.1}).snapshots == [START, Snapshot("rival", "start")]
     assert plan(**seats).trainable == ["player", "rival"]
 
 
@@ -99,8 +100,8 @@ def test_plans_that_cannot_work_are_refused_before_anything_is_loaded() -> None:
 
 
 def test_an_algorithm_that_compares_with_its_reference_keeps_the_start() -> None:
-    assert plan(algorithm={"name": "online_dpo"}).snapshots == ["player@start"]
-    assert plan(algorithm={"name": "grpo", "kl_reward": 0.1}).snapshots == ["player@start"]
+    assert plan(algorithm={"name": "online_dpo"}).snapshots == [START]
+    assert plan(algorithm={"name": "grpo", "kl_reward": 0.1}).snapshots == [START]
 
 
 def test_an_environment_that_names_no_rewards_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,9 @@ from interplay.models.save import save
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Speech, Team
+from interplay.types import Policy, Scripted, Snapshot
+
+PLAYER, START = Policy("player"), Snapshot("player", "start")
 
 RECIPE: dict[str, Any] = {
     "name": "test",
@@ -33,13 +36,14 @@ RECIPE: dict[str, Any] = {
 
 def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
     team = Team(parse(RECIPE))
-    player, fixed, bot = (team.agent("X", who, 1.0, 4) for who in ("player", "fixed", "bot:random"))
+    how = Speech(1.0, 4)
+    player, fixed, bot = (team.agent("X", who, how) for who in (PLAYER, Policy("fixed"), Scripted("random")))
     assert isinstance(player, ModelAgent) and player.trainable and player.sampling.max_tokens == 4
     assert isinstance(fixed, ModelAgent) and not fixed.trainable
     assert isinstance(bot, BotAgent) and not bot.trainable
     assert player.engine is not fixed.engine
     with pytest.raises(ConfigError, match=r"'playr' is no policy of this run.*Did you mean 'player'"):
-        team.agent("X", "playr", 1.0, 4)
+        team.agent("X", Policy("playr"), how)
     team.close()
 
 
@@ -49,7 +53,7 @@ def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None
     team = Team(plan.recipe)
     origin = team.members["player"].loaded.model
     save(team.members["player"].loaded, tmp_path / "start")
-    team.snapshot("player@start", tmp_path / "start")
+    team.snapshot(START, tmp_path / "start")
     copy = team.members["player@start"].loaded.model
     before = {k: v.clone() for k, v in origin.state_dict().items()}
     with torch.no_grad():
@@ -61,7 +65,7 @@ def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None
     runner = Runner(0, RolloutSection(), Tree(2, "playout"), RewardSection())
     seating = team.seating(plan.seats_for, Speech(1.0, 2))
     episodes = asyncio.run(runner.run([plan.task(i) for i in range(4)], seating))
-    assert all(e.error is None and e.seats == {"X": "player", "O": "player@start"} for e in episodes)
+    assert all(e.error is None and e.seats == {"X": PLAYER, "O": START} for e in episodes)
     assert {t.policy for e in episodes for t in e.turns} <= {"player", "player@start"}
     assert {len([t for t in e.turns if t.role == "X" and t.decision == 0]) for e in episodes} == {2}
     assert all(t.kept and t.outlook is None for e in episodes for t in e.turns if t.policy == "player@start")

@@ -169,7 +169,9 @@ class Members:
 
 
 def _engine(loaded: Loaded, recipe: Recipe) -> Engine:
-    return LocalEngine(loaded.model, tokenizer=loaded.tokenizer, keep_cache=recipe.stream.cache == "keep")
+    stream = recipe.stream
+    keep = stream.cache == "keep"
+    return LocalEngine(loaded.model, tokenizer=loaded.tokenizer, keep_cache=keep, beside=stream.max_staleness > 0)
 
 
 def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: int) -> Adapter:

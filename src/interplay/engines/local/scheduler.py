@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from torch import Tensor
@@ -58,12 +59,24 @@ class Sequence:
     ready: bool = False  # its prompt is computed and copied
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
+    spans: list[list[int]] = field(default_factory=list)  # runs of tokens of one version: the version, how many
     legal: LegalTrie | None = None  # what may follow, where only some replies are legal
 
     @property
     def length(self) -> int:
         return len(self.request.ids) + len(self.tokens)
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """That of the weights which each token was sampled from."""
+        return tuple(chain.from_iterable(repeat(version, count) for version, count in self.spans))
+
+    def sampled(self, count: int, version: int) -> None:
+        """So many more tokens are of this version."""
+        if self.spans and self.spans[-1][0] == version:
+            self.spans[-1][1] += count
+        else:
+            self.spans.append([version, count])
 
 
 class Begun(NamedTuple):
@@ -206,7 +219,7 @@ class Scheduler:
         copy = (prompt.blocks[shared], owned[0]) if len(ids) % size else None
         sequence = Sequence(request, wait.future, prompt, blocks, copy, legal=self._trie(request.legal))
         sequence.tokens, sequence.logprobs = list(wait.begun.tokens), list(wait.begun.logprobs)
-        sequence.versions = list(wait.begun.versions)
+        sequence.spans = [[version, 1] for version in wait.begun.versions]
         return sequence
 
     def _trie(self, legal: tuple[tuple[int, ...], ...]) -> LegalTrie | None:
@@ -279,7 +292,7 @@ class Scheduler:
     def restart(self) -> None:
         """The weights changed: every running sequence waits again, to compute its cache anew. It keeps its tokens."""
         for sequence in self.running:
-            begun = Begun(tuple(sequence.tokens), tuple(sequence.logprobs), tuple(sequence.versions))
+            begun = Begun(tuple(sequence.tokens), tuple(sequence.logprobs), sequence.versions)
             request = sequence.request
             self._give_back(sequence)
             self.waiting.append(Waiting(_order(request.key), request, sequence.future, begun))
