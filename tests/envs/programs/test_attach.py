@@ -35,6 +35,9 @@ def post(path: str, body: Any = None, token: str = TOKEN) -> tuple[int, Any]:
 def serve_one() -> None:
     """A session as a service would have it: the reward is how long the reply was."""
     status, session = post("/attach")
+    while status == 503:  # no episode waits yet
+        time.sleep(0.05)
+        status, session = post("/attach")
     assert status == 201
     client = openai.OpenAI(base_url=session["url"], api_key=session["key"], max_retries=0)
     messages: Any = [{"role": "user", "content": f"task {session['task']['index']}"}]
@@ -74,7 +77,7 @@ def test_a_wrong_token_opens_nothing_and_a_services_error_is_a_crash(tasks: list
 
     waits = threading.Thread(target=observe)
     waits.start()
-    while gateway().attach is None:
+    while post("/attach", token="guess")[0] == 503:
         time.sleep(0.01)
     assert post("/attach", token="guess")[0] == 401
     _, session = post("/attach")

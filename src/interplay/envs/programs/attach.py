@@ -37,8 +37,9 @@ class AttachedRun(HttpRun):
         super().__init__(options)
         self.row, self.seed = dict(row), seed
         self._opened: Future[None] = Future()
-        self.gateway.attach = _door(self.gateway.attach)
-        self.gateway.call(self.gateway.attach.offer, self)
+        door = self.gateway.attach if isinstance(self.gateway.attach, Door) else Door()
+        self.gateway.attach = door
+        self.gateway.call(door.offer, self)
 
     async def settle(self) -> None:
         if not self._opened.done():
@@ -99,10 +100,6 @@ class Door:
             return HttpReply.json((await asyncio.wait_for(service, PATIENCE)).open(), 201)
         except TimeoutError:
             return HttpReply.error(503, "no episode waits now; ask again.", retry=True)
-
-
-def _door(found: Any) -> Door:
-    return found if isinstance(found, Door) else Door()
 
 
 def prepare(options: OutsideOptions) -> None:

@@ -183,9 +183,13 @@ def _hashed(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+async def _nobody_waits(_: HttpRequest) -> HttpReply:
+    return HttpReply.error(503, "no episode waits now; ask again.", retry=True)
+
+
 class Gateway:
     def __init__(self, port: int = 0) -> None:
-        self.attach: Handler | Any = None  # where services open sessions
+        self.attach: Handler | None = None  # where services open sessions
         self.sessions: dict[str, HttpRun] = {}
         self.folder = tempfile.mkdtemp(prefix="interplay-gateway-")
         self.socket = str(Path(self.folder) / "socket")
@@ -210,9 +214,9 @@ class Gateway:
 
     async def _handle(self, request: HttpRequest) -> HttpReply:
         parts = request.path.strip("/").split("/")
-        if request.method == "POST" and self.attach is not None and self._here(request.headers.get("host", "")):
+        if request.method == "POST" and self._here(request.headers.get("host", "")):
             if parts == ["attach"]:
-                return await self.attach(request)
+                return await (self.attach or _nobody_waits)(request)
             run = self.sessions.get(_hashed(parts[1])) if len(parts) == 3 and parts[0] == "s" else None
             if run is not None and parts[2] == "end":
                 try:
