@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from interplay.config import Recipe, validate
+from interplay.envs.programs import counts
 from interplay.errors import GuardError
 from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
@@ -97,6 +98,7 @@ def test_a_run_with_a_program_is_the_same_when_it_is_repeated(tmp_path: Path) ->
     for n in range(2):
         made = trainer(tmp_path / str(n), "small:slow_branch", {"a": {"base": "tiny"}}, train={"steps": 2})
         seen: list[dict[str, float]] = []
+        counts.take()  # of other tests
         made.observer = Observer(stepped=lambda step, metrics, seen=seen: seen.append(dict(metrics)))
         try:
             made.train()

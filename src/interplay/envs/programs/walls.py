@@ -15,6 +15,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from contextlib import suppress
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -88,19 +89,34 @@ def readable_by_default() -> list[str]:
     return [*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]
 
 
-def forward(port: int, path: str) -> None:
-    """Connections to a port of this network's loopback go to a Unix socket outside. Until this process is ended."""
-    listener = socket.create_server(("127.0.0.1", port), backlog=1024)
+def listen(port: int) -> socket.socket:
+    """On the loopback of this network: connections wait from now on."""
+    return socket.create_server(("127.0.0.1", port), backlog=1024)
+
+
+def forward(listener: socket.socket, path: str) -> None:
+    """What connects here is connected to a Unix socket outside. Until this process is ended."""
     while True:
         inside, _ = listener.accept()
-        outside = socket.socket(socket.AF_UNIX)
-        try:
-            outside.connect(path)
-        except OSError:
+        outside = _connected(path)
+        if outside is None:
             inside.close()
             continue
         for a, b in ((inside, outside), (outside, inside)):
             threading.Thread(target=_pump, args=(a, b), daemon=True).start()
+
+
+def _connected(path: str) -> socket.socket | None:
+    """A server under load may refuse for a moment."""
+    for _ in range(100):
+        outside = socket.socket(socket.AF_UNIX)
+        try:
+            outside.connect(path)
+            return outside
+        except OSError:
+            outside.close()
+            time.sleep(0.05)
+    return None
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

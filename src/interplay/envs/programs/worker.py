@@ -59,12 +59,15 @@ class ForkServer:
         walls.die_with_parent()
         if made["walls"]:
             walls.enter_namespaces(made["network"])
-            if not made["network"] and os.fork() == 0:
+            listener = None if made["network"] else walls.listen(made["port"])
+            if listener is not None and os.fork() == 0:
                 walls.die_with_parent()
                 null = os.open(os.devnull, os.O_RDWR)
                 for fd in (0, 1):
                     os.dup2(null, fd)
-                walls.forward(made["port"], made["socket"])
+                walls.forward(listener, made["socket"])
+            if listener is not None:
+                listener.close()  # the other process has it
         os.environ.clear()
         os.environ.update(made["environment"])
         sys.path[:0] = made["path"]
