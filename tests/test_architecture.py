@@ -218,6 +218,7 @@ import importlib, pkgutil, sys
 from pathlib import Path
 import interplay.types, interplay.config, interplay.errors, interplay.algorithms.credit
 import interplay.seats.seating, interplay.agents.bots, interplay.cli.main, interplay.cli.train
+import interplay.rewards.verify, interplay.rollout.stream
 import interplay.envs, interplay.algorithms
 for info in pkgutil.walk_packages(interplay.envs.__path__, "interplay.envs."):
     importlib.import_module(info.name)
@@ -259,12 +260,6 @@ def public_types(source: str) -> list[str]:
     return [name for name in names if re.match(r"[A-Z]\w*[a-z]", name)]
 
 
-# Names that still mean two things. Take one off this list when it has one meaning.
-AMBIGUOUS = {
-    "Asked", "Drawing", "Drawn", "Entry", "Estimate", "Game", "Joint", "Keys", "Prompt", "Relay", "Replay",
-}  # fmt: skip
-
-
 def test_no_two_public_types_share_a_name() -> None:
     """One name means one thing in the whole package. `Options` is always an environment's own."""
     assert public_types("class A1b: ...\nBc = int\nCONST = 1\n_De = 2\nT = 3\nEf: int = 4") == ["A1b", "Bc", "Ef"]
@@ -274,7 +269,7 @@ def test_no_two_public_types_share_a_name() -> None:
             homes.setdefault(name, []).append(name_of(path))
     environments = homes.pop("Options")
     assert all(home.startswith("interplay.envs.") for home in environments)
-    shared = {name: where for name, where in homes.items() if len(where) > 1 and name not in AMBIGUOUS}
+    shared = {name: where for name, where in homes.items() if len(where) > 1}
     assert shared == {}
 
 

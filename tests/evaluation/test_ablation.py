@@ -18,16 +18,16 @@ from interplay.evaluation import ablation
 from interplay.evaluation.ablation import Change, swaps, without
 from interplay.evaluation.benchmark import Lineup, lineups
 from interplay.evaluation.field import Field
-from interplay.evaluation.games import Keys
+from interplay.evaluation.games import TwoKeys
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.types import Occupant, Policy, Role, Scripted
 
-KEYS = "interplay.evaluation.games:Keys"  # p0 and p1 each know a word for their number; only both together pay
+KEYS = "interplay.evaluation.games:TwoKeys"  # p0 and p1 each know a word for their number; only both together pay
 
 
-class Dull(Keys):
+class Dull(TwoKeys):
     """Two keys, and a third role whose words nobody hears."""
 
     roles = ("p0", "p1", "p2")
@@ -56,7 +56,7 @@ def scripted() -> Iterator[None]:
             self.shift = int(setting)
 
         def act(self, env: Env, role: Role, rng: random.Random) -> str:
-            assert isinstance(env, Keys)
+            assert isinstance(env, TwoKeys)
             return env.words[(env.numbers[role] + self.shift) % 3]
 
     yield

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from interplay.evaluation.ratings import CENTRE, SCALE, Game, bradley_terry, elo, rate
+from interplay.evaluation.ratings import CENTRE, SCALE, RatedGame, bradley_terry, elo, rate
 
 
-def games(strengths: dict[str, float], count: int, seed: int = 0) -> list[Game]:
+def games(strengths: dict[str, float], count: int, seed: int = 0) -> list[RatedGame]:
     """Every pair meets `count` times; the odds are those of Elo's scale."""
     rng, out = random.Random(seed), []
     names = sorted(strengths)

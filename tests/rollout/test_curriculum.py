@@ -16,7 +16,7 @@ from interplay.errors import CheckpointError, ConfigError
 from interplay.rollout.curriculum import (
     Curriculum,
     Known,
-    Replay,
+    LevelReplay,
     Result,
     SelfPaced,
     Staged,
@@ -133,7 +133,7 @@ def test_options_between_easy_and_hard() -> None:
 
 def test_replay_prefers_what_can_be_learned() -> None:
     """Of levels from trivial to impossible, those solved about half the time are replayed most."""
-    replay = Replay(section("replay", replay=0.7, temperature=0.3), 0)
+    replay = LevelReplay(section("replay", replay=0.7, temperature=0.3), 0)
     learner = Learner(0.5)
     run(replay, learner, range(30))
     chances = []
@@ -152,7 +152,7 @@ def test_replay_prefers_what_can_be_learned() -> None:
 
 def test_replay_follows_the_learner_as_it_grows() -> None:
     """What was learnable and is mastered gives way to harder levels."""
-    replay = Replay(section("replay", easy={"blanks": 0.0}, hard={"blanks": 10.0}, temperature=0.3), 0)
+    replay = LevelReplay(section("replay", easy={"blanks": 0.0}, hard={"blanks": 10.0}, temperature=0.3), 0)
     learner = Learner(0.2, growth=0.01)
 
     def replayed(steps: range) -> float:
@@ -171,7 +171,7 @@ def test_replay_follows_the_learner_as_it_grows() -> None:
 
 def test_the_weights_are_those_of_the_paper() -> None:
     """(1 − ρ) rank^(−1/β), normalised, plus ρ times the share of age; regret and learnability rank differently."""
-    replay = Replay(section("replay", temperature=0.5, staleness=0.25), 0)
+    replay = LevelReplay(section("replay", temperature=0.5, staleness=0.25), 0)
     replay.known = {
         1: Known(1, 0.0, step=7, won=4.0, played=8.0, regret=0.1),
         2: Known(2, 0.0, step=9, won=8.0, played=8.0, regret=0.5),
@@ -182,21 +182,21 @@ def test_the_weights_are_those_of_the_paper() -> None:
     expected = {i: 0.75 * (1 / ranks[i] ** 2) / whole + 0.25 * ages[i] / 10 for i in ranks}
     assert replay.weights(10) == pytest.approx(expected)
     assert sum(replay.weights(10).values()) == pytest.approx(1.0)
-    by_regret = Replay(section("replay", score="regret", staleness=0.0), 0)
+    by_regret = LevelReplay(section("replay", score="regret", staleness=0.0), 0)
     by_regret.known = replay.known
     assert sorted(by_regret.known, key=lambda i: -by_regret.weights(10)[i]) == [2, 3, 1]
 
 
 def test_a_very_low_temperature_still_fills_a_step() -> None:
     """Ranks far down have weights too small for a float; they are drawn once the best are used up."""
-    replay = Replay(section("replay", temperature=1e-4, staleness=0.0, replay=1.0), 0)
+    replay = LevelReplay(section("replay", temperature=1e-4, staleness=0.0, replay=1.0), 0)
     run(replay, Learner(0.5), range(3))
     assert len(replay.choose(3, 16, make_task)) == 16
 
 
 def test_the_least_worth_are_forgotten_first() -> None:
     """Beyond capacity the lowest scores go."""
-    small, large = (Replay(section("replay", capacity=n, replay=0.0), 0) for n in (10, 100))
+    small, large = (LevelReplay(section("replay", capacity=n, replay=0.0), 0) for n in (10, 100))
     for replay in (small, large):
         run(replay, Learner(0.5), range(6), count=5)
     scores = sorted((k.score("learnability") for k in large.known.values()), reverse=True)
@@ -206,7 +206,7 @@ def test_the_least_worth_are_forgotten_first() -> None:
 
 def test_a_replayed_task_is_the_same_level_under_another_name() -> None:
     """Same number, same options, so the same seed; another id, so other random numbers for the replies."""
-    replay = Replay(section("replay", replay=1.0, easy={"blanks": 1}, hard={"blanks": 9}), 0)
+    replay = LevelReplay(section("replay", replay=1.0, easy={"blanks": 1}, hard={"blanks": 9}), 0)
     first = {t.id: t for t in replay.choose(0, 8, make_task)}
     replay.learn(0, {i: Result(0.5, 4) for i in first})
     again = replay.choose(1, 8, make_task)

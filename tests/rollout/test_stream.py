@@ -11,7 +11,7 @@ import pytest
 
 from interplay.errors import ConfigError
 from interplay.rollout.runner import Seated
-from interplay.rollout.stream import Drawn, Group, Pace, Stream
+from interplay.rollout.stream import DrawnTask, Group, Pace, Stream
 from interplay.types import Episode, Task
 
 Hook = Callable[[int, int], Awaitable[None]]
@@ -28,9 +28,9 @@ class Fake:
         self.hook, self.drawn, self.playing, self.most = hook, list[tuple[int, int]](), 0, 0
         self.stream = Stream(pace, self._draw, self._play, **more)
 
-    def _draw(self, number: int) -> Drawn:
+    def _draw(self, number: int) -> DrawnTask:
         self.drawn.append((number, self.stream.version))
-        return Drawn(Task(str(number), "fake", number), lambda: Seated({}, {}), self.stream.version)
+        return DrawnTask(Task(str(number), "fake", number), lambda: Seated({}, {}), self.stream.version)
 
     async def _play(self, task: Task, replica: int, seated: Seated) -> Episode:
         self.playing += 1

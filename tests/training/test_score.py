@@ -144,7 +144,7 @@ def test_every_reward_component_is_logged_by_name(tmp_path: Path) -> None:
     """The environment's team and process rewards, and what the algorithm's settings add; weights change no log."""
     train(
         tmp_path,
-        env={"name": "interplay.evaluation.games:Keys"},
+        env={"name": "interplay.evaluation.games:TwoKeys"},
         algorithm={"name": "grpo", "group": 4, "kl_reward": 0.1, "overlong": {"length": 4, "margin": 4}},
         reward={"process": 0.5, "agent": 2.0, "team": 3.0},
         warmstart={"bot": "bot:random", "episodes": 4, "lr": 1e-4},

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from interplay.algorithms.networks import CentralCritic, Network
 
-Joint = tuple[str, list[tuple[Role, str]]]
+JointAction = tuple[str, list[tuple[Role, str]]]
 
 
 class MADDPGSettings(FittedSettings):
@@ -75,7 +75,7 @@ class MADDPG(FittedCredit):
         self, role: Role, asked: Sequence[tuple[Turn, Mapping[Role, str], Sequence[str]]]
     ) -> list[list[float]]:
         """Q_i(s, (a_−i, a)) of one role for each of a turn's alternatives, the others' being what they did."""
-        joints: list[Joint] = [
+        joints: list[JointAction] = [
             (turn.state, sorted({**others, role: a}.items())) for turn, others, actions in asked for a in actions
         ]
         values = iter(self.network(role).module(joints).tolist() if joints else [])
@@ -155,5 +155,5 @@ def _joint_actions(episode: Episode) -> dict[int, dict[Role, str]]:
     return out
 
 
-def _joint(step: Step) -> Joint:
+def _joint(step: Step) -> JointAction:
     return step.state, sorted((m.role, m.action) for m in step.moves)

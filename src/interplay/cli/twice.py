@@ -15,7 +15,7 @@ from rich.table import Table
 
 from interplay import envs
 from interplay.config import load, parse_options
-from interplay.envs.programs.program import Program
+from interplay.envs.programs.program import OutsideProgram
 from interplay.envs.programs.replay import difference
 from interplay.envs.programs.run import Inquiry
 from interplay.errors import ConfigError, EnvError
@@ -63,7 +63,7 @@ def check_program(console: Console, name: str, options: Sequence[str], tasks: in
 def _ran(task: Task) -> Ran:
     """Replies are a function of what is asked, so that both runs hear the same."""
     env = envs.make(task)
-    assert isinstance(env, Program)
+    assert isinstance(env, OutsideProgram)
     out = Ran()
     try:
         while env.observe():

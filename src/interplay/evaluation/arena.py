@@ -21,7 +21,7 @@ from interplay.evaluation import strategies
 from interplay.evaluation.exploitability import decisions
 from interplay.evaluation.field import Field
 from interplay.evaluation.intervals import Estimate, bootstrap
-from interplay.evaluation.ratings import Game, Rating, rate
+from interplay.evaluation.ratings import RatedGame, Rating, rate
 from interplay.evaluation.sheet import Bars, Chart, Heat, Sheet, number
 from interplay.seats import RunPlan
 from interplay.types import Episode, Level, Occupant, Reward, Role
@@ -126,7 +126,7 @@ def _versus(
     plan: RunPlan, players: Mapping[str, Entrant], played: Mapping[Meeting, Sequence[Episode]],
     habits: dict[str, Habits], hunted: dict[str, Hunted], failed: int,
 ) -> Standing:  # fmt: skip
-    games: list[Game] = []
+    games: list[RatedGame] = []
     tasks: list[str] = []
     scores, rewards = ({a: {b: Scores() for b in players if b != a} for a in players} for _ in range(2))
     for (a, b, role), episodes in played.items():

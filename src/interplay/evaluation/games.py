@@ -14,7 +14,7 @@ from interplay.envs import Env
 from interplay.types import Episode, Message, Observation, Rewards, Role, Task
 
 
-class Asked(Env):
+class AskedGame(Env):
     """An environment in which each role is asked one thing and answers with a listed word, else the task is lost."""
 
     words: ClassVar[tuple[str, ...]]
@@ -45,7 +45,7 @@ class Asked(Env):
         return repr(self.said)
 
 
-class Relay(Asked):
+class RelayGame(AskedGame):
     """First p0 acts, then p1, who is not told; each right word is worth 1 to both, at the end, under a noise of ±1."""
 
     roles = ("p0", "p1")
@@ -65,7 +65,7 @@ class Relay(Asked):
         return self.noise + sum(a == b for a, b in zip(said, ("right", "left"), strict=True))
 
 
-class TwoStep(Asked):
+class TwoStep(AskedGame):
     """QMIX's game (1803.11485, sec. 6.1): p0 picks a table, then both pick a row and a column of it."""
 
     roles = ("p0", "p1")
@@ -84,7 +84,7 @@ class TwoStep(Asked):
         return self.tables[self.said[0]["p0"]][i][j]
 
 
-class Debate(Asked):
+class Debate(AskedGame):
     """p0 knows the answer, p1 does not. Both answer, then p1 answers again having heard p0. Only p1's last word pays,
     and it pays both: p0 can do nothing for itself but help."""
 
@@ -109,7 +109,7 @@ class Debate(Asked):
         return f"{self.truth} {self.said!r}"
 
 
-class Keys(Asked):
+class TwoKeys(AskedGame):
     """Two locks and one door: each role sees a number and must name its own word for it; only both together pay."""
 
     roles = ("p0", "p1")
@@ -183,11 +183,11 @@ GAMES = [
     Game("rock_paper_scissors", "each a third, on average", "matrix", paid, -0.2, {"game": "rock_paper_scissors"},
          "rock", zero_sum=True, steps=400),
     Game("climbing", "11 of 11", "matrix", paid, 10.5, team([[11, -30, 0], [-30, 7, 6], [0, 0, 5]]), "c"),
-    Game("credit", "2 of 2 words right, under noise", f"{_HERE}:Relay", relayed, 1.8, default="wait"),
+    Game("credit", "2 of 2 words right, under noise", f"{_HERE}:RelayGame", relayed, 1.8, default="wait"),
     Game("two_step", "8 of 8 (7 is safe)", f"{_HERE}:TwoStep", paid, 7.6, default="a"),
     Game("monotonic", "8 of 8", "matrix", paid, 7.6, team([[0, 1, 2], [1, 3, 5], [2, 5, 8]]), "a"),
     Game("non_monotonic", "8 of 8 (0 is safe)", "matrix", paid, 7.6,
          team([[8, -12, -12], [-12, 0, 0], [-12, 0, 0]]), "c"),
     Game("debate", "p1 ends right", f"{_HERE}:Debate", paid, 0.9, default="yes"),
-    Game("two_keys", "both doors opened", f"{_HERE}:Keys", paid, 0.9, default="red", steps=150),
+    Game("two_keys", "both doors opened", f"{_HERE}:TwoKeys", paid, 0.9, default="red", steps=150),
 ]  # fmt: skip

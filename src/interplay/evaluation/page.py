@@ -41,7 +41,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class ChartDrawing:
     chart: Chart
     height: float
     shapes: Sequence[Shape]
@@ -55,7 +55,7 @@ def page(title: str, lead: str, sheets: Sequence[Sheet], charts: Sequence[Chart]
     )
 
 
-def _drawing(chart: Chart) -> Drawing:
+def _drawing(chart: Chart) -> ChartDrawing:
     if isinstance(chart, Bars):
         return _bars(chart)
     return _heat(chart) if isinstance(chart, Heat) else _curves(chart)
@@ -98,7 +98,7 @@ def _bounded(e: Estimate) -> Estimate:
     return Estimate(e.value, *(v if math.isfinite(v) else e.value for v in (e.low, e.high)))
 
 
-def _bars(chart: Bars) -> Drawing:
+def _bars(chart: Bars) -> ChartDrawing:
     scale = 100.0 if chart.percent else 1.0
     found = [(label, Estimate(*(scale * v for v in _bounded(e)))) for label, e in chart.rows]
     ends = [v for _, e in found for v in (e.low, e.high)]
@@ -121,10 +121,10 @@ def _bars(chart: Bars) -> Drawing:
             _text(right + 14, y + 4, f"{e.value:.{1 if chart.percent else 0}f}"),
         ]
         shapes.append(_shape("g", told=f"{label}: {e.value:.1f} ({e.low:.1f} to {e.high:.1f})", parts=parts))
-    return Drawing(chart, bottom + 28, shapes)
+    return ChartDrawing(chart, bottom + 28, shapes)
 
 
-def _heat(chart: Heat) -> Drawing:
+def _heat(chart: Heat) -> ChartDrawing:
     known = [c for row in chart.cells for c in row if c is not None] or [0.0]
     low, high = min(known), max(known)
     left, top = 190, 34
@@ -148,10 +148,10 @@ def _heat(chart: Heat) -> Drawing:
                 _text(x + side / 2, y + tall / 2 + 4, shown, "middle"),
             ]  # fmt: skip
             shapes.append(_shape("g", told=f"{name}, {chart.columns[j]}: {shown}", parts=parts))
-    return Drawing(chart, top + tall * len(chart.rows) + 8, shapes)
+    return ChartDrawing(chart, top + tall * len(chart.rows) + 8, shapes)
 
 
-def _curves(chart: Curves) -> Drawing:
+def _curves(chart: Curves) -> ChartDrawing:
     xs = sorted({x for _, line in chart.lines for x, _ in line})
     left, right, top, bottom = 60, WIDTH - 20, 10, 250
     at_x = lambda x: left + (right - left) * (xs.index(x) / max(1, len(xs) - 1))  # noqa: E731
@@ -166,7 +166,7 @@ def _curves(chart: Curves) -> Drawing:
     for i, (name, line) in enumerate(chart.lines):
         placed = [(at_x(x), _bounded(e)) for x, e in line]
         shapes += _curve(name, placed, at_y, f"var(--c{i % COLOURS})", bottom + 44 + 20 * i)
-    return Drawing(chart, bottom + 52 + 20 * len(chart.lines), shapes)
+    return ChartDrawing(chart, bottom + 52 + 20 * len(chart.lines), shapes)
 
 
 def _curve(

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 SCALE = 400 / math.log(10)
 CENTRE = 1500.0
-Game = tuple[str, str, float]  # first, second, score of the first
+RatedGame = tuple[str, str, float]  # first, second, score of the first
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Rating:
     score: float  # mean over all games of this player
 
 
-def bradley_terry(games: Sequence[Game], prior: float = 0.5) -> dict[str, float]:
+def bradley_terry(games: Sequence[RatedGame], prior: float = 0.5) -> dict[str, float]:
     """The most likely ratings (Bradley and Terry, 1952), by Newton's method. `prior` draws against a player of mean
     strength are added, so that a player who never lost has a finite rating.
 
@@ -59,7 +59,7 @@ def bradley_terry(games: Sequence[Game], prior: float = 0.5) -> dict[str, float]
     return {name: float(CENTRE + SCALE * v) for name, v in zip(names, logs - logs.mean(), strict=True)}
 
 
-def elo(games: Sequence[Game], k: float = 16.0, orders: int = 20, seed: int = 0) -> dict[str, float]:
+def elo(games: Sequence[RatedGame], k: float = 16.0, orders: int = 20, seed: int = 0) -> dict[str, float]:
     """Elo's rule after all games, averaged over random orders, because the order of the games has no meaning."""
     names = sorted({n for a, b, _ in games for n in (a, b)})
     sums = dict.fromkeys(names, 0.0)
@@ -76,13 +76,13 @@ def elo(games: Sequence[Game], k: float = 16.0, orders: int = 20, seed: int = 0)
 
 
 def rate(
-    games: Sequence[Game], resamples: int = 200, seed: int = 0, tasks: Sequence[str] | None = None
+    games: Sequence[RatedGame], resamples: int = 200, seed: int = 0, tasks: Sequence[str] | None = None
 ) -> list[Rating]:
     """Every player's rating with a 95% bootstrap interval, the best player first. `tasks` names the task of each game:
     games of one task are alike, so the bootstrap draws them together."""
     found, online = bradley_terry(games), elo(games, seed=seed)
     rng = random.Random(seed)
-    together: dict[object, list[Game]] = {}
+    together: dict[object, list[RatedGame]] = {}
     for i, game in enumerate(games):
         together.setdefault(i if tasks is None else tasks[i], []).append(game)
     groups = list(together.values())

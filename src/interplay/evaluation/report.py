@@ -14,7 +14,7 @@ from interplay.evaluation.ablation import Change
 from interplay.evaluation.benchmark import SeatResult
 from interplay.evaluation.intervals import Estimate
 from interplay.evaluation.sheet import Bars, Chart, Curves, Sheet, number, percent, points, terminal, write_json
-from interplay.evaluation.suite import Entry, Report
+from interplay.evaluation.suite import Report, SuiteEntry
 
 Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 
@@ -121,7 +121,7 @@ def charts(report: Report) -> Iterator[Chart]:
             )
 
 
-def _who(entry: Entry) -> str:
+def _who(entry: SuiteEntry) -> str:
     r = entry.result
     return TEAM if r.role == TEAM else f"{r.policy} as {r.role} against {r.opponent}"
 
@@ -205,7 +205,7 @@ def _changes(title: str, changes: Sequence[Change], note: str) -> Sheet:
     )
 
 
-def _tasks(report: Report, entry: Entry) -> Sheet:
+def _tasks(report: Report, entry: SuiteEntry) -> Sheet:
     rows = [[t.task, f"{t.won}/{t.games}", f"{t.score:.2f}", f"{t.tokens:.1f}", f"{t.turns:.1f}"] for t in entry.tasks]
     head = ["task", "success", "score", "tokens", "turns"]
     return Sheet(f"Every task: {_who(entry)}", head, rows, 1, "Tokens and turns are per episode.", long=True)

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 
 from interplay.agents.bots import make_bot
 from interplay.errors import ConfigError
-from interplay.evaluation.exploitability import Asked, Exploitability, Prompt, decisions, exploitability
+from interplay.evaluation.exploitability import (
+    Exploitability,
+    StrategyPrompt,
+    StrategyQuestion,
+    decisions,
+    exploitability,
+)
 from interplay.rollout.members import Member
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
@@ -27,7 +33,7 @@ Odds = tuple[Mapping[str, float], float]  # of the legal actions, and of everyth
 @dataclass(frozen=True)
 class Measured:
     found: Exploitability
-    table: Mapping[tuple[Role, Prompt], Mapping[str, float]]
+    table: Mapping[tuple[Role, StrategyPrompt], Mapping[str, float]]
     stray: float  # probability of a reply that is not on the list, the mean over all decisions
 
     def metrics(self) -> dict[str, float]:
@@ -35,13 +41,16 @@ class Measured:
 
 
 async def measure(
-    plan: RunPlan, team: Team, seats: Mapping[Role, Occupant] | None = None, asked: Sequence[Asked] | None = None
+    plan: RunPlan,
+    team: Team,
+    seats: Mapping[Role, Occupant] | None = None,
+    asked: Sequence[StrategyQuestion] | None = None,
 ) -> Measured:
     """What best responses would win against `seats` (default the recipe's), each in its role. `asked` saves finding all
     `decisions` of the game again."""
     task = plan.task(0)
     asked = decisions(task) if asked is None else asked
-    found: dict[tuple[Role, Prompt], Odds] = {}
+    found: dict[tuple[Role, StrategyPrompt], Odds] = {}
     for role, who in (seats or plan.seats).items():
         mine = [a for a in asked if a.role == role]
         odds = _bot(team, who, mine) if isinstance(who, Scripted) else await _model(team, who, mine)
@@ -51,7 +60,7 @@ async def measure(
     return Measured(exploitability(task, lambda role, prompt, legal: table[role, prompt]), table, stray)
 
 
-def _bot(team: Team, who: Scripted, asked: Sequence[Asked]) -> list[Odds]:
+def _bot(team: Team, who: Scripted, asked: Sequence[StrategyQuestion]) -> list[Odds]:
     bot = make_bot(who.bot, team.env_name)
     out = []
     for a in asked:
@@ -62,14 +71,14 @@ def _bot(team: Team, who: Scripted, asked: Sequence[Asked]) -> list[Odds]:
     return out
 
 
-async def _model(team: Team, who: Occupant, asked: Sequence[Asked]) -> list[Odds]:
+async def _model(team: Team, who: Occupant, asked: Sequence[StrategyQuestion]) -> list[Odds]:
     member = team.members.get(str(who))
     if member is None:
         raise ConfigError(f"{who} is a remote model, which gives no log-probs.")
     return list(await asyncio.gather(*(_scored(member, a) for a in asked)))
 
 
-async def _scored(member: Member, asked: Asked) -> Odds:
+async def _scored(member: Member, asked: StrategyQuestion) -> Odds:
     prompt = member.renderer.prompt(asked.prompt)
     replies = [member.renderer.encode_reply(text) for text in asked.legal]
     adapter = None if member.adapter is None else member.name

@@ -19,7 +19,7 @@ from interplay.types import Episode, Occupant, Role
 
 
 @dataclass(frozen=True)
-class Entry:
+class SuiteEntry:
     """One line-up: all its games, the same by seed, pass@k, and every task."""
 
     result: SeatResult
@@ -39,7 +39,7 @@ class Report:
     samples: int
     temperature: float
     legal: bool  # only replies that are listed could be given
-    entries: list[Entry]
+    entries: list[SuiteEntry]
     swaps: list[Change]
     without: list[Change]
     budget: Matched | None
@@ -116,11 +116,11 @@ def expected(field: Field, substitutes: Mapping[Role, Occupant]) -> int:
     return total
 
 
-def _entry(field: Field, episodes: Sequence[Episode], lineup: Lineup) -> Entry:
+def _entry(field: Field, episodes: Sequence[Episode], lineup: Lineup) -> SuiteEntry:
     recipe = field.plan.recipe
     seeds = field.seeds or [recipe.seed]
     each = len(episodes) // len(seeds)
-    return Entry(
+    return SuiteEntry(
         tally_lineup(recipe, episodes, lineup),
         {s: tally_lineup(recipe, episodes[i * each : (i + 1) * each], lineup) for i, s in enumerate(seeds)},
         passed(recipe, episodes, lineup.role, field.samples),

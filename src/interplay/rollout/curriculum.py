@@ -176,7 +176,7 @@ class Known:
         return share * (1.0 - share)
 
 
-class Replay(Curriculum):
+class LevelReplay(Curriculum):
     """Prioritised level replay (Jiang et al. 2021): with probability `replay` a known level, else a new one.
 
     A known level is drawn with P = (1 − ρ) P_score + ρ P_stale: P_score goes with (1 / rank)^(1 / β), by
@@ -268,7 +268,7 @@ def _same_kind(state: Mapping[str, Any], kind: str) -> None:
         raise CheckpointError(f"the checkpoint's curriculum is '{state.get('kind')}', this recipe's is '{kind}'.")
 
 
-_KINDS: dict[str, type[Curriculum]] = {"staged": Staged, "self_paced": SelfPaced, "replay": Replay}
+_KINDS: dict[str, type[Curriculum]] = {"staged": Staged, "self_paced": SelfPaced, "replay": LevelReplay}
 
 
 def make_curriculum(section: CurriculumSection, seed: int) -> Curriculum:

@@ -29,7 +29,7 @@ _POLL = 0.005  # seconds between two looks at whether the engines are idle
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTask:
     """A task, who sits in each of its episodes, and the training steps that had been taken when it was drawn."""
 
     task: Task
@@ -42,7 +42,7 @@ class Group:
     """All episodes of task number `number`."""
 
     number: int
-    drawn: Drawn
+    drawn: DrawnTask
     episodes: list[Episode | None] = field(default_factory=list)
 
     @property
@@ -71,7 +71,7 @@ class Stream:
     def __init__(
         self,
         pace: Pace,
-        draw: Callable[[int], Drawn],
+        draw: Callable[[int], DrawnTask],
         play: Play,
         stage: Stage | None = None,
         idle: Callable[[], bool] = lambda: True,

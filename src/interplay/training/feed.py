@@ -8,7 +8,7 @@ from typing import Any
 
 from interplay.engines.census import census
 from interplay.rollout.runner import Runner
-from interplay.rollout.stream import Drawn, Group, Pace, Stage, Stream
+from interplay.rollout.stream import DrawnTask, Group, Pace, Stage, Stream
 from interplay.rollout.team import speech_of
 from interplay.training.state import RunState
 from interplay.types import Episode, Occupant, Role, Snapshot, Task
@@ -91,7 +91,7 @@ class Feed:
 
     # -- tasks ----------------------------------------------------------------------------------------------------
 
-    def _draw(self, number: int) -> Drawn:
+    def _draw(self, number: int) -> DrawnTask:
         """Task n belongs to training step n // batch. The first one of a step is drawn with those of the whole step, by
         the curriculum and the league as they are then."""
         state, step = self.state, number // self.batch
@@ -102,7 +102,7 @@ class Feed:
         seats = self._seats[number] = whose.seats_for(task, step)
         self._used.update(_snapshots(seats))
         seating = self._seating(lambda _: seats, speech_of(state.plan.recipe))
-        return Drawn(task, lambda: seating(task), state.step_index)
+        return DrawnTask(task, lambda: seating(task), state.step_index)
 
     def _begin_step(self, step: int) -> None:
         state, count = self.state, self.batch

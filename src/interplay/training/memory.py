@@ -44,7 +44,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes by purpose, and what the device has."""
 
     parts: dict[str, int]
@@ -94,7 +94,7 @@ class _Shape:
         return tuple(size for k, n in taken for size in (section.rank * k, n * section.rank))
 
 
-def estimate(plan: RunPlan) -> Estimate:
+def estimate(plan: RunPlan) -> MemoryEstimate:
     """What the run will need, part by part."""
     recipe, train = plan.recipe, plan.recipe.train
     device = device_of(recipe)
@@ -120,7 +120,7 @@ def estimate(plan: RunPlan) -> Estimate:
         if device == "cuda":
             tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
         cache += tokens * shapes[base].cache
-    return Estimate(parts, cache, device, available)
+    return MemoryEstimate(parts, cache, device, available)
 
 
 def _add_policies(

@@ -13,7 +13,7 @@ from interplay.agents.bots.kuhn import EquilibriumBot
 from interplay.envs import make, sample_task
 from interplay.envs.games.kuhn import Kuhn
 from interplay.errors import ConfigError
-from interplay.evaluation.exploitability import Prompt, exploitability
+from interplay.evaluation.exploitability import StrategyPrompt, exploitability
 from interplay.types import Role
 
 
@@ -28,7 +28,7 @@ def test_the_bot_is_an_equilibrium(setting: str) -> None:
     """Worth -1/18 to the first player, exploitability 0, for every alpha."""
     bot = equilibrium(setting)
 
-    def strategy(role: Role, prompt: Prompt, legal: tuple[str, ...]) -> Mapping[str, float]:
+    def strategy(role: Role, prompt: StrategyPrompt, legal: tuple[str, ...]) -> Mapping[str, float]:
         card, *betting = prompt[-1].content.split()
         bet = bot.bets(card, tuple(betting))
         return {"pass": 1 - bet, "bet": bet}

@@ -13,7 +13,7 @@ from typing import Any
 
 from interplay import envs
 from interplay.config import load
-from interplay.envs.programs.program import Program
+from interplay.envs.programs.program import OutsideProgram
 from interplay.envs.programs.run import Inquiry
 from interplay.envs.programs.server import ChatRouter
 from interplay.types import Rewards, Spoken, ToolCall, Turn
@@ -36,7 +36,7 @@ def reply(asked: Inquiry) -> Spoken:
     return Spoken(f" The answer is {len(asked.messages)}.\n")
 
 
-class _Fixed(Program):
+class _Fixed(OutsideProgram):
     """Answers of `reply`, with their calls."""
 
     def answer_all(self) -> None:

@@ -15,7 +15,7 @@ from interplay import envs
 from interplay.algorithms import Independent, Tree
 from interplay.envs.check import check
 from interplay.envs.programs import counts, replay
-from interplay.envs.programs.program import Program
+from interplay.envs.programs.program import OutsideProgram
 from interplay.errors import ConfigError, EnvError
 from interplay.rollout.records import from_json, to_json
 from interplay.types import Task
@@ -23,9 +23,9 @@ from interplay.types import Task
 Make = Callable[..., list[Task]]
 
 
-def played(task: Task, *said: dict[str, str]) -> Program:
+def played(task: Task, *said: dict[str, str]) -> OutsideProgram:
     env = envs.make(task)
-    assert isinstance(env, Program)
+    assert isinstance(env, OutsideProgram)
     for actions in said:
         assert set(env.observe()) == set(actions)
         env.step(actions)
@@ -56,7 +56,7 @@ def test_calls_of_one_role_are_answered_in_an_order_of_their_own(program: Make) 
     digests = {q: n for n, q in enumerate(order)}
     again = envs.make(task)
     assert digests[again.observe()["planner"].messages[0].content] == 0
-    assert isinstance(env, Program) and env._run is not None
+    assert isinstance(env, OutsideProgram) and env._run is not None
     assert env._run.result == ["Part 3", "Part 1", "Part 2"]
 
 

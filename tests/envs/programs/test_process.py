@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from interplay import envs
-from interplay.envs.programs.program import Program
+from interplay.envs.programs.program import OutsideProgram
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Task
 
@@ -24,15 +24,15 @@ def task_of(**options: Any) -> Task:
     return envs.sample_task("program", made)
 
 
-def played(task: Task, said: str = "hello") -> Program:
+def played(task: Task, said: str = "hello") -> OutsideProgram:
     env = envs.make(task)
-    assert isinstance(env, Program)
+    assert isinstance(env, OutsideProgram)
     while seen := env.observe():
         env.step(dict.fromkeys(seen, said))
     return env
 
 
-def result(env: Program) -> Any:
+def result(env: OutsideProgram) -> Any:
     assert env._run is not None
     return env._run.result
 
@@ -123,7 +123,7 @@ def test_a_program_that_cannot_be_started_is_a_sentence_with_its_place() -> None
 
 def test_a_worker_that_is_gone_is_the_machinerys_fault() -> None:
     env = envs.make(task_of(function="commands:sleeps", program={"seconds": 30.0, "environment": {"X": "1"}}))
-    assert isinstance(env, Program)
+    assert isinstance(env, OutsideProgram)
     env.observe()
     env._run._worker._process.kill()  # type: ignore[union-attr, attr-defined]
     env.step({"planner": "x"})

@@ -222,7 +222,7 @@ class Asking(Env):
 
 
 @register("program")
-class Program(Asking):
+class OutsideProgram(Asking):
     Options: ClassVar[type[Section]] = OutsideOptions
 
     def __init__(self, task: Task) -> None:

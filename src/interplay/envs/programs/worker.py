@@ -38,7 +38,7 @@ def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
     return f"{found[-1][0]}:{found[-1][1]}" if found else "an unknown place"
 
 
-class Job:
+class ForkedRun:
     """A run that goes on: its processes, its folder and what it has written."""
 
     def __init__(self, number: int, pid: int, folder: str, reads: dict[int, str]) -> None:
@@ -49,7 +49,7 @@ class Job:
 class ForkServer:
     def __init__(self, made: dict) -> None:
         self.made = made
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, ForkedRun] = {}
         self.selector = selectors.DefaultSelector()
         self.function: Callable[..., object] | None = None
         self.folder = tempfile.mkdtemp(prefix="interplay-programs-")
@@ -118,7 +118,7 @@ class ForkServer:
             os.close(w)
             os.set_blocking(r, False)
             reads[r] = name
-        job = self.jobs[order["id"]] = Job(order["id"], pid, folder, reads)
+        job = self.jobs[order["id"]] = ForkedRun(order["id"], pid, folder, reads)
         for r in reads:
             self.selector.register(r, selectors.EVENT_READ, job)
 
@@ -164,7 +164,7 @@ class ForkServer:
             pipe.write(written)
         sys.stdout.flush()
 
-    def heard(self, job: Job, fd: int) -> None:
+    def heard(self, job: ForkedRun, fd: int) -> None:
         name = job.reads[fd]
         try:
             data = os.read(fd, 1 << 20)
@@ -181,11 +181,11 @@ class ForkServer:
         if not job.reads:
             self.ended(job)
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: ForkedRun) -> None:
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: ForkedRun) -> None:
         _, status = os.waitpid(job.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
