@@ -55,7 +55,7 @@ class Worth:
 
 
 # What one workflow earned on each of some tasks, given their numbers: reward less the price of the tokens.
-Trial = Callable[[Graph, Sequence[int]], Awaitable[Sequence[float]]]
+PlayGraph = Callable[[Graph, Sequence[int]], Awaitable[Sequence[float]]]
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Evolution:
 
     # -- one round ------------------------------------------------------------------------------------------------
 
-    async def round(self, play: Trial, designs: Sequence[Graph] = ()) -> dict[str, float]:
+    async def round(self, play: PlayGraph, designs: Sequence[Graph] = ()) -> dict[str, float]:
         """Play a round; `designs` are a designer's proposals, which take part beside those of the motifs."""
         rng = random.Random(seed_of("evolve", self.seed, self.rounds))
         left = self._field(rng, designs)
