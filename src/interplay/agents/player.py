@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from interplay.agents.memory import Recalled
-from interplay.agents.render import Prompt
 from interplay.envs import Env
 from interplay.errors import ConfigError
 from interplay.types import Keys, Message, Observation, Role, Sample, Status, Task, Turn
+
+if TYPE_CHECKING:
+    from interplay.agents.memory import Recalled
+    from interplay.agents.render import Prompt
 
 
 @dataclass(frozen=True, slots=True)
