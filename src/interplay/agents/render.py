@@ -11,12 +11,14 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
 from interplay.types import MediaSpan, Message, Tool, identity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _CACHE_LIMIT = 100_000
 
