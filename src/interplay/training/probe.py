@@ -7,10 +7,12 @@ before anything is sampled from such an engine.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 from interplay.config import TrainSection
+from interplay.engines.census import census
 from interplay.errors import GuardError
 from interplay.rollout.members import Member
 from interplay.training.learner import Learner
@@ -46,12 +48,16 @@ class Probe:
         if not self.tokens or not samples:
             return {}
         examples = [Example(member.name, sample) for sample in samples]
-        ours = await self.thread.do(lambda: learner.logprobs(examples))
         adapter = None if member.adapter is None else member.name
+        questions = [member.engine.score(sample.prompt, [sample.action], adapter) for sample in samples]
+        ours, theirs = await asyncio.gather(
+            self.thread.do(lambda: learner.logprobs(examples)), census().gather(questions)
+        )
         gaps: list[float] = []
-        for sample, expected in zip(samples, ours, strict=True):
-            (found,) = await member.engine.score(sample.prompt, [sample.action], adapter)
-            gaps += [abs(a - b) for a, b in zip(found, expected, strict=True)]
+        for expected, found in zip(ours, theirs, strict=True):
+            if isinstance(found, BaseException):
+                raise found
+            gaps += [abs(a - b) for a, b in zip(found[0], expected, strict=True)]
         worst, mean = max(gaps), sum(gaps) / len(gaps)
         gap, key, limit = (
             (mean, "gap_mean_stop", config.gap_mean_stop) if rounded else (worst, "gap_stop", config.gap_stop)
