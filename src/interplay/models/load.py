@@ -34,12 +34,14 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner."""
     config, source = read_config(base, seed), locate(base, seed)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _unloadable(base, error, "its tokenizer is missing or broken") from None
     _refuse_unsupported(base, config)
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False
+        )
     except (OSError, ValueError, SafetensorError) as error:
         raise _unloadable(base, error, "its weights are missing or broken") from None
     model.to(device).eval()
@@ -61,12 +63,17 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
 def read_config(base: str, seed: int) -> Any:
     """A model's shape, without its weights."""
     try:
-        return AutoConfig.from_pretrained(locate(base, seed))
+        return AutoConfig.from_pretrained(locate(base, seed), trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _unloadable(base, error) from None
 
 
 def _unloadable(base: str, error: Exception, what: str = "") -> ModelError:
+    if "trust_remote_code" in str(error):
+        return ModelError(
+            f"model '{base}' brings code of its own that would run on this machine, and Interplay runs no such code; "
+            "expected a model whose class is part of transformers."
+        )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ModelError(
         f"model '{base}' cannot be loaded{': ' if what else ''}{what} ({reason}); expected tiny, smollm2, a Hugging "

@@ -8,6 +8,7 @@ nothing is counted twice.
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from interplay.types import Credit, Episode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger("interplay")
 
 STREAM = "stream.jsonl"
 _PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
@@ -95,10 +98,17 @@ class RunFolder:
         return {p.name: p.stat().st_size if p.exists() else 0 for p in self._files}
 
     def rewind(self, offsets: Mapping[str, int]) -> None:
+        """Cut every file to the length that a checkpoint noted. A file that is shorter has lost lines: it stays as it
+        is, and a warning says so."""
         for path in self._files:
-            if path.exists():
-                with path.open("r+b") as file:
-                    file.truncate(offsets[path.name])
+            if not path.exists():
+                continue
+            noted, size = offsets[path.name], path.stat().st_size
+            if size < noted:
+                log.warning("'%s' has %d bytes, and the checkpoint notes %d: lines of it were lost.", path, size, noted)
+                continue
+            with path.open("r+b") as file:
+                file.truncate(noted)
 
     def close(self) -> None:
         self.logs.close()
