@@ -7,11 +7,17 @@ become the `error` of an episode; a recipe error ends the command with exit code
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s'\"]+@")  # a user name and a password in a URL
 
 
 class InterplayError(Exception):
-    """Base of everything Interplay raises on purpose."""
+    """Base of everything Interplay raises on purpose. A password in a URL is never part of the message."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_CREDENTIALS.sub("[hidden]@", message))
 
 
 class ConfigError(InterplayError):
