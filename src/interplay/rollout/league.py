@@ -108,7 +108,7 @@ def chances(scores: Sequence[float], draw: Draw, power: float) -> list[float]:
 class League:
     plan: RunPlan
     snapshots: dict[str, list[Snapshot]] = field(default_factory=dict)  # by policy, oldest first
-    tallies: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(dict))  # learner, opponent
+    tallies: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(dict))  # by learner, opponent
     lives: dict[str, Life] = field(default_factory=dict)
     health: dict[str, Health] = field(default_factory=dict)
 

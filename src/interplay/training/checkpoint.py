@@ -24,7 +24,7 @@ import torch
 
 from interplay.errors import CheckpointError
 
-FORMAT = 2  # raised when the contents of checkpoints change; 2 has the length of the index of episodes
+FORMAT = 2  # increased when the contents of checkpoints change; 2 has the length of the index of episodes
 BEST = "best"
 log = logging.getLogger("interplay")
 

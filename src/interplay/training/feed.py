@@ -27,7 +27,7 @@ class Feed:
         self.stream = Stream(pace, self._draw, runner.episode, stage, self._idle)
         runner.gate = self.stream.gate
         self._seating = state.team.seating
-        self._tasks: dict[int, list[Task]] = {}  # by training step, for the steps begun so far
+        self._tasks: dict[int, list[Task]] = {}  # of recent training steps, by step
         self._used: Counter[Snapshot] = Counter()  # in groups that are being played or wait to be pulled
         self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups, by their numbers
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream

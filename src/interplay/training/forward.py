@@ -27,7 +27,7 @@ from interplay.training.logits import CPU_LOGITS
 from interplay.training.spans import Varlen
 from interplay.training.tries import Example, Trie, lay
 
-GAIN = 0.6  # share prefixes on a GPU if this leaves at most this share of the tokens
+GAIN = 0.6  # share prefixes on a GPU if at most this fraction of the tokens remains
 
 
 def pieces(

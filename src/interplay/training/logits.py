@@ -4,4 +4,4 @@ A single prediction is never split, even if the vocabulary is larger.
 """
 
 CPU_LOGITS = 1 << 24
-GPU_LOGITS = 1 << 29  # 2 GiB of them
+GPU_LOGITS = 1 << 29  # 2 GiB in fp32

@@ -1,4 +1,4 @@
-"""The parameters that an optimiser steps."""
+"""The parameters that an optimiser updates."""
 
 from __future__ import annotations
 
