@@ -1,8 +1,8 @@
-"""After every update the engine scores some recent tokens, and must agree with the learner (promise 11).
+"""After every update, the engine scores some recent tokens and must agree with the learner (promise 11).
 
-A weight update that does not arrive looks like slow learning, and nothing else tells it: an output layer that keeps old
-weights, an adapter that was not delivered, a scale that is applied twice. Past the limits of promise 2 the run stops
-before anything is sampled from such an engine.
+A weight update that does not reach the engine looks just like slow learning. Examples are an output layer with old
+weights, an adapter that was not sent, or a scale that is applied twice. If the difference exceeds the limits of promise
+2, the run stops before anything is sampled from such an engine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Probe:
         self._recent: dict[str, list[Sample]] = {}
 
     def remember(self, policy: str, examples: Sequence[Example]) -> None:
-        """Keep a few of a policy's newest samples, to be scored after the next updates."""
+        """Keep a few of a policy's newest samples, to score them after updates."""
         chosen: list[Sample] = []
         left = self.tokens
         for example in reversed(examples):
@@ -43,7 +43,7 @@ class Probe:
             self._recent[policy] = chosen
 
     async def compare(self, member: Member, learner: Learner, config: TrainSection, rounded: bool) -> dict[str, float]:
-        """Score the remembered samples in the engine and in the learner; raise where they disagree."""
+        """Score the remembered samples in the engine and in the learner; raise if they disagree."""
         samples = self._recent.get(member.name, [])
         if not self.tokens or not samples:
             return {}
@@ -62,7 +62,7 @@ class Probe:
         gap, key, limit = (
             (mean, "gap_mean_stop", config.gap_mean_stop) if rounded else (worst, "gap_stop", config.gap_stop)
         )
-        if not gap <= limit:  # also where it is not a number
+        if not gap <= limit:  # also true for NaN
             raise GuardError(
                 f"policy '{member.name}': after the update the engine's log-probs differ from the learner's by "
                 f"{gap:.2e} over {len(gaps)} recent tokens, past train.{key} ({limit:g}): the engine does not sample "

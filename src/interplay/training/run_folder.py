@@ -1,8 +1,8 @@
-"""What a run leaves behind: run.json, metrics.jsonl, episodes.jsonl with its index and media, the tokenizers,
-TensorBoard, and logs that people read.
+"""The files of a run: run.json, metrics.jsonl, episodes.jsonl with its index and media, the tokenizers,
+TensorBoard, and logs for people.
 
-Record files are append-only; a checkpoint notes how long each was, and a resumed run rewinds them to that, so that
-nothing is counted twice.
+Record files are append-only. A checkpoint stores the length of each, and a resumed run truncates them to that length,
+so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunFolder:
         self._board = _tensorboard(folder, recipe.records.tensorboard)
 
     def recipe(self, recipe: Recipe) -> None:
-        """What the run is made from."""
+        """Write run.json: the recipe, the seed and the versions of packages."""
         (self.folder / "run.json").write_text(
             json.dumps({"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": versions()}, indent=1)
         )
@@ -70,14 +70,14 @@ class RunFolder:
                 self._board.add_scalar(name, value, step)
 
     def _chosen(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Those of a step that are written down: the first ones, or as many at even distances."""
+        """The episodes of a step that are recorded: the first ones, or the same number evenly spaced."""
         count = min(self.section.episodes_per_step, len(episodes))
         if self.section.keep == "first":
             return list(episodes[:count])
         return [episodes[i * len(episodes) // count] for i in range(count)]
 
     def tokenizers(self, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -> None:
-        """Keep each policy's tokenizer beside the records, so that token ids can be read without its weights."""
+        """Save each policy's tokenizer beside the records, so that token ids can be decoded without its model."""
         folder = self.folder / TOKENIZERS
         folder.mkdir(exist_ok=True)
         for name, tokenizer in tokenizers.items():
@@ -86,7 +86,7 @@ class RunFolder:
                 backend.save(str(folder / f"{name}.json"))
 
     def consumed(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Which groups a step was trained on, in order, and the versions of the weights that sampled them."""
+        """Record which groups a step was trained on, in order, and the weight versions that sampled them."""
         with (self.folder / STREAM).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
 
