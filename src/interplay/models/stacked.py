@@ -176,7 +176,7 @@ class Bank:
         return -1 if name is None else self.indices[name]
 
     def keep(self, indices: Tensor) -> Tensor:
-        """[..., R]: the scales of each row's own adapter."""
+        """The `keep` [..., R] of a `Mix` for rows with these adapter indices (-1: no adapter)."""
         return torch.where(indices.unsqueeze(-1) == self.owner, self.scales, 0.0)
 
 
@@ -245,5 +245,5 @@ class Stacked:
             pair[0].grad = pair[1].grad = None
 
     def keep(self, indices: Tensor) -> Tensor:
-        """[..., R]: the scales of each row's own adapter."""
+        """The `keep` [..., R] of a `Mix` for rows with these adapter indices (-1: no adapter)."""
         return torch.where(indices.unsqueeze(-1) == self.owner, self.scales, 0.0)

@@ -24,7 +24,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a tool; `type` is JSON's: string, integer, number or boolean."""
+    """One argument of a tool. `type` is a JSON type: string, integer, number or boolean."""
 
     name: str
     description: str

@@ -34,7 +34,7 @@ class _Search:
     def __init__(self, env: ConnectFour) -> None:
         self.rows, self.line, self.columns = env.rows, env.line, env.columns
         self.lines = _lines(env.columns, env.rows, env.line)
-        self.order = sorted(range(env.columns), key=lambda c: abs(2 * c - env.columns + 1))  # the middle first
+        self.order = sorted(range(env.columns), key=lambda c: abs(2 * c - env.columns + 1))  # the middle columns first
         self.floor = [1 << c * (env.rows + 1) for c in range(env.columns)]
         self.top = [1 << c * (env.rows + 1) + env.rows - 1 for c in range(env.columns)]
         self.whole = [(top << 1) - floor for top, floor in zip(self.top, self.floor, strict=True)]

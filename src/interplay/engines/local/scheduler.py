@@ -50,7 +50,7 @@ class Piece:
 
 @dataclass(eq=False)
 class Sequence:
-    """One request in flight. Token i, prompt included, lives in block `blocks[i // block size]`."""
+    """One running request. Token i, counted from the start of the prompt, is in block `blocks[i // block size]`."""
 
     request: Request
     future: asyncio.Future[Completion]
@@ -284,7 +284,7 @@ class Scheduler:
         prompt.users -= 1
         if prompt.users:
             return
-        unfinished = prompt in self._unfinished  # nobody waits for the rest of it
+        unfinished = prompt in self._unfinished  # no request needs the rest of it
         if unfinished:
             self._abandon(prompt)
         if prompt.detached or (unfinished and self._prompts.pop((prompt.salt, prompt.identity), None) is not None):

@@ -144,7 +144,7 @@ class Rows:
     _MOVING = ("ids", "positions", "slots", "seen", "lengths", "active", "produced", "counts")
 
     def part(self, start: int, end: int) -> Rows:
-        """Rows start..end as rows of their own: the same memory."""
+        """Rows `start` to before `end`, as a view of the same memory."""
         out = object.__new__(Rows)
         out.__dict__ = {name: value[start:end] for name, value in self.__dict__.items()}
         return out
