@@ -58,9 +58,15 @@ def train(arm: str, overrides: list[str]) -> dict[str, float]:
         steps.append({**metrics, "seconds": now - last})
         last = now
 
+    from waiting import WaitingMath
+
+    def ready() -> None:
+        WaitingMath.waits = True
+
+    WaitingMath.waits = False  # until imitation is done
     recipe = load(ROOT / "recipes" / "math" / "calculator.toml", overrides)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(resolve(recipe), Path(folder), Observer(stepped=stepped))
+        trainer = Trainer(resolve(recipe), Path(folder), Observer(ready=ready, stepped=stepped))
         trainer.train()
         trainer.close()
     kept = steps[3:-1]  # the last one also writes the checkpoint
