@@ -59,7 +59,7 @@ class Demonstration:
 
 
 def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
-    """The examples by policy. Every move is one, and every reply that calls a tool."""
+    """The training examples of each policy: one for every move and one for every reply that calls a tool."""
     out: dict[str, list[Example]] = defaultdict(list)
     tools = Toolbox()
     for name, moves in _bot_play(plan, section) if section.bot else _recorded_play(plan, section):
