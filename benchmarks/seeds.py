@@ -1,6 +1,6 @@
 """The mean of one number per seed, with its 95% interval (Student's t), as the tables of the docs have it.
 
-    python benchmarks/seeds.py 90.4 89.8 92.0
+python benchmarks/seeds.py 90.4 89.8 92.0
 """
 
 from __future__ import annotations
