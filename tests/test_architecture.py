@@ -218,7 +218,7 @@ import importlib, pkgutil, sys
 from pathlib import Path
 import interplay.types, interplay.config, interplay.errors, interplay.algorithms.credit
 import interplay.seats.seating, interplay.agents.bots, interplay.cli.main, interplay.cli.train
-import interplay.rewards.verify, interplay.rollout.stream
+import interplay.rewards.verify
 import interplay.envs, interplay.algorithms
 for info in pkgutil.walk_packages(interplay.envs.__path__, "interplay.envs."):
     importlib.import_module(info.name)
@@ -245,6 +245,11 @@ def test_recipes_resolve_without_torch() -> None:
     count, heavy = done.stdout.strip().split(" ", 1)
     assert heavy == "[]"
     assert int(count) == len(list((ROOT / "recipes").glob("*/*.toml"))) > 0
+
+
+def test_the_stream_imports_no_torch() -> None:
+    command = "import sys, interplay.rollout.stream; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", command], capture_output=True, text=True).stdout == "False\n"
 
 
 def public_types(source: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""A local model in a role: it keeps its role's conversation with its ids, so that nothing is tokenised twice."""
+"""A local model that plays a role. It keeps the role's conversation with its token ids, so that nothing is tokenised
+twice."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ class ModelAgent:
     engine: Engine
     renderer: Renderer
     sampling: Sampling
-    adapter: str | None = None  # of the engine's base; None is the model as it is
-    legal: bool = False  # where legal actions are listed, nothing else can be said
+    adapter: str | None = None  # the engine's name for it; None is the base model alone
+    legal: bool = False  # if the observation lists legal actions, only these can be sampled
     tools: ToolSection = field(default_factory=ToolSection)
     budget: int | None = None
     history: tuple[Message, ...] = ()
@@ -139,7 +140,7 @@ class ModelAgent:
             return
         if call is not None and view.prompt is not None:
             self.memory = self.memory.again(view.prompt.digest)
-        if not turn.is_model:  # words that were put into its mouth: the next prompt is rendered anew
+        if not turn.is_model:  # a reply without sampled ids: the next prompt must be rendered from scratch
             self.history, self.said = (*view.messages, Message("assistant", turn.text)), None
             return
         view = followed(self, view, turn)
@@ -148,4 +149,4 @@ class ModelAgent:
         self.parent = turn.id
 
     def fork(self) -> ModelAgent:
-        return copy.copy(self)  # its state is immutable values
+        return copy.copy(self)  # a shallow copy is enough: all its values are immutable or shared

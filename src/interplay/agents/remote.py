@@ -1,7 +1,8 @@
-"""A remote model in a role: it is sent messages, and what it says is text.
+"""A remote model that plays a role. It is sent messages and replies with text.
 
-It has the face of `ModelAgent`, and keeps its role's conversation as messages; there are no ids to keep. Tools are
-described to it in its first message, and called by a line (`Plain`): what every server can pass on.
+It has the same interface as `ModelAgent`, and keeps the role's conversation as messages, because there are no token
+ids. Tools are described in its first message, and it calls one by writing a line (`Plain`), which works with every
+server.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class RemoteAgent:
         return _SYNTAX.calls(sample.text, view.observation.tools) if view.observation.tools else []
 
     def harmless(self, output: str) -> str:
-        return output  # the server writes its model's markers itself
+        return output  # the server applies the chat template, so special tokens are its responsibility
 
     def follow(self, view: View, sample: Sample, outputs: tuple[Message, ...]) -> View:
         return View(view.observation, messages=(*view.messages, Message("assistant", sample.text), *outputs))

@@ -1,8 +1,8 @@
-"""Messages to prompt ids, with the model's own chat template; every token is made once.
+"""Turns messages into prompt ids with the model's own chat template. No text is tokenised twice.
 
-The next turn's prompt keeps the ids of the one it extends: only the text that the template adds after it is
-tokenised. Where a template rewrites what came before (strips old reasoning, trims a reply), the ids cannot be
-kept; a new segment begins, and the caller sees a prompt that extends nothing.
+The prompt of the next turn keeps the ids of the prompt and reply that it extends; only the text that the template adds
+after them is tokenised. If the template rewrites earlier text (for example, removes old reasoning or trims a reply),
+the ids cannot be kept: the whole prompt is then rendered again, and it extends nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _CACHE_LIMIT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`text` is exactly what the template gave. `extends` names the sample whose prompt and reply `ids` continue, token
-    for token; None where the prompt was rendered anew. `digest` tells it from prompts that differ in ids or media."""
+    """`text` is the exact output of the template. `extends` names the sample whose prompt and reply `ids` begin with,
+    token for token; None if the prompt was rendered from scratch. `digest` is a hash of the ids and media."""
 
     ids: tuple[int, ...]
     text: str
@@ -45,12 +45,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A prompt and the reply that was sampled from it: what the next prompt may extend."""
+    """A prompt and the reply that was sampled from it. The next prompt may extend them."""
 
     prompt: Prompt
     action: tuple[int, ...]
     reply: str
-    ended: bool  # the reply closed its own turn; otherwise the template will close it
+    ended: bool  # the reply holds its own end token; otherwise the template adds it
     id: str = ""  # of the sample
 
 
@@ -69,7 +69,7 @@ class Renderer:
     def prompt(
         self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool | str, ...] = ()
     ) -> Prompt:
-        """The ids for `messages`; `before` is the turn that they continue, its reply being among them."""
+        """The prompt for `messages`. `before` is the turn that they continue; its reply is one of the messages."""
         if before is None:
             return self._whole(messages, tools)
         text = self._template(messages, tools)
@@ -86,7 +86,7 @@ class Renderer:
         return Prompt(ids, text, before.id, before.prompt.media)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
-        """The reply's text without its end token, and whether it had one. (Games say the same things often.)"""
+        """The reply's text without its end token, and whether it had one. Cached, because games repeat replies."""
         known = self._decoded.get(action)
         if known is None:
             if len(self._decoded) >= _CACHE_LIMIT:
@@ -104,7 +104,7 @@ class Renderer:
         return tuple(str(self.tokenizer.decode([i], skip_special_tokens=False)) for i in action)
 
     def replies(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-        """The only replies that may be sampled, as ids. (A position comes up often: they are made once.)"""
+        """The ids of the replies that may be sampled. Cached, because the same positions come up often."""
         known = self._replies.get(texts)
         if known is None:
             if len(self._replies) >= _CACHE_LIMIT:
@@ -113,14 +113,15 @@ class Renderer:
         return known
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
-        """A scripted reply as this model would have to say it: for imitation and masks, never for sampled text."""
+        """The ids of a given reply with its end token, for imitation and masks. Sampled text is never encoded again."""
         end = self.tokenizer.eos_token_id
         if end is None:
             raise ModelError("the tokenizer has no eos token; imitation needs one to end a reply.")
         return (*self._encode(text), int(end))
 
     def harmless(self, text: str) -> str:
-        """Words from outside (a tool's output) with the tokenizer's own markers broken up: they stay words."""
+        """Text from outside (a tool's output) in which the tokenizer's special tokens are broken up, so that they are
+        read as ordinary text."""
         return text if self._marks is None else self._marks.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
 
     def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> Prompt:
@@ -140,7 +141,7 @@ class Renderer:
             text = self.tokenizer.apply_chat_template(
                 self.syntax.chat(messages, tools), tools=told, tokenize=False, add_generation_prompt=True
             )
-        except Exception as error:  # templates are programs of the model's author: jinja raises what it likes
+        except Exception as error:  # a template is code by the model's author: jinja can raise anything
             raise ModelError(f"the model's chat template refused the messages: {error}") from error
         return str(text)
 

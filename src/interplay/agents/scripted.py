@@ -1,4 +1,4 @@
-"""A scripted player in a role. It reads the environment itself, and is never trained."""
+"""A bot that plays a role. It reads the environment directly and is never trained."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How a model family writes tool calls, and how its chat template is told about tools.
+"""How each model family writes tool calls, and how its chat template is told about tools.
 
-A `Syntax` turns messages and tools into what the template takes, reads the calls out of a reply, and writes one as
-the family would, for demonstrations. Replies stay as they were sampled: where the family's template shows an
-assistant's text as it is, so is the call, and the next prompt extends the ids. A call that cannot be read is
-`Malformed`, with the sentence that its author is shown. Templates that know no tools, or whose calls are in none of
-these forms, get `Plain`: the tools are described in the first message, and a line `@NAME argument` calls one.
+A `Syntax` converts messages and tools to the input of the template, parses the calls in a reply, and writes a call in
+the form of the family (for demonstrations). Replies stay as they were sampled. If the template inserts the assistant's
+text unchanged, the call is inserted unchanged too, and the next prompt extends the same ids. A call that cannot be
+parsed is `Malformed`, with a sentence that tells the model what is wrong. Templates without tool support, or with
+another call format, use `Plain`: the first message describes the tools, and a line `@NAME argument` calls one.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ Wanted = list[Call | Malformed]
 
 
 class Syntax(ABC):
-    native = True  # the template itself is told about the tools
+    native = True  # the tools are passed to the template
 
     def chat(self, messages: Sequence[Message], tools: Sequence[Tool | str]) -> Chat:
-        """The messages as the template takes them."""
+        """The messages in the form that the template takes."""
         return [{"role": m.role, "content": m.content} for m in messages]
 
     @abstractmethod
     def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
-        """The calls in a reply, in order; none where it is not a call."""
+        """The calls in a reply, in order; empty if the reply calls no tool."""
 
     @abstractmethod
     def write(self, call: Call) -> str:
-        """A reply that makes this call: `calls` reads it back."""
+        """A reply that makes this call; `calls` can parse it."""
 
     @abstractmethod
     def wrote(self, call: ToolCall) -> str:
@@ -80,7 +80,7 @@ class Hermes(Syntax):
     _PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.S)
 
     def __init__(self, tagged: bool = False) -> None:
-        self.tagged = tagged  # the template shows the later form
+        self.tagged = tagged  # the template uses the later form
 
     def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
         found: Wanted = []
@@ -128,8 +128,8 @@ class Hermes(Syntax):
 
 
 class Llama(Syntax):
-    """Llama 3: the whole reply is `{"name": …, "parameters": {…}}`, or follows `<|python_tag|>`; after that tag also
-    `tool.call(name="value")`, and anything else is a program for the tool `python`."""
+    """Llama 3: `{"name": …, "parameters": {…}}`, either as the whole reply or after `<|python_tag|>`. After that tag,
+    `tool.call(name="value")` is also a call, and anything else is a program for the tool `python`."""
 
     TAG = "<|python_tag|>"
     _BUILTIN = re.compile(r"(\w+)\.call\((.*)\)\s*\Z", re.S)
@@ -169,7 +169,7 @@ class Llama(Syntax):
 class Mistral(Syntax):
     """`[TOOL_CALLS] [{"name": …, "arguments": {…}}]`, or the later `[TOOL_CALLS]NAME[ARGS]{…}`.
 
-    Its templates insist on structured calls with ids, so history is written anew by the template."""
+    Its templates require structured calls with ids, so the template rewrites earlier calls."""
 
     MARK = "[TOOL_CALLS]"
 
@@ -196,7 +196,7 @@ class Mistral(Syntax):
         return [call_from(given, tools) for given in self._objects(text)]
 
     def _objects(self, text: str) -> list[Any]:
-        """Every call as the object it was written as."""
+        """The JSON object of each call, as the model wrote it."""
         out: list[Any] = []
         for body in text.split(self.MARK)[1:]:
             name, later, arguments = body.partition("[ARGS]")
@@ -223,10 +223,10 @@ class Mistral(Syntax):
 
 
 class Plain(Syntax):
-    """For every other model: a line that begins with `@NAME`; the argument is the rest of the reply.
+    """For all other models: a line that begins with `@NAME` calls a tool; the rest of the reply is the argument.
 
-    A tool with several arguments takes a JSON object. Output comes back as a tool's message where the template has
-    such a thing, else as a user's."""
+    A tool with several arguments takes a JSON object. The output comes back as a tool message if the template supports
+    these, otherwise as a user message."""
 
     native = False
     _LINE = re.compile(r"^@(\w+)[ \t:]*", re.M)
@@ -287,7 +287,7 @@ FORMS: tuple[Syntax, ...] = (Hermes(), Mistral(), Llama(), Plain())
 
 
 def syntax_of(tokenizer: PreTrainedTokenizerBase) -> Syntax:
-    """The form in which the model behind this tokenizer was taught to call tools, by its chat template."""
+    """The tool-call syntax of a tokenizer's model, recognised from its chat template."""
     text = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
     if "[TOOL_CALLS]" in text:
         return Mistral(later="[ARGS]" in text)
@@ -298,13 +298,13 @@ def syntax_of(tokenizer: PreTrainedTokenizerBase) -> Syntax:
     probe = [Message("user", "a"), Message("assistant", "b"), Message("tool", "probe")]
     try:
         shown = "probe" in str(tokenizer.apply_chat_template(Plain().chat(probe, ()), tokenize=False))
-    except Exception:  # a template's own refusal: jinja raises what it likes
+    except Exception:  # the template refused the message: jinja can raise anything
         shown = False
     return Plain("tool" if shown else "user")
 
 
 def schema(tool: Tool | str) -> dict[str, Any]:
-    """The JSON schema that chat templates take; an outside program's tool is one already."""
+    """The tool's JSON schema, as chat templates take it. The tool of an outside program is one already, as text."""
     if isinstance(tool, str):
         return dict(json.loads(tool))
     properties = {p.name: {"type": p.type, "description": p.description} for p in tool.parameters}
@@ -315,7 +315,7 @@ def schema(tool: Tool | str) -> dict[str, Any]:
 
 
 def describe(tools: Sequence[Tool | str]) -> str:
-    """What a model that was never taught to call tools is told."""
+    """The description of the tools for a model whose template has no tool support."""
     lines = [
         "Before you answer you may call a tool: reply with one line and nothing else, and you will see its output."
     ]

@@ -1,4 +1,4 @@
-"""`interplay eval`: a run's policies, alone and together, as a table on the terminal and a folder of reports."""
+"""`interplay eval`: measures the policies of a run; prints tables on the terminal and writes a folder of reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
-    """Where the trained policies' weights are: `folder`, else the run's newest checkpoint, else nowhere (untrained)."""
+    """Where the weights of the trained policies are: in `folder`, else in the newest checkpoint of the run. Empty if
+    `path` is not a run folder: the policies are then untrained."""
     from interplay.training import checkpoint
 
     if folder is not None:
@@ -79,7 +80,8 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
 
 @dataclass(frozen=True)
 class Findings:
-    """What an evaluation found: `lead` says it in a sentence, `data` holds all of it for programs."""
+    """The results of an evaluation. `lead` describes the evaluation in a sentence; `data` holds all results as JSON
+    data."""
 
     title: str
     lead: str
@@ -89,7 +91,7 @@ class Findings:
 
 
 def publish(console: Console, folder: Path, stem: str, found: Findings) -> None:
-    """Show the tables on the terminal; write JSON, Markdown and a page to the folder, all called `stem`."""
+    """Shows the tables on the terminal, and writes JSON, Markdown and HTML files called `stem` to the folder."""
     from interplay.evaluation.page import page
     from interplay.evaluation.sheet import markdown, terminal, write_json
 
@@ -106,7 +108,7 @@ def publish(console: Console, folder: Path, stem: str, found: Findings) -> None:
 
 
 def _substitutes(plan: RunPlan, team: Team, path: str) -> dict[Role, Occupant]:
-    """Who takes each agent's seat when it is left out: seated here, where it needs weights."""
+    """Who takes each agent's seat when that agent is left out. If this needs weights, they are added to the team."""
     wanted, out = plan.recipe.eval.substitute, dict[Role, Occupant]()
     for role, who in plan.seats.items():
         if isinstance(who, Scripted):

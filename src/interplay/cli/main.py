@@ -1,7 +1,8 @@
 """`interplay`: train, eval, play, check, prepare, envs, algorithms, models. Heavy imports happen inside the commands.
 
-An error that Interplay raised on purpose is one sentence on standard error: exit code 2 for a recipe or argument, 1 for
-anything else. A bug keeps its traceback. A training run that a signal ended early, with a checkpoint, has exit code 75.
+An error that Interplay raises on purpose is printed as one sentence on standard error. The exit code is 2 for a wrong
+recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run that a signal stopped early, after
+it saved a checkpoint, has exit code 75.
 """
 
 from __future__ import annotations
@@ -340,12 +341,12 @@ def models(
 
 
 def main() -> None:
-    """The entry point: purposeful errors become one sentence and an exit code."""
+    """The entry point. Turns errors that Interplay raises on purpose into one sentence and an exit code."""
     logging.basicConfig(
         level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=problems, show_path=False)]
     )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    sys.path.append(os.getcwd())  # where a recipe's own module:Class is looked for last
+    sys.path.append(os.getcwd())  # so that a recipe can name a module:Class in the current folder
     try:
         app()
     except ConfigError as error:
@@ -359,7 +360,7 @@ def main() -> None:
         _fail(sentence, 1)
     except KeyboardInterrupt:
         _fail(_INTERRUPTED, 130)
-    except SystemExit as done:  # what typer makes of a Ctrl-C, without a word
+    except SystemExit as done:  # typer turns Ctrl-C into exit code 130 and prints nothing
         if done.code != 130:
             raise
         _fail(_INTERRUPTED, 130)
@@ -369,7 +370,7 @@ _INTERRUPTED = "interrupted; what was done is kept: the same command goes on fro
 
 
 def _of_the_disk(error: OSError) -> str | None:
-    """What a user can do about it: a disk without room, a place where nothing can be written."""
+    """A sentence about what the user can do, if the disk is full or a path cannot be written; None for other errors."""
     many = error.args[0] if isinstance(error, shutil.Error) else []
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or any(f"[Errno {errno.ENOSPC}]" in str(why) for _, _, why in many):
         return (

@@ -30,7 +30,7 @@ from interplay.errors import ConfigError, did_you_mean
 from interplay.types import FromLeague, Policy, Remote, Scripted, Snapshot
 from interplay.types.occupant import BOT, parse_one
 
-_POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # the name of a folder in every checkpoint
+_POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # it is also the name of a folder in every checkpoint
 
 
 class Recipe(Section):
@@ -107,7 +107,7 @@ class Recipe(Section):
         return self.evolve.designer if self.evolve is not None else ""
 
     def _check_occupant(self, key: str, name: str) -> None:
-        """[seats] hold policies and bots; a matchup may also name a policy as it was or is, or the league."""
+        """Check a name in a seat. [seats] may name policies and bots; a matchup also snapshots and the league."""
         who = parse_one(name) if key.startswith("matchups") or name.startswith(BOT) else Policy(name)
         if isinstance(who, Snapshot) and who.at not in ("start", "now"):
             raise ConfigError(f"{key} is '{name}'; {did_you_mean(who.at, ('start', 'now', 'league'))}")
@@ -120,7 +120,8 @@ class Recipe(Section):
             )
 
     def _turning_points(self) -> set[int]:
-        """Steps at which the sum of the shares can be largest: where one of them turns, and right before."""
+        """The steps at which the sum of the shares can be largest: those where the schedule of a share has a point, and
+        the steps right before them."""
         points = {0}
         for matchup in self.matchups:
             if isinstance(matchup.share, list):
@@ -132,7 +133,7 @@ class Recipe(Section):
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder, whose run.json holds it."""
+    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder with the recipe in run.json."""
     file = Path(path) / "run.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         if Path(path).is_dir():
@@ -143,7 +144,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             f"recipe '{path}' does not exist; expected a TOML file or a run folder, {did_you_mean(str(path), near)}"
         )
     try:
-        if file.suffix == ".json":  # the resolved recipe that a run keeps
+        if file.suffix == ".json":  # the resolved recipe that a run stores
             data = json.loads(file.read_text(encoding="utf-8"))["recipe"]
         else:
             data = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -175,7 +176,7 @@ def _name_in(tree: Mapping[str, Any], table: str) -> str | None:
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """`a=b` texts as a table."""
+    """Parse texts of the form `a=b` into a table."""
     tree: dict[str, Any] = {}
     for text in texts:
         _override(tree, text)

@@ -1,11 +1,11 @@
-"""Episodes on disk, schema 1: one JSON object per line, read back as the same records.
+"""Read and write episodes on disk, schema 1: one JSON object per line.
 
     {"schema": 1, "step": 12, "episode": {..., "turns": [{..., "samples": [{..., "credit": {...}}]}]}}
 
-`episodes.jsonl` is what the viewer, imitation and the tests read. Floats are written with all their digits. Pictures
-and sounds are files in `media/`, named by their digests, and records hold the digests. `episodes.index` has a line for
-each episode, with the place and length of its record in bytes, so that one episode can be read without the others.
-Records without a version number are schema 0 (`schema_0.py`) and stay readable.
+The viewer, imitation and the tests read `episodes.jsonl`. Floats are written with all their digits. Pictures and sounds
+are files in `media/`, named by their digests, and records hold the digests. `episodes.index` has a line for each
+episode, with the offset and length of its record in bytes, so that one episode can be read without the others. Records
+without a version number are schema 0 (`schema_0.py`), which can still be read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ INDEX, MEDIA = "episodes.index", "media"
 
 @dataclass(frozen=True)
 class Record:
-    """One line of a file of episodes. `schema` is 0 for records of early versions, which do not hold tools."""
+    """One line of an episodes file. `schema` is 0 for records of early versions, which do not contain tools."""
 
     episode: Episode
     credit: Credit
@@ -63,7 +63,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where an episode stands in its file."""
+    """The position of an episode in its file."""
 
     start: int
     size: int
@@ -76,7 +76,7 @@ class Entry:
 
 
 def write(path: Path, episodes: Iterable[Episode], step: int, credit: Credit | None = None) -> None:
-    """Append episodes to a file, their places to its index, and their media to the folder beside it."""
+    """Append episodes to a file, and their positions to its index; write their media to the folder beside it."""
     store = MediaFolder(path.parent / MEDIA)
     with path.open("ab") as file, path.with_name(INDEX).open("a", encoding="utf-8") as index:
         for episode in episodes:
@@ -95,7 +95,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def read_one(path: Path, entry: Entry) -> Record:
-    """One episode, without reading the others."""
+    """Read one episode without the others."""
     with path.open("rb") as file:
         file.seek(entry.start)
         line = file.read(entry.size).decode()
@@ -103,14 +103,14 @@ def read_one(path: Path, entry: Entry) -> Record:
 
 
 def index(path: Path) -> list[Entry]:
-    """Where every episode stands. What the index file does not hold (an early version's, or torn) is looked up."""
+    """The positions of all episodes. Those that the index lacks (early version, or cut off) are read from `path`."""
     found: list[Entry] = []
     listed = path.with_name(INDEX)
     if listed.is_file():
         for text in listed.read_text(encoding="utf-8").splitlines():
             try:
                 entry = Entry(*json.loads(text))
-            except (ValueError, TypeError):  # cut off by a kill
+            except (ValueError, TypeError):  # a killed process wrote only a part
                 break
             if entry.start != (found[-1].start + found[-1].size if found else 0):
                 break
@@ -155,7 +155,7 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
 
 
 def media(episode: Episode) -> Iterator[Media]:
-    """Every picture and sound that was shown in an episode."""
+    """All pictures and sounds shown in an episode."""
     for turn in episode.turns:
         shown = (turn.observation.messages, *(sample.messages for sample in turn.samples))
         for message in chain.from_iterable(shown):
@@ -166,7 +166,7 @@ def media(episode: Episode) -> Iterator[Media]:
 
 
 def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
-    """An episode as plain JSON values; media are named by their digests alone."""
+    """An episode as plain JSON values. Media are given by their digests only."""
     given = credit or Credit()
     out = {f.name: getattr(episode, f.name) for f in fields(Episode) if f.name != "cut"}
     task = episode.task
@@ -179,7 +179,7 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
 
 
 def _seat_out(who: Occupant) -> Any:
-    """By its text; one of a remote model says so, for its text alone does not."""
+    """The text of an occupant. A remote model is marked, since its text looks like that of a policy."""
     return {"remote": who.name} if isinstance(who, Remote) else str(who)
 
 
@@ -251,7 +251,7 @@ def _rewards_out(rewards: Rewards) -> list[list[Any]]:
 
 
 def _message_out(message: Message) -> Any:
-    """Role and content, and what else there is by name."""
+    """Role and content, then a table of other fields if there are any."""
     rest: dict[str, Any] = {}
     if message.name is not None:
         rest["name"] = message.name
@@ -279,12 +279,12 @@ def _call_out(call: ProgramCall) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Credit]:
-    """What `to_json` wrote: the episode, and the credit that its samples were given."""
+    """Read what `to_json` wrote: the episode, and the credit of its samples."""
     credit = Credit()
     turns = [_turn_in(t, store, credit) for t in data["turns"]]
     seats = {role: _seat_in(who) for role, who in data["seats"].items()}
     rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards", "plays", "sampled")}
-    rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # earlier records have `sampled`, a mean, instead
+    rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # earlier records have a mean, `sampled`
     own = None if plays is None else tuple(_rewards_in(play) for play in plays)
     return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, plays=own, **rest), credit
 

@@ -1,9 +1,9 @@
-"""The whole vocabulary. Standard library only.
+"""The data types that all parts of Interplay share. They use the standard library only.
 
-One datum walks through these records: a `Task` makes an `Env`, whose `Observation`s become the prompt of a `Sample`.
-Samples and what they earned make a `Turn`; turns make an `Episode`. Credit says what each sample is worth in one
-training step, and the learner trains on `Sample.prompt + Sample.action`. Token ids are sampled once and carried
-unchanged to the loss.
+How data flows: an `Env` is made from a `Task`, and its `Observation`s become the prompt of a `Sample`. A `Turn` holds
+the samples of one action and their rewards, and an `Episode` holds the turns. `Credit` gives each sample its advantage
+in one training step, and the learner trains on `Sample.prompt + Sample.action`. Token ids are sampled once and reach
+the loss unchanged.
 """
 
 from interplay.types.credit import Advantage, Credit
