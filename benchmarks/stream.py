@@ -8,6 +8,8 @@
 another's tool, with `stream.max_staleness` of 0, 1 and 2; and everybody waits for the slowest tool
 (`stream.deterministic`). The first three steps of each arm and the last are left out.
 
+Both use `algorithm.correction = "tis"` in every arm, which is what stale tokens need.
+
 `learning` trains the tic-tac-toe demo with max_staleness 0 and 1 on each seed, and compares the share of points against
 both of its opponents (a win counts 1, a draw 0.5) after training: mean and 95% interval over the seeds, paired.
 """
@@ -56,9 +58,15 @@ def train(arm: str, overrides: list[str]) -> dict[str, float]:
         steps.append({**metrics, "seconds": now - last})
         last = now
 
+    from waiting import WaitingMath
+
+    def ready() -> None:
+        WaitingMath.waits = True
+
+    WaitingMath.waits = False  # until imitation is done
     recipe = load(ROOT / "recipes" / "math" / "calculator.toml", overrides)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(resolve(recipe), Path(folder), Observer(stepped=stepped))
+        trainer = Trainer(resolve(recipe), Path(folder), Observer(ready=ready, stepped=stepped))
         trainer.train()
         trainer.close()
     kept = steps[3:-1]  # the last one also writes the checkpoint
@@ -76,7 +84,7 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
     sys.path.insert(0, str(Path(__file__).parent))  # where env.name = "waiting:WaitingMath" is found
     common = [
         "env.name=waiting:WaitingMath", f"train.steps={args.steps}", "eval.every=0", "checkpoint.every=100000",
-        "tools.workers=512", "records.episodes_per_step=0", "records.tensorboard=off",
+        "tools.workers=512", "algorithm.correction=tis", "records.episodes_per_step=0", "records.tensorboard=off",
     ]  # fmt: skip
     model = "tiny-64x2" if args.quick else args.model
     common += [f'policies.reasoner.base="{model}"', *(TINY if model.startswith("tiny") else ())]
@@ -95,7 +103,8 @@ def final_score(seed: int, staleness: int, extra: list[str]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
         command += [str(ROOT / "recipes" / "tictactoe" / "demo.toml"), "--run", folder, f"seed={seed}"]
-        command += [f"stream.max_staleness={staleness}", "eval.before=false", "eval.every=0"]
+        command += [f"stream.max_staleness={staleness}", "algorithm.correction=tis"]
+        command += ["eval.before=false", "eval.every=0"]
         command += ["checkpoint.every=1000", "records.tensorboard=off", "records.episodes_per_step=0", *extra]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -17,7 +17,10 @@ from interplay.types import Observation, Role
 
 class WaitingMath(MathSingle):
     """`env.name = "math"` with one reasoner; every call of a tool takes `shortest` to `longest` seconds, as a real
-    service would. How long depends on the task and the arguments alone."""
+    service would. How long depends on the task and the arguments alone. While `waits` is False nobody waits: that is
+    for demonstrations, which are played one after another."""
+
+    waits: ClassVar[bool] = True
 
     class Options(MathQuestion.Options):
         shortest: float = Field(1.0, ge=0, description="seconds that a call takes at least")
@@ -32,7 +35,8 @@ class WaitingMath(MathSingle):
         data, task = self.task.data, self.task.id
 
         def waiting(**arguments: Any) -> str:
-            time.sleep(Random(f"{task} {sorted(arguments.items())}").uniform(data["shortest"], data["longest"]))
+            if self.waits:
+                time.sleep(Random(f"{task} {sorted(arguments.items())}").uniform(data["shortest"], data["longest"]))
             return run(**arguments)
 
         return waiting

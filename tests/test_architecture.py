@@ -220,7 +220,7 @@ import importlib, pkgutil, sys
 from pathlib import Path
 import interplay.types, interplay.config, interplay.errors, interplay.algorithms.credit
 import interplay.seats.seating, interplay.agents.bots, interplay.cli.main, interplay.cli.train
-import interplay.rewards.verify, interplay.rollout.stream
+import interplay.rewards.verify
 import interplay.envs, interplay.algorithms
 for info in pkgutil.walk_packages(interplay.envs.__path__, "interplay.envs."):
     importlib.import_module(info.name)
@@ -247,6 +247,11 @@ def test_recipes_resolve_without_torch() -> None:
     count, heavy = done.stdout.strip().split(" ", 1)
     assert heavy == "[]"
     assert int(count) == len(list((ROOT / "recipes").glob("*/*.toml"))) > 0
+
+
+def test_the_stream_imports_no_torch() -> None:
+    command = "import sys, interplay.rollout.stream; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", command], capture_output=True, text=True).stdout == "False\n"
 
 
 def public_types(source: str) -> list[str]:
@@ -321,6 +326,8 @@ MANY_PARAMETERS = {
     "interplay.cli.main.prepare": "the options of one command",
     "interplay.envs.tasks.prepare.prepare": "the options of one command",
     "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
+    "interplay.envs.programs.coroutine.__call__": "what chat APIs take, each with a default",
+    "interplay.envs.programs.coroutine._ask": "what chat APIs take, each with a default",
     "interplay.models.fused.forward": "what a layer reads, and what it writes to",
     "interplay.models.kernels.attention.decode_attention": "calls a kernel",
     "interplay.models.kernels.layers.rope_store": "calls a kernel",

@@ -368,6 +368,13 @@ def test_a_recipe_cannot_be_changed() -> None:
         recipe.seed = 3
 
 
+def test_no_error_shows_a_password_that_is_part_of_a_url() -> None:
+    wrong = {**BASE, "env": "https://someone:pass@word@host/v1"}
+    with pytest.raises(ConfigError) as caught:
+        parse(wrong)
+    assert "https://[hidden]@host/v1" in str(caught.value) and "pass" not in str(caught.value)
+
+
 def test_did_you_mean_names_only_what_is_near() -> None:
     assert did_you_mean("stpes", ["steps", "lr"]) == "known: lr, steps. Did you mean 'steps'?"
     assert did_you_mean("zzz", ["steps", "lr"]) == "known: lr, steps."

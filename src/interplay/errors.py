@@ -1,17 +1,23 @@
-"""One base class, one class per boundary a failure can cross.
+"""The exceptions that Interplay raises: one base class, and one class for each part of the system that can fail.
 
-A message is one sentence that says what was wrong, what was expected and what to set. Machinery failures
-become the `error` of an episode; a recipe error ends the command with exit code 2.
+A message is one sentence that says what was wrong, what was expected and what to set. A failure of the system while
+an episode is played becomes the `error` of that episode. A recipe error ends the command with exit code 2.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s'\"]+@")  # a user name and a password in a URL
 
 
 class InterplayError(Exception):
-    """Base of everything Interplay raises on purpose."""
+    """Base of everything Interplay raises on purpose. A password in a URL is never part of the message."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_CREDENTIALS.sub("[hidden]@", message))
 
 
 class ConfigError(InterplayError):
@@ -22,12 +28,16 @@ class EnvError(InterplayError):
     """An environment broke its contract."""
 
 
+class ReplayError(EnvError):
+    """An outside program that was told the same asked for something else: it cannot be forked there."""
+
+
 class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
 class ToolError(InterplayError):
-    """A tool broke, or ran past its time; what a caller did wrong is an answer, not this."""
+    """A tool failed or exceeded its time limit. A wrong call is no `ToolError`: the caller is told what is wrong."""
 
 
 class JudgeError(InterplayError):
@@ -35,7 +45,7 @@ class JudgeError(InterplayError):
 
 
 class RemoteError(EngineError):
-    """A remote model's server could not be reached, refused, or answered with something that is no answer."""
+    """A remote model's server could not be reached, refused the request, or sent an invalid answer."""
 
 
 class ModelError(InterplayError):
@@ -43,11 +53,12 @@ class ModelError(InterplayError):
 
 
 class LimitError(InterplayError):
-    """An episode passed a limit that is not the policy's doing (wall-clock time)."""
+    """An episode exceeded a limit that the policy does not control (wall-clock time)."""
 
 
 class SandboxError(InterplayError):
-    """The sandbox itself failed, or this machine cannot give the isolation asked for; never what a program did."""
+    """The sandbox itself failed, or this machine cannot provide the requested isolation. Failures of the program that
+    runs inside the sandbox never raise this."""
 
 
 class DataError(InterplayError):
@@ -55,7 +66,7 @@ class DataError(InterplayError):
 
 
 class GuardError(InterplayError):
-    """A running check of a promise failed: training would continue on wrong numbers."""
+    """A run-time check failed, and training would continue on wrong numbers."""
 
 
 class CheckpointError(InterplayError):
@@ -63,11 +74,11 @@ class CheckpointError(InterplayError):
 
 
 class ResourceError(InterplayError):
-    """The machine has too little of something, such as memory."""
+    """The machine does not have enough of a resource, such as memory."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`known: a, b. Did you mean 'a'?`, for the end of an error sentence."""
+    """Return the end of an error sentence: `known: a, b. Did you mean 'a'?`."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     listing = ", ".join(names) if names else "none"

@@ -19,7 +19,7 @@ LABELS = {c.label: c for c in CONTENDERS}
 PLAIN = [c for c in CONTENDERS if c.name not in ("vdn", "qmix", "maddpg")]  # those fit networks: slower
 
 
-@pytest.mark.parametrize("name", ["Relay", "TwoStep", "Debate", "Keys"])
+@pytest.mark.parametrize("name", ["RelayGame", "TwoStep", "Debate", "TwoKeys"])
 def test_the_games_are_environments(name: str) -> None:
     """What an algorithm is proven on passes the suite that every environment passes."""
     findings = check(f"interplay.evaluation.games:{name}", {}, 5, 0)

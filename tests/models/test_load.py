@@ -150,6 +150,23 @@ def test_a_model_that_cannot_end_a_reply_is_refused_and_one_end_is_enough(tiny: 
         loading(str(tmp_path))
 
 
+@pytest.mark.parametrize("where", ["config.json", "tokenizer_config.json"])
+def test_a_model_that_brings_its_own_code_is_refused_without_asking(
+    tiny: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Nothing is asked on the terminal, and the code does not run."""
+    tiny.model.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    data = json.loads((tmp_path / where).read_text())
+    named = {"config.json": {"AutoConfig": "own.Own"}, "tokenizer_config.json": {"AutoTokenizer": ["own.Own", None]}}
+    data |= {"auto_map": named[where], "model_type": "own", "tokenizer_class": "Own"}
+    (tmp_path / where).write_text(json.dumps(data))
+    (tmp_path / "own.py").write_text("raise SystemExit('it ran')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
+    with pytest.raises(ModelError, match=r"brings code of its own .* expected a model whose class is part of"):
+        load(str(tmp_path), "cpu", torch.float32, 0)
+
+
 def test_a_name_that_is_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match=r"model 'no-such-org/no-such-model' cannot be loaded .*hub name"):

@@ -17,7 +17,7 @@ from interplay.models import kernels
 from interplay.models.adapter import Adapter
 from interplay.models.fused import Fused, suits
 from interplay.models.lora import new_adapter
-from interplay.training import packed
+from interplay.training import logprobs, packed
 from interplay.training.batch import micro_batches
 from interplay.training.forward import AdapterMixer, predict
 from interplay.training.tries import Example, lay
@@ -80,7 +80,7 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
             states = packed.hidden_states(fused, ids, positions, batch.spans, mixer.mix(batch), save=entropy > 0)
             at = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
             head = model.get_output_embeddings().weight
-            logp, spread = packed.LogProbs.apply(states.index_select(0, at), head, batch.target_M, HEAT)
+            logp, spread = logprobs.LogProbs.apply(states.index_select(0, at), head, batch.target_M, HEAT)
         else:
             logp, spread = predict(model, batch, HEAT, mixer.mix(batch))
         logp, spread = (x.index_select(0, batch.prediction_N) for x in (logp, spread))

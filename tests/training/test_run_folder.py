@@ -85,6 +85,18 @@ def test_a_rewound_run_has_no_trace_of_what_came_after(tmp_path: Path) -> None:
     assert [json.loads(line)["reward"] for line in run.metrics.read_text().splitlines()] == [1.0, 3.0]
 
 
+def test_a_file_that_lost_lines_is_not_padded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = folder(tmp_path)
+    run.step(1, played(1), {"reward": 1.0}, Credit())
+    noted = run.offsets()
+    run.metrics.write_bytes(b"")
+    run.rewind(noted)
+    run.step(2, played(1), {"reward": 2.0}, Credit())
+    run.close()
+    assert [json.loads(line)["reward"] for line in run.metrics.read_text().splitlines()] == [2.0]
+    assert "lines of it were lost" in caplog.text
+
+
 def test_a_run_that_wrote_nothing_is_rewound_to_nothing(tmp_path: Path) -> None:
     run = folder(tmp_path)
     before = run.offsets()

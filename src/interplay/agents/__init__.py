@@ -1,1 +1,1 @@
-"""Who sits in a role."""
+"""The players of roles: local models, remote models and bots."""

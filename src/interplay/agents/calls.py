@@ -1,8 +1,8 @@
-"""Model calls until one of them is the action.
+"""Calls a model until its reply is an action.
 
-Where the observation has tools, a reply that calls one is not yet the action: the tool's output goes into the next
-prompt and the model is asked again, until it answers or has no calls left. Every call is a sample of the same turn. A
-call that cannot be read is answered with what is wrong with it.
+If the observation has tools, a reply that calls one is not yet the action: the tool's output goes into the next prompt,
+and the model is called again until it answers or has no tool calls left. Every model call is a sample of the same turn.
+A tool call that cannot be parsed gets an answer that says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from interplay.agents.arguments import Malformed
 from interplay.agents.player import Player, Stamp, View, turn_of
-from interplay.agents.syntax import Malformed, Wanted
+from interplay.agents.syntax import Wanted
 from interplay.agents.toolbox import toolbox
 from interplay.config import ToolSection
 from interplay.engines.engine import Sampling
 from interplay.types import Message, Role, Sample, Status, Stop, Turn
 
-MALFORMED = "?"  # among the tools of a sample: a call that could not be read
+MALFORMED = "?"  # stands in a sample's `tool` for a call that could not be parsed
 LAST = "\n(no calls left: answer now)"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One model call: how long it may answer, which of its decision's calls it is, and what its prompt adds to that of
-    the call before."""
+    """One model call: its sampling settings, its number among the calls of the decision, and the messages that its
+    prompt adds to that of the previous call."""
 
     sampling: Sampling
     call: int = 0
@@ -46,20 +47,20 @@ class Caller(Player, Protocol):
         ...
 
     def wanted(self, view: View, sample: Sample) -> Wanted:
-        """The calls that a reply makes."""
+        """The tool calls in a reply."""
         ...
 
     def harmless(self, output: str) -> str:
-        """A tool's output as it may stand in the prompt."""
+        """A tool's output, made safe to put into the prompt."""
         ...
 
     def follow(self, view: View, sample: Sample, outputs: tuple[Message, ...]) -> View:
-        """What the model sees after its call `sample` was answered."""
+        """What the model sees after the tool calls in `sample` were answered."""
         ...
 
 
 async def answered(agent: Caller, view: View, stamp: Stamp) -> Turn:
-    """The turn that an agent takes: its action, after any calls of tools."""
+    """Let the agent take its turn: any tool calls first, then the action."""
     first, observation = view, view.observation
     sample, stop = await agent.generate(view, stamp, Asked(agent.sampling, 0, observation.messages))
     samples: tuple[Sample, ...] = ()
@@ -84,14 +85,14 @@ async def answered(agent: Caller, view: View, stamp: Stamp) -> Turn:
 
 
 def followed(agent: Caller, view: View, turn: Turn) -> View:
-    """What the model saw when it gave its action: the view after all calls of tools before it."""
+    """What the model saw when it gave its action, after all its tool calls."""
     for call, after in itertools.pairwise(turn.samples):
         view = agent.follow(view, call, after.messages)
     return view
 
 
 async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: bool) -> tuple[Message, ...]:
-    """What the tools answer, one message for each call."""
+    """Run the tool calls and return one message for each."""
     outputs = []
     for n, one in enumerate(wanted):
         if isinstance(one, Malformed):
@@ -103,7 +104,7 @@ async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: boo
 
 
 def replies(agent: Caller, outputs: Sequence[str], last: bool) -> tuple[Message, ...]:
-    """The tools' outputs as the caller is shown them."""
+    """The tools' outputs as messages to the caller; `last` adds that no calls are left."""
     shown = [agent.harmless(text) for text in outputs]
     if last:
         shown[-1] += LAST

@@ -1,7 +1,7 @@
-"""Who sits in a role for the length of one episode.
+"""The interface of a player, who plays a role for one episode.
 
-`look` turns an observation into what the player is about to answer, `sample` draws a reply without remembering it (so
-that K candidates can be drawn), and `commit` makes one reply part of the history. A turn's keys are stamped when it is
+`look` makes a view (with a model's prompt) from an observation. `sample` samples a reply without adding it to the
+history, so that K candidates can be sampled. `commit` adds one reply to the history. A turn gets its keys when it is
 sampled.
 """
 
@@ -9,33 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from interplay.agents.render import Prompt
 from interplay.envs import Env
 from interplay.errors import ConfigError
 from interplay.types import Keys, Message, Observation, Role, Sample, Status, Task, Turn
 
+if TYPE_CHECKING:
+    from interplay.agents.memory import Recalled
+    from interplay.agents.render import Prompt
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Where in the run a turn is sampled: all its randomness and its keys derive from this."""
+    """The place in the run where a turn is sampled. All its random numbers and keys are derived from this."""
 
     seed: int
     task: Task
     replica: int
     episode: str
     decision: int
-    path: tuple[int, ...] = ()  # (decision, role where several act, candidate, playout) of the fork this line plays out
+    path: tuple[int, ...] = ()  # in a playout: (decision, role if several act, candidate, playout) of its fork
     candidate: int = 0
-    state: str = ""  # Env.state() at this decision, where it is recorded
+    state: str = ""  # Env.state() at this decision, if it is recorded
+    asked: tuple[str, int] | None = None  # of an outside program: what it asks by its digest, and how often before
 
     @property
     def playout(self) -> int | None:
         return self.path[-1] if self.path else None
 
     def key(self, role: Role, call: int = 0) -> tuple[object, ...]:
-        """What the random numbers of one model call derive from."""
+        """The key from which the random numbers of one model call are derived. Calls of an outside program may arrive
+        in any order, so their key holds what is asked and not the number of the decision."""
+        if self.asked is not None:
+            return self.seed, self.task.id, self.replica, self.path, -1, role, self.candidate, *self.asked
         key = (self.seed, self.task.id, self.replica, self.path, self.decision, role, self.candidate)
         return (*key, call) if call else key
 
@@ -46,18 +53,19 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a player is about to answer."""
+    """What a player sees when it is about to reply."""
 
     observation: Observation
     prompt: Prompt | None = None
     messages: tuple[Message, ...] = ()
+    recalled: Recalled | None = None  # of an outside program's conversation
 
 
 class Player(Protocol):
-    """Who sits in a role for one line of play."""
+    """Plays a role in one line of play."""
 
     policy: str
-    parent: str | None  # its role's turn before
+    parent: str | None  # the id of the role's previous turn
 
     @property
     def trainable(self) -> bool: ...
@@ -69,7 +77,7 @@ class Player(Protocol):
 
 @runtime_checkable
 class Agent(Player, Protocol):
-    """A player that can be copied as it stands: trees play on from the copies."""
+    """A player that can be copied with its current state. Trees continue play from the copies."""
 
     def fork(self) -> Agent: ...
 
@@ -92,8 +100,8 @@ def turn_of(
     said: str | tuple[Sample, ...],
     digest: str = "",
 ) -> Turn:
-    """The turn in which a player said something: a text, or samples whose last one is the action. `digest` tells
-    what was asked from other prompts."""
+    """Make the turn of a player from its reply: a text (a bot), or samples, the last of which is the action. `digest`
+    identifies the prompt."""
     samples = () if isinstance(said, str) else said
     tools = sorted({tool for s in samples if s.tool for tool in s.tool.split("+")})
     keys = Keys(

@@ -1,4 +1,4 @@
-"""Several players who take a role's turns one after another, as one player with one memory."""
+"""Several players who take a role's turns one after another. Together they act as one player with one history."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from interplay.types import Message, Observation, Role, Turn
 
 @dataclass(slots=True)
 class Relay:
-    """`agents[n]` takes turn n + 1, and the last one, with `always`, those that follow."""
+    """`agents[n]` takes turn n + 1. With `always`, the last agent also takes all later turns."""
 
     role: Role
-    policy: str  # all of them, in words
+    policy: str  # the text that names all of them
     agents: tuple[Agent, ...]
     always: bool
     turn: int = 0
@@ -49,7 +49,8 @@ class Relay:
         speaker.commit(view, turn)
         for agent in self.agents:
             if isinstance(agent, ModelAgent) and isinstance(speaker, ModelAgent) and agent.renderer is speaker.renderer:
-                agent.history, agent.said = speaker.history, speaker.said  # token for token: nothing is rendered anew
+                agent.history, agent.said = speaker.history, speaker.said  # with its token ids: no re-rendering
+                agent.memory = speaker.memory
             agent.parent = turn.id
         self.turn, self.parent = self.turn + 1, turn.id
 
@@ -59,7 +60,7 @@ class Relay:
 
 
 def _overhear(agent: Agent, view: View, turn: Turn) -> None:
-    """Another player of this role said it: it becomes part of this one's history too."""
+    """Add a turn that another player of this role took to this agent's history."""
     if isinstance(agent, ModelAgent):
         before = () if view.observation.fresh else agent.history
         agent.history = (*before, *view.observation.messages, Message("assistant", turn.text))

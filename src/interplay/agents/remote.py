@@ -1,22 +1,26 @@
-"""A remote model in a role: it is sent messages, and what it says is text.
+"""A remote model that plays a role. It is sent messages and replies with text.
 
-It has the face of `ModelAgent`, and keeps its role's conversation as messages; there are no ids to keep. Tools are
-described to it in its first message, and called by a line (`Plain`): what every server can pass on.
+It has the same interface as `ModelAgent`, and keeps the role's conversation as messages, because there are no token
+ids. Tools are described in its first message, and it calls one by writing a line (`Plain`), which works with every
+server.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from interplay.agents.calls import Asked, answered, followed
-from interplay.agents.player import Stamp, View
+from interplay.agents.memory import spoken_in, written
+from interplay.agents.player import Stamp, View, turn_of
 from interplay.agents.syntax import Plain, Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
-from interplay.types import Message, Observation, Role, Sample, Stop, Turn, seed_of
+from interplay.types import Message, Observation, Role, Sample, Status, Stop, Turn, seed_of
 
 _SYNTAX = Plain("user")
 
@@ -31,20 +35,36 @@ class RemoteAgent:
     tools: ToolSection = field(default_factory=ToolSection)
     budget: int | None = None
     history: tuple[Message, ...] = ()
+    asked: Mapping[str, int] = field(default_factory=dict)  # of an outside program's conversations: how often
     parent: str | None = None
 
     def look(self, observation: Observation) -> View:
+        if observation.call is not None and observation.fresh:
+            said = (replace(m, content=written(_SYNTAX, m), tool_calls=()) for m in observation.messages)
+            return View(observation, messages=tuple(said))
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
         before = () if observation.fresh else self.history
         return View(observation, messages=before + observation.messages)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
-        return await answered(self, view, stamp)
+        call = view.observation.call
+        if call is None:
+            return await answered(self, view, stamp)
+        digest = hashlib.blake2b(repr(view.messages).encode(), digest_size=8).hexdigest()
+        stamp = replace(stamp, asked=(digest, self.asked.get(digest, 0)))
+        limit = min(self.sampling.max_tokens, call.max_tokens or self.sampling.max_tokens)
+        sampling = replace(self.sampling, max_tokens=limit, stop_strings=(*self.sampling.stop_strings, *call.stop))
+        sample, stop = await self.generate(view, stamp, Asked(sampling, 0, view.observation.messages))
+        turn = turn_of(stamp, self.role, self, view.observation, (sample,), digest)
+        turn.status = Status.LENGTH if stop is Stop.LENGTH else Status.OK
+        turn.spoken = spoken_in(_SYNTAX, sample.text, call, sample.id)
+        return turn
 
     async def generate(self, view: View, stamp: Stamp, asked: Asked) -> tuple[Sample, Stop]:
         key, name = stamp.key(self.role, asked.call), stamp.turn_id(self.role)
-        told = _SYNTAX.chat(view.messages, view.observation.tools)
+        call = view.observation.call
+        told = _SYNTAX.chat(view.messages, view.observation.tools if call is None else call.tools)
         messages = tuple(replace(m, **words) for m, words in zip(view.messages, told, strict=True))
         began = time.monotonic()
         found = await self.engine.generate(Request(key, (), seed_of(*key), asked.sampling, messages=messages))
@@ -58,12 +78,15 @@ class RemoteAgent:
         return _SYNTAX.calls(sample.text, view.observation.tools) if view.observation.tools else []
 
     def harmless(self, output: str) -> str:
-        return output  # the server writes its model's markers itself
+        return output  # the server applies the chat template, so special tokens are its responsibility
 
     def follow(self, view: View, sample: Sample, outputs: tuple[Message, ...]) -> View:
         return View(view.observation, messages=(*view.messages, Message("assistant", sample.text), *outputs))
 
     def commit(self, view: View, turn: Turn) -> None:
+        if view.observation.call is not None:
+            digest = turn.keys.prompt
+            self.asked = {**self.asked, digest: self.asked.get(digest, 0) + 1}
         view = followed(self, view, turn)
         self.history = (*view.messages, Message("assistant", turn.text))
         self.parent = turn.id

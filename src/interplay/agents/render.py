@@ -1,8 +1,8 @@
-"""Messages to prompt ids, with the model's own chat template; every token is made once.
+"""Turns messages into prompt ids with the model's own chat template. No text is tokenised twice.
 
-The next turn's prompt keeps the ids of the one it extends: only the text that the template adds after it is
-tokenised. Where a template rewrites what came before (strips old reasoning, trims a reply), the ids cannot be
-kept; a new segment begins, and the caller sees a prompt that extends nothing.
+The prompt of the next turn keeps the ids of the prompt and reply that it extends; only the text that the template adds
+after them is tokenised. If the template rewrites earlier text (for example, removes old reasoning or trims a reply),
+the ids cannot be kept: the whole prompt is then rendered again, and it extends nothing.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
 from interplay.types import MediaSpan, Message, Tool, identity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _CACHE_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`text` is exactly what the template gave. `extends` names the sample whose prompt and reply `ids` continue, token
-    for token; None where the prompt was rendered anew. `digest` tells it from prompts that differ in ids or media."""
+    """`text` is the exact output of the template. `extends` names the sample whose prompt and reply `ids` begin with,
+    token for token; None if the prompt was rendered from scratch. `digest` is a hash of the ids and media."""
 
     ids: tuple[int, ...]
     text: str
@@ -43,12 +45,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A prompt and the reply that was sampled from it: what the next prompt may extend."""
+    """A prompt and the reply that was sampled from it. The next prompt may extend them."""
 
     prompt: Prompt
     action: tuple[int, ...]
     reply: str
-    ended: bool  # the reply closed its own turn; otherwise the template will close it
+    ended: bool  # the reply holds its own end token; otherwise the template adds it
     id: str = ""  # of the sample
 
 
@@ -58,14 +60,16 @@ class Renderer:
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
         self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
-        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool, ...]], Prompt] = {}
+        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool | str, ...]], Prompt] = {}
         self._replies: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
         self.syntax = syntax_of(tokenizer)
         marks = sorted((t for t in tokenizer.get_added_vocab() if len(t) > 1), key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
 
-    def prompt(self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool, ...] = ()) -> Prompt:
-        """The ids for `messages`; `before` is the turn that they continue, its reply being among them."""
+    def prompt(
+        self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool | str, ...] = ()
+    ) -> Prompt:
+        """The prompt for `messages`. `before` is the turn that they continue; its reply is one of the messages."""
         if before is None:
             return self._whole(messages, tools)
         text = self._template(messages, tools)
@@ -82,7 +86,7 @@ class Renderer:
         return Prompt(ids, text, before.id, before.prompt.media)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
-        """The reply's text without its end token, and whether it had one. (Games say the same things often.)"""
+        """The reply's text without its end token, and whether it had one. Cached, because games repeat replies."""
         known = self._decoded.get(action)
         if known is None:
             if len(self._decoded) >= _CACHE_LIMIT:
@@ -95,8 +99,12 @@ class Renderer:
         ids = list(action[:-1] if ended else action)
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)), ended
 
+    def pieces(self, action: tuple[int, ...]) -> tuple[str, ...]:
+        """The text of each token by itself."""
+        return tuple(str(self.tokenizer.decode([i], skip_special_tokens=False)) for i in action)
+
     def replies(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-        """The only replies that may be sampled, as ids. (A position comes up often: they are made once.)"""
+        """The ids of the replies that may be sampled. Cached, because the same positions come up often."""
         known = self._replies.get(texts)
         if known is None:
             if len(self._replies) >= _CACHE_LIMIT:
@@ -105,17 +113,18 @@ class Renderer:
         return known
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
-        """A scripted reply as this model would have to say it: for imitation and masks, never for sampled text."""
+        """The ids of a given reply with its end token, for imitation and masks. Sampled text is never encoded again."""
         end = self.tokenizer.eos_token_id
         if end is None:
             raise ModelError("the tokenizer has no eos token; imitation needs one to end a reply.")
         return (*self._encode(text), int(end))
 
     def harmless(self, text: str) -> str:
-        """Words from outside (a tool's output) with the tokenizer's own markers broken up: they stay words."""
+        """Text from outside (a tool's output) in which the tokenizer's special tokens are broken up, so that they are
+        read as ordinary text."""
         return text if self._marks is None else self._marks.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
 
-    def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> Prompt:
+    def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> Prompt:
         cached = self._fresh.get((messages, tools))
         if cached is None:
             text = self._template(messages, tools)
@@ -126,13 +135,13 @@ class Renderer:
             self._fresh[messages, tools] = cached
         return cached
 
-    def _template(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> str:
+    def _template(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> str:
         told = [schema(t) for t in tools] if tools and self.syntax.native else None
         try:
             text = self.tokenizer.apply_chat_template(
                 self.syntax.chat(messages, tools), tools=told, tokenize=False, add_generation_prompt=True
             )
-        except Exception as error:  # templates are programs of the model's author: jinja raises what it likes
+        except Exception as error:  # a template is code by the model's author: jinja can raise anything
             raise ModelError(f"the model's chat template refused the messages: {error}") from error
         return str(text)
 

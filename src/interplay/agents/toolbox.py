@@ -1,8 +1,8 @@
-"""Runs tool calls, all that are waiting in one step, beside the engine's next step.
+"""Runs tool calls while the engine takes its next step; all waiting calls run in one step.
 
-In a deterministic run all answers are handed out together: which episode goes on first never depends on which tool was
-faster, so a run can be repeated exactly. What a tool raises is the machinery's failure, a `ToolError`. One
-that never ends is left behind: it holds up neither the others nor the end of the program.
+In a deterministic run, all answers of a step are delivered together, so the order in which episodes continue does not
+depend on which tool was faster, and the run can be repeated exactly. If a tool raises, that is a failure of the system:
+a `ToolError`. A tool that never ends is abandoned, and delays neither other calls nor the end of the program.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from weakref import WeakKeyDictionary
 
-from interplay.agents.syntax import Call
+from interplay.agents.arguments import Call
 from interplay.engines.census import census
 from interplay.engines.desk import Desk
 from interplay.errors import InterplayError, ToolError
 
 
 class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
-    """A question is a call, after the key that orders those of a step. `workers` calls run at once."""
+    """A question is a pair: the key by which the calls of a step are ordered, and the call. At most `workers` calls run
+    at once."""
 
     def __init__(self, workers: int = 8) -> None:
         super().__init__()
@@ -29,7 +30,7 @@ class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
         self._free: asyncio.Semaphore | None = None
 
     async def use(self, key: tuple[object, ...], call: Call) -> str:
-        """The output of one call. Without determinism nobody waits for another's tool."""
+        """The output of one call. In a run that is not deterministic, no caller waits for the calls of others."""
         if census().deterministic:
             return await self.ask((key, call))
         self._free = self._free or asyncio.Semaphore(self.workers)
@@ -45,7 +46,7 @@ class Toolbox(Desk[tuple[tuple[object, ...], Call], str]):
             return _wait(call, done, patient=False)
 
     def use_now(self, call: Call) -> str:
-        """The same at once, for who has nothing else to do meanwhile."""
+        """Run one call and block until its output is there."""
         (output,) = self.answers([((), call)])
         if isinstance(output, Exception):
             raise output
@@ -73,7 +74,7 @@ def _begun(call: Call) -> Future[str]:
     def work() -> None:
         try:
             done.set_result(call.tool.run(**call.arguments))
-        except BaseException as error:  # it is raised where the result is asked for
+        except BaseException as error:  # the future raises it where the result is read
             done.set_exception(error)
 
     threading.Thread(target=work, name=f"tool {call.tool.name}", daemon=True).start()
@@ -88,7 +89,7 @@ def _wait(call: Call, done: Future[str], patient: bool = True) -> str | Exceptio
         return ToolError(f"tool '{name}' ran longer than its {seconds:g} seconds.")
     except InterplayError as error:
         return error
-    except (Exception, SystemExit) as error:  # a tool by somebody else: its bug is this episode's error
+    except (Exception, SystemExit) as error:  # a tool is code by somebody else: its bug is an error of this episode
         return ToolError(f"tool '{name}' broke: {type(error).__name__}: {error}")
     return output if isinstance(output, str) else ToolError(f"tool '{name}' gave no text but {type(output).__name__}.")
 
@@ -97,7 +98,7 @@ _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Toolbox] = WeakKeyDictionary
 
 
 def toolbox(workers: int) -> Toolbox:
-    """That of the running event loop, for a run in which `workers` calls run at once."""
+    """The toolbox of the running event loop; `workers` is set to the given number."""
     found = _HERE.setdefault(asyncio.get_running_loop(), Toolbox(workers))
     found.workers = workers
     return found

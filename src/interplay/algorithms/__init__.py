@@ -1,4 +1,4 @@
-"""How credit is given: one small file per algorithm. Importing this loads no torch."""
+"""The training algorithms, one small file each. Importing this package does not load torch."""
 
 from interplay.algorithms.algorithm import Algorithm, Independent, SamplingPlan, Tree, known, lookup, make, register
 

@@ -1,6 +1,7 @@
-"""What an algorithm is: a sampling plan, a credit rule over plain records, and a loss. No torch on import.
+"""The base class of algorithms: a sampling plan, a credit rule over plain records, and a loss. No torch on import.
 
-Subclass, set `Settings`, write `credit`; `@register("name")`. The trainer is blind to which one runs.
+To write an algorithm, subclass `Algorithm`, set `Settings`, write `plan` and `credit`, and add `@register("name")`. The
+trainer does not know which algorithm runs.
 """
 
 from __future__ import annotations
@@ -24,35 +25,39 @@ if TYPE_CHECKING:
     from interplay.algorithms.losses import Outputs, Targets
 
 Continuation = Literal["none", "round", "playout", "critic"]
-PLAYED: tuple[Continuation, ...] = ("playout", "round")  # those that play on
+PLAYED: tuple[Continuation, ...] = ("playout", "round")  # continuations that play on
 Keep = Literal["greedy", "softmax", "uniform", "first"]
 Joint = Literal["first", "aligned", "crossed", "without", "coalitions"]
-# A critic's values: at the prompt; at Env.state(); at every token. And the log-probs of every legal reply.
+# What `credit` needs: `values` of a critic at the end of each prompt, or of Env.state() (`central`), or at every token
+# (`tokens`); `legal`: the log-probs of every legal reply.
 Need = Literal["values", "central", "tokens", "legal"]
 
 
 @dataclass(frozen=True)
 class Independent:
-    """`replicas` whole episodes of each task."""
+    """Plays `replicas` whole episodes of each task."""
 
     replicas: int = 1
 
 
 @dataclass(frozen=True)
 class Tree:
-    """`candidates` replies at every decision of a trainable seat, each on a fork; one fork is kept and goes on.
+    """Draws `candidates` replies at every decision of a trainable seat and scores each on a fork. The play goes on with
+    one of them, chosen by `keep`.
 
-    A candidate's return is its step rewards plus a continuation: nothing; what the others' replies earn until the
-    role is asked again, a `round` (a planner's words are worth what the actor makes of them); `playouts` plays to the
-    end by the same seats; or a critic's value of the state it led to. Keeping the `first` makes the line of play one
-    that the policy would have played without a tree.
+    A candidate's return is its step rewards plus a continuation. `none` adds nothing. `round` adds what is earned until
+    the role is asked again (so a planner's reply is worth what the actor makes of it). `playout` adds the mean of
+    `playouts` plays to the end by the same seats. `critic` adds a critic's value of the state that the reply led to.
+    With `keep` = `first`, the played line is one that the policy would have played without a tree.
 
-    `joint` says with what the others' candidates a role's own is scored, where several act at once: their `first`;
-    `aligned`, the k-th with the k-th; or `crossed`, the mean over all of them. `without` and `coalitions` instead
-    score the first joint action with some roles saying `default`: each one left out, or all that Shapley values need.
+    If several roles act at once, `joint` says which replies of the others a candidate is scored with: their `first`
+    ones; `aligned`, the k-th with the k-th; or `crossed`, the mean over all combinations. `without` and `coalitions`
+    score the first joint action while some roles say `default` instead: each role left out once, or all coalitions
+    that Shapley values need.
 
-    `compares` says that a reply's worth matters only beside that of another reply to the same prompt: where all said
-    the same, nobody plays on to learn what it is worth. (Joint actions are always scored, but for `first`.)
+    `compares` says that only differences between replies to the same prompt matter. If all replies to a prompt are the
+    same, they are then not played out. There are two exceptions: plans whose `joint` is not `first`, and the first
+    choice of an episode if `shows_own`.
     """
 
     candidates: int
@@ -67,13 +72,14 @@ class Tree:
 
     @property
     def by_worth(self) -> bool:
-        """Whether what a reply is worth decides if the play goes on with it."""
+        """Whether the returns of the replies decide which one the play goes on with."""
         return self.keep in ("greedy", "softmax")
 
     @property
     def shows_own(self) -> bool:
-        """Whether the line is chosen by worth, and playouts of its first choice show what the policies earn without
-        choosing. (A critic estimates, a round ends early, and parts of a team are not what was played.)"""
+        """Whether the played line is chosen by returns, while the playouts of the first choice show what the policies
+        earn without this selection. False for critics (they only estimate), rounds (they end early), and `without` and
+        `coalitions` (they score joint actions that were not played)."""
         return self.by_worth and self.continuation == "playout" and self.joint not in ("without", "coalitions")
 
 
@@ -81,14 +87,15 @@ SamplingPlan = Independent | Tree
 
 
 class OverlongSettings(Section):
-    """Soft punishment of length (DAPO, sec. 3.4): 0 to `length` − `margin` tokens, down to −1 at `length`."""
+    """Soft penalty for long replies (DAPO, sec. 3.4): 0 up to `length` − `margin` tokens, then down to −1 at
+    `length`."""
 
     length: int = Field(ge=1, description="tokens of a reply at which the punishment is whole")
     margin: int = Field(ge=1, description="tokens before that over which it grows")
 
 
 class LossSettings(Section):
-    """The policy loss that every algorithm here shares (see `losses.py`)."""
+    """The settings of the policy loss, which all algorithms here share (see `losses.py`)."""
 
     loss: Literal["clip", "gspo", "cispo"] = Field("clip", description="the surrogate: token ratio, turn ratio, CISPO")
     clip_low: float = Field(0.2, gt=0)
@@ -134,13 +141,13 @@ class LossSettings(Section):
 
     @property
     def regularised(self) -> bool:
-        """Whether turns without advantage have a gradient all the same."""
+        """Whether turns have a gradient even if their advantage is 0."""
         return bool(self.entropy or self.kl)
 
 
 class CriticSettings(Section):
-    """A value head over a trunk or an adapter of its own, for the algorithms that have one. It starts at
-    zero, so that before it has learned an advantage is a plain return, not noise."""
+    """The critic of the algorithms that have one: a value head on its own model or adapter. The head starts at zero, so
+    until the critic has learned, an advantage is a plain return and not noise."""
 
     base: str | None = Field(None, description="the model under it; default the policy's base")
     adapter: AdapterSection | None = Field(None, description="train this over the base instead of all of the base")
@@ -153,7 +160,7 @@ class CriticSettings(Section):
 
 
 class TreeSettings(LossSettings):
-    """For the algorithms that compare replies to one prompt."""
+    """Settings of the algorithms that score replies on forks (`Tree`)."""
 
     continuation: Continuation = Field("playout", description="what follows a candidate's own step rewards")
     playouts: int = Field(1, ge=1, description="plays to the end per candidate")
@@ -171,8 +178,8 @@ class TreeSettings(LossSettings):
 
 
 class Weighed(NamedTuple):
-    """A reply to train on. `share` is how much of one sample it counts as in the loss's mean: 1 for a sample itself; n
-    replies that stand for one sample count 1/n each."""
+    """A reply to train on. `share` is its weight in the mean of the loss: 1 for a sample itself, and 1/n each for n
+    replies that replace one sample."""
 
     sample: Sample
     advantage: Advantage | None
@@ -183,10 +190,10 @@ class Algorithm(ABC):
     Settings: ClassVar[type[LossSettings]] = LossSettings
     settings: LossSettings
     needs: frozenset[Need] = frozenset()
-    uses_legal: ClassVar[bool] = False  # does something else, and better, where legal actions are listed
+    uses_legal: ClassVar[bool] = False  # has a better form for environments that list legal actions
 
     def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
-        """`seed` is the recipe's: all that an algorithm draws of its own follows from it."""
+        """`seed` is the recipe's seed. All random numbers that an algorithm draws itself depend on it."""
         self.settings = settings
         self.reward = reward
         self.seed = seed
@@ -198,11 +205,12 @@ class Algorithm(ABC):
 
     @property
     def resample(self) -> int:
-        """How many batches of tasks may be played in addition in a step, in place of tasks that teach nothing."""
+        """How many additional batches of tasks a step may play to replace tasks that teach nothing."""
         return 0
 
     def teaches(self, episodes: Sequence[Episode]) -> bool:
-        """Whether the episodes of one task have something to learn from; asked right after play, before any shaping."""
+        """Whether there is something to learn from the episodes of one task. Called right after play, before
+        shaping."""
         return True
 
     @property
@@ -213,27 +221,29 @@ class Algorithm(ABC):
 
     @property
     def reference(self) -> bool:
-        """Whether turns must carry the log-probs of the policy as it was when reinforcement learning began, or at the
-        last refresh. With a refresh the pull can be strong and the end is still an equilibrium (R-NaD, 2206.15378)."""
+        """Whether `credit` or the loss needs reference log-probs: those of the policy when reinforcement learning
+        began, or at the last refresh. With refreshes the pull to the reference can be strong, and training still ends
+        at an equilibrium (R-NaD, 2206.15378)."""
         return bool(self.settings.kl or self.settings.kl_reward)
 
     def shape(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
-        """Rewards that the settings add to the environment's, as named process components; returns their means."""
+        """Adds the rewards that the settings ask for (KL, length) to the turns, as named process rewards. Returns their
+        means as metrics."""
         s = self.settings
         overlong = (s.overlong.length, s.overlong.margin) if s.overlong else None
         return credit.shape(episodes, given, s.kl_reward, overlong)
 
     @abstractmethod
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
-        """Give every turn that is to be trained an advantage, from the keys stamped on it; returns metrics. `given`
-        already holds what the algorithm says it `needs`: values, reference log-probs."""
+        """Gives an advantage to every turn that is to be trained, and returns metrics. Turns are grouped by their
+        `keys`. `given` already holds what the algorithm `needs`, such as values, and the reference log-probs."""
 
     def weighed(self, sample: Sample, given: Credit) -> list[Weighed]:
-        """What is trained of a sample, and with which advantage: the sample itself."""
+        """The replies to train for a sample, with their advantages. By default this is the sample itself."""
         return [Weighed(sample, given.advantages.get(sample.id))]
 
     def loss(self, targets: Targets, outputs: Outputs) -> tuple[Tensor, dict[str, float]]:
-        """A pure tensor function, summed so that micro-batches add up."""
+        """The loss and its metrics: a pure tensor function. It returns sums, so that micro-batches add up."""
         from interplay.algorithms.losses import policy_loss
 
         s = self.settings
@@ -243,11 +253,11 @@ class Algorithm(ABC):
         )  # fmt: skip
 
     def update(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        """Fit networks of its own (mixers, central critics), after credit was given; returns metrics."""
+        """Fits the algorithm's own networks (mixers, central critics) after `credit`, and returns metrics."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Baselines and the like: part of the checkpoint, as plain JSON values."""
+        """The algorithm's own state, such as baselines, as plain JSON values. It is saved in the checkpoint."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -268,6 +278,6 @@ register, known, lookup = ALGORITHMS.register, ALGORITHMS.known, ALGORITHMS.look
 
 
 def make(section: Open, reward: RewardSection, seed: int) -> Algorithm:
-    """The algorithm that a recipe names, its settings checked; `seed` is the recipe's."""
+    """Makes the algorithm that a recipe names and checks its settings. `seed` is the recipe's seed."""
     cls = lookup(section.name)
     return cls(validate(cls.Settings, section.options, prefix="algorithm"), reward, seed)

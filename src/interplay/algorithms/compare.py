@@ -1,6 +1,6 @@
-"""The two things that most algorithms compare: whole episodes of one task, or replies to one prompt.
+"""Base classes for algorithms that compare whole episodes of one task, or replies to one prompt.
 
-An algorithm is then one of these with a rule of its own, how a group's returns become advantages.
+A subclass adds its `rule`, which turns the returns of a group into advantages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class EpisodeSettings(LossSettings):
 
 
 class CompareEpisodes(Algorithm):
-    """`group` episodes of each task; the return of a role over its episode, within (task, role)."""
+    """Plays `group` episodes of each task, and compares the episode returns of a role within (task, role)."""
 
     Settings = EpisodeSettings
     settings: EpisodeSettings
@@ -48,9 +48,10 @@ class KeepSettings(ReplySettings):
 
 
 class CompareReplies(Algorithm):
-    """K replies at every decision, each on a fork of its own; their returns, within (episode, decision, role).
+    """Draws K replies at every decision, each on its own fork, and compares their returns within (episode, decision,
+    role).
 
-    Where `rule` gives equal returns no advantage, a decision at which all replies are the same is not played out."""
+    If `rule` gives advantage 0 to equal returns, decisions at which all replies are the same are not played out."""
 
     Settings = ReplySettings
     settings: ReplySettings

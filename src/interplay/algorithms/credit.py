@@ -1,7 +1,7 @@
 """Arithmetic over plain records that the algorithms share. No torch.
 
-Credit reads the turns that were played (in a tree: the candidates), never playouts. A frozen policy's turns may
-get an advantage too; only those of trainable policies reach a batch.
+Credit is computed from the turns that were played (in a tree, from the candidates), never from turns of playouts. Turns
+of a frozen policy may get an advantage too, but only turns of trainable policies enter a batch.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ T = TypeVar("T")
 
 Rule = Callable[[Sequence[float]], list[float]]  # the returns of a group to its advantages
 KL, OVERLONG = SHAPED = ("kl", "overlong")  # the rewards that an algorithm's settings add
-CRITIC = "critic"  # the reward record that holds a critic's value, in the units of the mix already
+CRITIC = "critic"  # the reward record that holds a critic's value, to which no weights are applied
 
 
 def mix(rewards: Rewards, role: Role, weights: RewardSection) -> float:
-    """One number for `role` from its own and the team's rewards; what was never scored is left out."""
+    """The weighted sum of a role's own rewards and the team's. Rewards that were never scored are left out."""
     return sum(weight_of(r, weights) * r.value for r in rewards.of(role) if r.value is not None)
 
 
 def weight_of(reward: Reward, weights: RewardSection) -> float:
-    """Of its level, times that of its component."""
+    """The weight of a reward: that of its level times that of its name."""
     if reward.name == CRITIC:
         return 1.0
     return getattr(weights, reward.level.value) * weights.weights.get(reward.name, 1.0)
 
 
 def own(rewards: Rewards) -> Rewards:
-    """The process level: what belongs to this one action, and to nobody else."""
+    """The process-level rewards, which belong to this action only."""
     return Rewards(tuple(r for r in rewards if r.level is Level.PROCESS))
 
 
 def shared(rewards: Rewards) -> Rewards:
-    """The agent and team levels: what an answer was worth."""
+    """The agent-level and team-level rewards."""
     return Rewards(tuple(r for r in rewards if r.level is not Level.PROCESS))
 
 
 def returns(turns: Sequence[Turn], weights: RewardSection, shaped: bool = True) -> list[float]:
-    """Discounted returns of one role's turns, in order: G_t = r_t + γ·G_{t+1}; with or without what the algorithm's
-    settings added."""
+    """Discounted returns of one role's turns, in order: G_t = r_t + γ·G_{t+1}. With `shaped` they include the rewards
+    that the algorithm's settings added."""
     out: list[float] = []
     ahead = 0.0
     for turn in reversed(turns):
@@ -60,10 +60,10 @@ def returns(turns: Sequence[Turn], weights: RewardSection, shaped: bool = True) 
 
 
 def beyond(line: Sequence[Turn], paid: Mapping[str, float], weights: RewardSection) -> Iterator[tuple[Turn, float]]:
-    """What was earned beyond the states that one role's turns led to: what a critic of states should have said.
+    """What was earned after the state that each turn of one role led to. This is the target of a critic of states.
 
-    It is the return of the turn less what its step `paid` (by turn id; turns without are left out) and less the turn's
-    own shaping, because a candidate's outlook holds both of these beside the critic's value.
+    It is the return of the turn minus what its step `paid` (by turn id; turns that are missing there are left out) and
+    minus the turn's own shaping, because a candidate's outlook holds both of these in addition to the critic's value.
     """
     for turn, ahead in zip(line, returns(line, weights), strict=True):
         if turn.id in paid:
@@ -72,15 +72,15 @@ def beyond(line: Sequence[Turn], paid: Mapping[str, float], weights: RewardSecti
 
 
 def candidate_return(turn: Turn, weights: RewardSection) -> float:
-    """In a tree: what this candidate earned on its own fork. What the kept line earned later plays no part."""
+    """What a candidate of a tree earned on its own fork. What the played line earned later does not count."""
     if turn.outlook is None:
         raise GuardError(f"candidate {turn.id} was never scored; it has no return.")
     return mix(turn.outlook.rewards, turn.role, weights)
 
 
 def lines(episodes: Iterable[Episode]) -> list[list[Turn]]:
-    """Each role's turns of each episode, as played, where a model took some of them. A bot that took the others is part
-    of the line: what came on its turns was earned by the role."""
+    """For each episode and role, the turns that were played, if a model took at least one of them. Turns that a bot
+    took for the role are included, because the role earned their rewards."""
     out = []
     for episode in episodes:
         by_role: dict[Role, list[Turn]] = defaultdict(list)
@@ -91,8 +91,8 @@ def lines(episodes: Iterable[Episode]) -> list[list[Turn]]:
 
 
 def in_play(episode: Episode) -> dict[str, Rewards]:
-    """By turn of the line, what was earned in play. Where a limit cut the episode off, what the environment paid for
-    ending there is left out: whoever puts a value in place of what would have followed must not count both."""
+    """The rewards of each played turn. If a limit cut the episode off, the rewards that the environment gave for ending
+    there are left out. PPO and others estimate the value of what would have followed, and must not count both."""
     earned = {turn.id: list(turn.rewards) for turn in episode.line()}
     if episode.cut is not None:
         for role in {turn.role for turn in episode.line()}:
@@ -104,8 +104,8 @@ def in_play(episode: Episode) -> dict[str, Rewards]:
 
 
 def by_seat(turns: Iterable[Turn]) -> list[list[Turn]]:
-    """Model turns of one policy in one role. Who else sat there, a frozen opponent or a partner, earns something else:
-    its returns belong in no mean or deviation of the policy's."""
+    """Groups model turns by policy and role. Another policy in the same role, such as a frozen opponent or partner,
+    earns different returns, which must not enter the policy's mean or deviation."""
     out: dict[tuple[str, Role], list[Turn]] = defaultdict(list)
     for turn in turns:
         if turn.is_model:
@@ -114,7 +114,8 @@ def by_seat(turns: Iterable[Turn]) -> list[list[Turn]]:
 
 
 def groups(turns: Iterable[Turn], grouping: tuple[str, ...]) -> list[list[Turn]]:
-    """Turns that share the keys in `grouping`, checked for what the grouping promises (promise 3)."""
+    """Groups turns by the keys in `grouping`. Checks that no group mixes tasks or roles, nor prompts if the grouping
+    promises equal prompts (promise 3)."""
     by_key: dict[tuple[object, ...], list[Turn]] = defaultdict(list)
     for turn in turns:
         by_key[turn.keys.pick(grouping)].append(turn)
@@ -140,7 +141,7 @@ def centred(values: Sequence[float], scale: bool, epsilon: float = 1e-6) -> list
 
 
 def leave_one_out(values: Sequence[float]) -> list[float]:
-    """Each value minus the mean of the *others*, which no choice of its own can move; alone, 0."""
+    """Each value minus the mean of the *other* values, on which it has no influence. A single value becomes 0."""
     n = len(values)
     return [v * n / (n - 1) for v in centred(values, False)] if n > 1 else [0.0] * n
 
@@ -148,7 +149,8 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
 def grade_episodes(
     episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule
 ) -> Mapping[str, float]:
-    """Compare whole episodes: the return of a role's line, within (task, role), given to all its turns."""
+    """Compares whole episodes: the returns of a role's lines within (task, role). All turns of a line get the same
+    advantage."""
     played = lines(episodes)
     grouped = line_groups(played)
     for group in grouped:
@@ -160,7 +162,7 @@ def grade_episodes(
 
 
 def line_groups(played: Iterable[list[Turn]]) -> list[list[list[Turn]]]:
-    """Lines of play of one task and role."""
+    """Groups lines of play by task and role."""
     of = {line[0].id: line for line in played}
     return [[of[first.id] for first in group] for group in groups([line[0] for line in of.values()], ("task", "role"))]
 
@@ -173,7 +175,7 @@ def candidates(episodes: Iterable[Episode]) -> list[Turn]:
 def grade_candidates(
     episodes: Iterable[Episode], given: Credit, weights: RewardSection, rule: Rule
 ) -> Mapping[str, float]:
-    """Compare the replies to one prompt: the return of each candidate, within (episode, decision, role)."""
+    """Compares the replies to one prompt: the returns of the candidates within (episode, decision, role)."""
     turns = candidates(episodes)
     grouped = groups(turns, ("episode", "decision", "role"))
     for group in grouped:
@@ -184,7 +186,8 @@ def grade_candidates(
 
 
 def whiten(turns: Sequence[Turn], given: Credit) -> None:
-    """Mean 0 and deviation 1 over the trained tokens of these turns, tool calls included; ties become exact zeros."""
+    """Scales advantages to mean 0 and deviation 1 over the sampled tokens of these turns, tool calls included. If all
+    are equal, they become exact zeros."""
     samples = [sample for turn in turns for sample in turn.samples if sample.action]
     found = [given.advantages[sample.id] for sample in samples]
     parts = [
@@ -203,8 +206,9 @@ def whiten(turns: Sequence[Turn], given: Credit) -> None:
 def gae(
     rewards: Sequence[float], values: Sequence[float], bootstrap: float, gamma: float | Sequence[float], lam: float
 ) -> list[float]:
-    """Generalised advantages over one role's turns, or tokens: A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t
-    (1506.02438, sec. 3). With one γ per step, each discounts what follows that step."""
+    """Generalised advantage estimation over one role's turns or tokens: A_t = δ_t + γλ·A_{t+1}, with
+    δ_t = r_t + γ·V_{t+1} − V_t (1506.02438, sec. 3). If `gamma` is a sequence, each γ discounts what follows its
+    step."""
     gammas = [gamma] * len(rewards) if isinstance(gamma, float | int) else gamma
     out = [0.0] * len(rewards)
     ahead, following = 0.0, bootstrap
@@ -223,7 +227,7 @@ def overlong(tokens: int, length: int, margin: int) -> float:
 
 
 def drift(turn: Turn, given: Credit) -> float:
-    """log π − log ref of all that was sampled for a decision."""
+    """log π − log ref, summed over all tokens that were sampled for a decision."""
     return math.fsum(math.fsum(s.logprobs) - math.fsum(given.reference.get(s.id, ())) for s in turn.samples)
 
 
@@ -234,7 +238,8 @@ def token_drifts(sample: Sample, given: Credit) -> list[float]:
 
 
 def shape(episodes: Sequence[Episode], given: Credit, kl: float, length: tuple[int, int] | None) -> Mapping[str, float]:
-    """Add `kl` (−coefficient · Σ(log π − log π_ref) of the turn: k1, a constant) and `overlong` to model turns."""
+    """Adds the rewards `kl` and `overlong` to model turns. `kl` is −coefficient · Σ(log π − log π_ref) over the turn:
+    the k1 estimate, without a gradient."""
     if not kl and length is None:
         return {}
     sums: dict[str, float] = defaultdict(float)
@@ -262,23 +267,24 @@ def coalition(roles: Iterable[Role]) -> str:
 
 
 def team(turn: Turn) -> list[Role]:
-    """The roles that acted with this turn: the largest coalition it was valued in."""
+    """The roles that acted at the decision of this turn: the largest coalition that was scored."""
     assert turn.outlook is not None
     return max((who.split(",") for who in turn.outlook.coalitions if who), key=len)
 
 
 def order_seed(task: Task, episode: str, decision: int) -> int:
-    """What the orders of one decision are drawn with: rollout and credit must use the same ones."""
+    """The seed for the orders of one decision. Rollout and credit must use the same orders."""
     return seed_of("orders", task.seed, episode, decision)
 
 
 def orders(roles: Sequence[Role], seed: int) -> list[tuple[Role, ...]]:
-    """Orders in which a team can be put together: all of them up to four roles.
+    """Orders in which the roles of a team can join, for Shapley values. Up to four roles, these are all orders.
 
-    Beyond that, all rotations of a few random orders, and their reverses: every role stands at every place equally
-    often, and before and after every other role equally often. Shares are then exact where what a role adds depends
-    only on how many joined before it. In general a share is unbiased over decisions, and its standard error at one
-    decision is at most R / (2·√b), with R the range of what a role can add and b = max(1, 24 // roles) random orders.
+    With more roles, these are all rotations of a few random orders, and their reverses. Every role then stands at every
+    place equally often, and before and after every other role equally often. The Shapley values are exact if what a
+    role adds depends only on how many roles joined before it. In general they are unbiased over decisions, and the
+    standard error at one decision is at most R / (2·√b), where R is the range of what a role can add and
+    b = max(1, 24 // roles) is the number of random orders.
     """
     size = len(roles)
     if size <= 4:
@@ -290,7 +296,8 @@ def orders(roles: Sequence[Role], seed: int) -> list[tuple[Role, ...]]:
 
 
 def shapley(worth: Mapping[str, float], roles: Sequence[Role], seed: int) -> dict[Role, float]:
-    """What each role adds when it joins, averaged over `orders`: φ sums to v(N) − v(∅) whichever orders are used."""
+    """What each role adds when it joins, averaged over `orders`. The values sum to v(N) − v(∅), whichever orders are
+    used."""
     ways = orders(roles, seed)
     out = dict.fromkeys(roles, 0.0)
     for order in ways:
@@ -304,9 +311,10 @@ def shapley(worth: Mapping[str, float], roles: Sequence[Role], seed: int) -> dic
 
 
 def preference(compare: Callable[[T, T], float | None], one: T, other: T) -> float:
-    """Who is better, asked in both orders: 1, −1, or 0 where the judge abstains or changes its mind with the order.
+    """1 if `one` is better, −1 if `other` is. The judge is asked in both orders; if it abstains or its answers
+    disagree, the result is 0.
 
-    `compare(a, b)` is positive where a is better, None where it cannot say. Swapping the two negates the answer.
+    `compare(a, b)` is positive if a is better, negative if b is, and None if the judge cannot say.
     """
     there, back = compare(one, other), compare(other, one)
     if there is None or back is None or there * back >= 0:
@@ -315,7 +323,7 @@ def preference(compare: Callable[[T, T], float | None], one: T, other: T) -> flo
 
 
 def tournament(items: Sequence[T], compare: Callable[[T, T], float | None]) -> list[list[float]]:
-    """Everybody against everybody: entry [i][j] is 1 where i is preferred to j, −1 where j is, 0 where neither."""
+    """Compares all pairs: entry [i][j] is 1 if i is preferred to j, −1 if j is preferred to i, else 0."""
     table = [[0.0] * len(items) for _ in items]
     for i, j in itertools.combinations(range(len(items)), 2):
         table[i][j] = preference(compare, items[i], items[j])
@@ -324,7 +332,8 @@ def tournament(items: Sequence[T], compare: Callable[[T, T], float | None]) -> l
 
 
 def wins(values: Sequence[float]) -> list[float]:
-    """(wins − losses) / matchups of each in a tournament of all: how much better plays no part; alone, 0."""
+    """(wins − losses) / matchups of each value against all others. Only the order of the values counts, not their
+    distance. A single value becomes 0."""
     table = tournament(values, lambda one, other: one - other)
     return [sum(row) / max(1, len(values) - 1) for row in table]
 
@@ -338,7 +347,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def summary(turns: Iterable[Turn], given: Credit) -> Mapping[str, float]:
-    """How much signal the advantages carry: the share of exact zeros per role."""
+    """Metrics on how much signal the advantages carry: for each role, the share that is exactly zero."""
     by_role: dict[Role, list[float]] = defaultdict(list)
     for turn in turns:
         advantage = given.advantage(turn)

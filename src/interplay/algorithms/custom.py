@@ -190,7 +190,7 @@ class Custom(Algorithm):
         return {"credit/groups_of_one": lonely, **credit.summary(turns, given)}
 
     def _units(self, episodes: Sequence[Episode]) -> list[tuple[list[Turn], float]]:
-        """What is compared: turns that share one value, and that value."""
+        """The units that are compared. A unit is a list of turns that share one value, with that value."""
         if isinstance(self.plan, Tree):
             return [([t], credit.candidate_return(t, self.reward)) for t in credit.candidates(episodes)]
         lines = [(line, credit.returns(line, self.reward)) for line in credit.lines(episodes)]
@@ -201,7 +201,7 @@ class Custom(Algorithm):
 
 
 def _comparable(turn: Turn, other: Turn) -> bool:
-    """Whether the return of `other` may stand in the baseline of `turn`: the same policy drew it, and the action of
-    `turn` did not cause it. Decisions of one line of play share what they earn."""
+    """Whether the return of `other` may be part of the baseline of `turn`. The same policy must have drawn it, and the
+    action of `turn` must not have influenced it, so other decisions of the same episode are excluded."""
     apart = turn.keys.episode != other.keys.episode or turn.decision == other.decision
     return turn is not other and turn.policy == other.policy and apart

@@ -52,6 +52,7 @@ class DAPO(GRPO):
         return metrics
 
     def _tied(self, group: Sequence[Sequence[Turn]]) -> bool:
-        """Whether all earned the same of the environment: the mean would only be diluted."""
+        """Whether all lines of the group earned the same from the environment. Such a group teaches nothing and would
+        only dilute the mean of the loss."""
         earned = [credit.returns(line, self.reward, shaped=False)[0] for line in group]
         return max(earned) - min(earned) < 1e-9

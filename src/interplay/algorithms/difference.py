@@ -43,6 +43,6 @@ class Difference(Algorithm):
         return credit.summary(credit.candidates(episodes), given)
 
     def share(self, episode: Episode, turn: Turn, worth: Mapping[str, float]) -> float:
-        """A role's credit from what the coalitions it was in, and not in, earned."""
+        """A role's credit, computed from what coalitions with and without this role earned."""
         team = credit.team(turn)
         return worth[credit.coalition(team)] - worth[credit.coalition(role for role in team if role != turn.role)]

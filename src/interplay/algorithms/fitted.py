@@ -1,11 +1,12 @@
-"""Credit from networks that an algorithm fits beside the policies: what VDN, QMIX and MADDPG share.
+"""Credit from networks that an algorithm fits beside the policies. VDN, QMIX and MADDPG share this code.
 
-Joint decisions are remembered (`replay.py`); each training step takes a few gradient steps on them, with target copies
-that follow at intervals. An episode that a limit cut off has no end there. A turn's advantage is the fitted value of
-its reply less the mean value of what else could have been said: the legal actions where they are listed, else the
-group's other replies to the same prompt (`credit/legal` is the share of the first kind). Until the networks have seen
-`warmup` steps no policy moves. The language model takes ε-greedy's place: it plays, and is drawn towards what is valued
-most.
+Joint decisions are stored in a replay buffer (`replay.py`). Each training step takes a few gradient steps on them, with
+target networks that are copied at intervals. Episodes that a limit cut off are not treated as ended.
+
+A turn's advantage is the fitted value of its reply minus the mean value of the alternatives: the legal actions if they
+are listed, else the group's other replies to the same prompt (the metric `credit/legal` is the share of turns with
+listed actions). In the first `warmup` steps only the networks learn. There is no ε-greedy exploration: the language
+model itself plays, and is trained towards replies with a high value.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from interplay.algorithms.networks import Network
 
-Judged = tuple[float, Sequence[float]]  # the value of a reply, and of each thing that could have been said instead
+Judged = tuple[float, Sequence[float]]  # the value of a reply, and of each alternative to it
 
 
 class FittedSettings(EpisodeSettings):
@@ -56,19 +57,19 @@ class FittedCredit(Algorithm):
     def plan(self) -> Independent:
         return Independent(self.settings.group)
 
-    # -- what an algorithm says ----------------------------------------------------------------------------------
+    # -- what a subclass defines ---------------------------------------------------------------------------------
 
     @abstractmethod
     def build(self, name: str) -> nn.Module:
-        """The network called `name`, of the roles in `self.roles`."""
+        """Builds the network called `name`, for the roles in `self.roles`."""
 
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """The networks there are."""
+        """The names of all networks."""
 
     @abstractmethod
     def error(self, name: str, network: Network, sample: Sequence[Transition]) -> Tensor:
-        """The loss of one network on remembered decisions."""
+        """The loss of one network on decisions from the replay buffer."""
 
     @abstractmethod
     def judge(
@@ -76,7 +77,7 @@ class FittedCredit(Algorithm):
     ) -> list[Judged]:
         """The values of each turn's reply and of its `options`."""
 
-    # -- what follows from it ------------------------------------------------------------------------------------
+    # -- what all subclasses share -------------------------------------------------------------------------------
 
     def network(self, name: str) -> Network:
         if name not in self.networks:
@@ -125,7 +126,8 @@ class FittedCredit(Algorithm):
 
 
 def _options(turns: Sequence[Turn]) -> dict[str, list[str]]:
-    """What else could have been said: the legal actions, or else the other replies to the same prompt."""
+    """The replies that each turn is compared with: all legal actions if they are listed, else the other replies to the
+    same prompt."""
     out = {t.id: list(t.observation.legal) for t in turns}
     for group in credit.groups([t for t in turns if not t.observation.legal], ("task", "role", "prompt")):
         for turn in group:

@@ -1,7 +1,7 @@
-"""Pure tensor functions over trained tokens. Each returns a *sum* under global weights, so micro-batches add up.
+"""Losses as pure tensor functions over trained tokens. The policy loss is a weighted *sum*, so micro-batches add up.
 
-`Targets.weights_N` already holds 1/denominator (tokens or turns, over the whole minibatch of one policy): the loss
-does not depend on how the batch is cut. Metrics are weighted sums too, and add up the same way.
+`Targets.weights_N` already holds 1/denominator (tokens or turns, over the whole minibatch of one policy), so the loss
+does not depend on how the batch is split. Metrics are weighted sums too, and add up in the same way.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ICEPOP_RANGE = (0.5, 5.0)
 
 @dataclass(frozen=True)
 class Targets:
-    """Per trained token, N of them. `old` is the learner before the step; the ratio is π_θ / π_old."""
+    """Values for each of the N trained tokens. `old` is the learner before the step; the ratio is π_θ / π_old."""
 
     advantages_N: Tensor
     old_logprobs_N: Tensor
     weights_N: Tensor
-    ref_logprobs_N: Tensor | None = None  # the reference policy, where the loss keeps near it
-    rollout_logprobs_N: Tensor | None = None  # the engine that sampled; w = π_old / π_rollout
+    ref_logprobs_N: Tensor | None = None  # of the reference policy, if the loss has a KL term
+    rollout_logprobs_N: Tensor | None = None  # of the engine that sampled; w = π_old / π_rollout
     turn_N: Tensor | None = None  # which turn of this micro-batch a token belongs to, counted from 0
 
 
@@ -51,7 +51,8 @@ def policy_loss(
     kl_kind: KL = "k2",
     correction: Literal["none", "tis", "icepop"] = "none",
 ) -> tuple[Tensor, dict[str, float]]:
-    """A clipped surrogate, times the engine's correction; an entropy bonus; and a pull to the reference."""
+    """The policy loss: a clipped surrogate with an optional correction for the engine, an entropy bonus and a KL term
+    that pulls to the reference."""
     advantage, weight = targets.advantages_N, targets.weights_N
     log_ratio = outputs.logprobs_N - targets.old_logprobs_N
     ratio = (turn_mean(log_ratio, targets.turn_N) if surrogate == "gspo" else log_ratio).exp()
@@ -83,8 +84,8 @@ def policy_loss(
 
 
 def clip_objective(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float | None) -> Tensor:
-    """PPO's clipped objective (1707.06347, sec. 3), clip-higher (DAPO) where `high` > `low`, and dual clip
-    (1912.09729): for A < 0 at least `dual`·A."""
+    """PPO's clipped objective (1707.06347, sec. 3). With `high` > `low` it is clip-higher (DAPO). With `dual` it is
+    dual clip (1912.09729): for A < 0 the objective is at least `dual`·A."""
     objective = torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
     if dual is not None:
         objective = torch.where(advantage < 0, torch.maximum(objective, dual * advantage), objective)
@@ -92,7 +93,7 @@ def clip_objective(ratio: Tensor, advantage: Tensor, low: float, high: float, du
 
 
 def cispo_objective(ratio: Tensor, logprobs: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
-    """CISPO (2506.13585, sec. 3.1): sg(clip(ratio))·A·log π. A clipped token keeps its gradient, its weight clipped."""
+    """CISPO (2506.13585, sec. 3.1): sg(clip(ratio))·A·log π. A clipped token keeps a gradient with clipped weight."""
     return ratio.detach().clamp(1 - low, 1 + high) * advantage * logprobs
 
 
@@ -107,8 +108,8 @@ def turn_mean(log_ratio_N: Tensor, turn_N: Tensor | None) -> Tensor:
 
 
 def engine_weight(log_w: Tensor, kind: Literal["tis", "icepop"]) -> Tensor:
-    """What corrects for samples that another numerics drew, w = π_old / π_rollout: cut at 2 (TIS), or, past 0.5 to 5,
-    dropped (IcePop). Constant: no gradient flows through it."""
+    """The importance weight w = π_old / π_rollout, which corrects for an engine whose numerics differ from the
+    learner's. TIS caps w at 2. IcePop sets w outside 0.5 to 5 to zero. No gradient flows through w."""
     w = log_w.detach().exp()
     if kind == "tis":
         return w.clamp(max=TIS_CAP)
@@ -117,18 +118,19 @@ def engine_weight(log_w: Tensor, kind: Literal["tis", "icepop"]) -> Tensor:
 
 
 def kl_estimate(apart: Tensor, kind: Literal["k2", "k3"]) -> Tensor:
-    """KL(π ‖ π_ref) of single tokens from samples of π, `apart` = log π − log π_ref (k1).
+    """Estimates KL(π ‖ π_ref) of single tokens from samples of π. `apart` = log π − log π_ref (k1).
 
-    As a loss, the gradient of k2 = ½·k1² on sampled tokens is, in the mean, that of each token's KL *given what stands
-    before it*. It leaves out that a token also changes what can follow: it is not the gradient of the KL between
-    replies (`sequence_kl` is). That of k3 = e^{−k1} − 1 + k1 is biased, and k1's is zero in the mean."""
+    Used as a loss on sampled tokens, k2 = ½·k1² has, in expectation, the gradient of each token's KL *given its
+    prefix*. It ignores that a token also changes what can follow, so it is not the gradient of the KL between whole
+    replies (`sequence_kl` has that one). The gradient of k3 = e^{−k1} − 1 + k1 is biased, and the gradient of k1 is
+    zero in expectation."""
     return 0.5 * apart**2 if kind == "k2" else torch.expm1(-apart) + apart
 
 
 def sequence_kl(apart_N: Tensor, turn_N: Tensor | None) -> Tensor:
-    """KL(π ‖ π_ref) of whole replies: its value is k1, and its gradient Σ_{s≥t} k1_s · ∇log π_t, in the mean that of
-    the KL between replies. Each token answers for the drift from itself to the end of its reply, so this is noisier
-    than k2. Tokens of one reply stand together and in order."""
+    """Estimates KL(π ‖ π_ref) of whole replies. Its value at a token is k1. Its gradient is Σ_{s≥t} k1_s · ∇log π_t,
+    which in expectation is the gradient of the KL between replies. Each token's gradient depends on the drift from that
+    token to the end of its reply, so this is noisier than k2. Tokens of one reply must be adjacent and in order."""
     if turn_N is None:
         raise GuardError("the KL of a reply needs to know which turn a token belongs to; Targets.turn_N is missing.")
     drift = apart_N.detach().double()
@@ -139,7 +141,8 @@ def sequence_kl(apart_N: Tensor, turn_N: Tensor | None) -> Tensor:
 
 
 def value_loss(values_N: Tensor, targets_N: Tensor, old_N: Tensor, weights_N: Tensor, clip: float | None) -> Tensor:
-    """Half the squared error; with `clip`, the worse of it and that of a value kept near its old estimate."""
+    """Half the squared error. With `clip`, the larger of this error and the error of a value that stays within `clip`
+    of its old estimate."""
     error = (values_N - targets_N) ** 2
     if clip is not None:
         near = old_N + (values_N - old_N).clamp(-clip, clip)
@@ -158,13 +161,15 @@ def dpo_loss(margin_P: Tensor, beta: float) -> Tensor:
 
 
 def ipo_loss(margin_P: Tensor, beta: float) -> Tensor:
-    """IPO (2310.12036, sec. 5): the margin is drawn to 1/(2β) and no further, so that sure pairs do not run away."""
+    """IPO (2310.12036, sec. 5): pulls the margin to 1/(2β) and no further, so that the margins of clear pairs do not
+    grow without bound."""
     return ((margin_P - 1 / (2 * beta)) ** 2).mean()
 
 
 def gumbel_loss(logits_NA: Tensor, action_values_NA: Tensor, noise_NA: Tensor, temperature: float) -> Tensor:
-    """MADDPG's actor (1706.02275, sec. 4.1) over A legal actions: a straight-through Gumbel sample (1611.01144) of each
-    agent's action, valued by its central critic with the others' actions as they were. `noise` is Gumbel(0, 1)."""
+    """MADDPG's actor loss (1706.02275, sec. 4.1) over A legal actions. The central critic values a straight-through
+    Gumbel sample (1611.01144) of the agent's action, while the other agents' actions stay as they were. `noise` is
+    Gumbel(0, 1)."""
     soft = torch.softmax((logits_NA + noise_NA) / temperature, dim=-1)
     hard = F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft.dtype)
     return -((hard + soft - soft.detach()) * action_values_NA).sum(-1).mean()

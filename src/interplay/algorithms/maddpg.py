@@ -49,7 +49,7 @@ class MADDPG(FittedCredit):
 
     def __init__(self, settings: LossSettings, reward: RewardSection, seed: int = 0) -> None:
         super().__init__(settings, reward, seed)
-        self._slopes: dict[str, tuple[float, ...]] = {}  # of this step, by sample: the advantage of each legal reply
+        self._slopes: dict[str, tuple[float, ...]] = {}  # by sample of this step: advantages of its legal replies
         if self.settings.actor == "gumbel":
             if self.settings.kl:
                 raise ConfigError(
@@ -74,7 +74,8 @@ class MADDPG(FittedCredit):
     def action_values(
         self, role: Role, asked: Sequence[tuple[Turn, Mapping[Role, str], Sequence[str]]]
     ) -> list[list[float]]:
-        """Q_i(s, (a_−i, a)) of one role for each of a turn's alternatives, the others' being what they did."""
+        """Q_i(s, (a_−i, a)) of one role for each alternative action of a turn. The actions of the other roles stay as
+        given."""
         joints: list[JointAction] = [
             (turn.state, sorted({**others, role: a}.items())) for turn, others, actions in asked for a in actions
         ]
@@ -108,7 +109,7 @@ class MADDPG(FittedCredit):
         return metrics
 
     def _follow(self, turn: Turn, values: Sequence[float], given: Credit) -> None:
-        """Keep the gradient of the straight-through sample's value, as an advantage for every legal reply."""
+        """Stores the gradient of the straight-through sample's value, as an advantage for every legal reply."""
         import torch
 
         from interplay.algorithms.losses import gumbel_loss
@@ -118,19 +119,19 @@ class MADDPG(FittedCredit):
         logits = torch.tensor([[math.fsum(tokens) for tokens in given.legal[turn.last.id]]], requires_grad=True)
         loss = gumbel_loss(logits, torch.tensor([values]), torch.tensor([noise]), self.settings.temperature)
         (slope,) = torch.autograd.grad(loss, logits)
-        # The learner takes a mean in which each of these replies counts as 1/n of a sample: together, one decision.
+        # In the learner's mean each of these n replies counts as 1/n of a sample; the factor n makes up for that.
         self._slopes[turn.last.id] = tuple(-len(values) * x for x in slope[0].tolist())
         given.give(turn, max(self._slopes[turn.last.id], key=abs))
 
     def weighed(self, sample: Sample, given: Credit) -> list[Weighed]:
-        """With `gumbel`, one for each legal reply: all of them are weighed, not the sampled one alone. A decision
-        counts the same whatever the number of its legal replies."""
+        """With `gumbel`, one entry for each legal reply, not only for the sampled one. A decision has the same total
+        weight whatever the number of its legal replies."""
         slopes = self._slopes.get(sample.id)
         if slopes is None:
             return super().weighed(sample, given)
         out: list[Weighed] = []
         for k, (reply, found) in enumerate(zip(sample.mask, given.legal[sample.id], strict=True)):
-            logprobs = sample.logprobs if reply == sample.action else found  # the engine's own where it drew this one
+            logprobs = sample.logprobs if reply == sample.action else found  # the engine's, if it drew this reply
             versions = (sample.version,) * len(reply)
             other = replace(sample, id=f"{sample.id}~{k}", action=reply, logprobs=logprobs, versions=versions)
             out.append(Weighed(other, slopes[k], 1 / len(slopes)))
@@ -148,7 +149,7 @@ class MADDPG(FittedCredit):
 
 
 def _joint_actions(episode: Episode) -> dict[int, dict[Role, str]]:
-    """What everybody did at each decision of the line that was played."""
+    """What every role did at each decision that was played."""
     out: dict[int, dict[Role, str]] = {}
     for turn in episode.line():
         out.setdefault(turn.decision, {})[turn.role] = turn.text

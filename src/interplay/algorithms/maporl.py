@@ -73,7 +73,8 @@ class MAPoRL(CompareEpisodes):
 
 
 def rounds_of(turns: Sequence[Turn]) -> list[dict[Role, Turn]]:
-    """Each role's first answer, its second, …, whether they were given at once or one after the other."""
+    """Groups turns into rounds: the first answer of every role, then the second, and so on. It does not matter whether
+    roles answered at once or one after the other."""
     rounds: list[dict[Role, Turn]] = []
     seen: dict[Role, int] = defaultdict(int)
     for turn in turns:
@@ -85,7 +86,7 @@ def rounds_of(turns: Sequence[Turn]) -> list[dict[Role, Turn]]:
 
 
 def discounted(value: float, later: Sequence[float], gamma: float) -> float:
-    """R(t, a) from one's own answer's value and everybody's means in the rounds that follow: a weighted mean."""
+    """R(t, a): a weighted mean of the value of the agent's own answer and the mean values of all later rounds."""
     weights = [gamma**k for k in range(1, len(later) + 1)]
     return (value + sum(w * m for w, m in zip(weights, later, strict=True))) / (1 + sum(weights))
 
@@ -94,11 +95,12 @@ Answers = Sequence[Mapping[Role, tuple[str, bool]]]  # per round: each role's tu
 
 
 def influence(rounds: Answers) -> dict[str, tuple[float, float]]:
-    """(being persuaded, persuading) of each turn, the second a mean over the peers concerned.
+    """For each turn, two numbers from −1 to 1: how its agent was persuaded, and how it persuaded others.
 
-    From one round to the next: a wrong agent that became right where some peer was right earns 1 for its new answer,
-    and each right peer 1 for its old; a right agent that became wrong where some peer was wrong −1, and each wrong
-    peer −1.
+    If a wrong agent becomes right in the next round and a peer was right, its new answer gets 1 for being persuaded,
+    and the old answer of each right peer gets 1 for persuading. If a right agent becomes wrong and a peer was wrong,
+    its new answer gets −1, and the old answer of each wrong peer gets −1. If the agent does not change, these peers get
+    0. The number for persuading is the mean over all agents that the answer could have influenced.
     """
     persuaded: dict[str, float] = defaultdict(float)
     persuading: dict[str, list[float]] = defaultdict(list)
@@ -107,7 +109,7 @@ def influence(rounds: Answers) -> dict[str, tuple[float, float]]:
             was, now = before[role][1], after[role][1]
             peers = [before[p] for p in before if p != role]
             for turn, peer_right in peers:
-                # What a peer said can only have helped if it was right and the other wrong, and the reverse.
+                # A peer can only have helped if it was right and the agent wrong, and only misled in the reverse case.
                 if peer_right and not was:
                     persuading[turn].append(float(now))
                 elif was and not peer_right:
@@ -121,9 +123,9 @@ def influence(rounds: Answers) -> dict[str, tuple[float, float]]:
 
 
 def debated(rounds: Answers) -> dict[str, float]:
-    """How one episode went: the share that was right in each round, how many changed for better or worse from one to
-    the next (rescued: with a right peer to hear; misled: with a wrong one), and at the end whether most, or any, were
-    right."""
+    """Metrics of one episode: the share of right answers in each round, the shares of answers that improved, declined
+    or stayed the same from one round to the next, and whether most or any of the last answers were right. `rescued`
+    counts agents that improved after a peer was right, `misled` those that declined after a peer was wrong."""
     out = {f"right/{n}": sum(r for _, r in answers.values()) / len(answers) for n, answers in enumerate(rounds)}
     seen: Counter[str] = Counter()
     for before, after in itertools.pairwise(rounds):

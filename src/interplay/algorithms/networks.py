@@ -1,7 +1,7 @@
 """Small networks that some algorithms fit beside the policies: utilities, mixers, central critics. Imported lazily.
 
-Inputs are bags of hashed words (`replay.py`). Output layers start at zero, so that nothing is believed before
-anything was seen. They live on the CPU: next to a language model they cost nothing.
+Inputs are bags of hashed words (`replay.py`). Output layers start at zero, so an untrained network gives no advantage
+to anything. The networks run on the CPU, because they are tiny compared with a language model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDTH = 32
 
 
 class Words(nn.Module):
-    """Bags of words to vectors."""
+    """Turns bags of words into vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,8 @@ def head(width: int) -> nn.Sequential:
 
 
 class Mixer(nn.Module):
-    """QMIX (1803.11485, sec. 4): weights from the state, made non-negative, so that ∂Q_tot/∂Q_i ≥ 0 everywhere."""
+    """QMIX's mixer (1803.11485, sec. 4). Its weights are computed from the state and made non-negative, so that
+    ∂Q_tot/∂Q_i ≥ 0 everywhere."""
 
     def __init__(self, roles: int, hidden: int = 16) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class Mixer(nn.Module):
 
 
 class TeamValue(nn.Module):
-    """Q_tot of a joint action from a utility Q_i(h_i, a_i) of each role: their sum (VDN), or mixed (QMIX)."""
+    """Q_tot of a joint action, computed from a utility Q_i(h_i, a_i) of each role: by a sum (VDN) or a mixer (QMIX)."""
 
     def __init__(self, roles: Sequence[str], mixed: bool) -> None:
         super().__init__()
@@ -70,13 +71,14 @@ class TeamValue(nn.Module):
         self.mixer = Mixer(len(roles)) if mixed else None
 
     def utilities(self, asked: Sequence[tuple[Move, str]]) -> Tensor:
-        """Q_i(h_i, a) of each move's history with the action beside it."""
+        """Q_i(h_i, a) for each pair of a move (which holds the history h_i) and an action a."""
         known = self.words([move.history for move, _ in asked])
         done = self.words([said(action) for _, action in asked])
         return self.utility(torch.cat([known, done], dim=1)).squeeze(1)
 
     def table(self, steps: Sequence[Step], choose: Callable[[Move], str] = lambda move: move.action) -> Tensor:
-        """Utilities [B, R] of the chosen actions; one that waits has that of waiting, one that was never asked 0."""
+        """Utilities [B, R] of the chosen actions. A role that waits has the utility of waiting; a role that was never
+        asked before has 0."""
         where, asked = [], []
         for b, step in enumerate(steps):
             for move in step.moves + step.idle:
@@ -92,7 +94,8 @@ class TeamValue(nn.Module):
 
     @torch.no_grad()
     def greedy(self, steps: Sequence[Step]) -> Tensor:
-        """max over legal joint actions of Q_tot. Q_tot rises with every Q_i, so each role's own best makes the best."""
+        """The maximum of Q_tot over legal joint actions. Q_tot never falls when a Q_i rises, so it is enough that each
+        role takes its own best action."""
         asked = [(move, action) for step in steps for move in step.moves + step.idle for action in move.legal]
         values = iter(self.utilities(asked).tolist())
         best: dict[int, str] = {}
@@ -103,20 +106,20 @@ class TeamValue(nn.Module):
 
 
 class CentralCritic(nn.Module):
-    """Q_i(s, a_1 … a_n) of one role: nothing about the form of the joint action's value is assumed."""
+    """Q_i(s, a_1 … a_n) of one role. It does not split the value into parts per role, as VDN and QMIX do."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.value = Words(), head(WIDTH)
 
     def forward(self, joints: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Tensor:
-        """One number for each (state, ((role, action), …))."""
+        """One value for each (state, ((role, action), …))."""
         bags = [bag(f"state:{state}", *(f"{role}={action}" for role, action in acts)) for state, acts in joints]
         return self.value(torch.relu(self.words(bags))).squeeze(1)
 
 
 class Network:
-    """A module, its target copy and its optimiser, as one thing that can be saved."""
+    """A module with its target copy and its optimiser, which are saved together."""
 
     def __init__(self, build: Callable[[], nn.Module], lr: float, seed: int) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -136,7 +139,7 @@ class Network:
         self.target.load_state_dict(self.module.state_dict())
 
     def state_dict(self) -> str:
-        """All of it as one text, bit for bit: an algorithm's state is plain JSON."""
+        """The whole state, bit for bit, as one base64 text, because an algorithm's state must be plain JSON."""
         parts = [self.module.state_dict(), self.target.state_dict(), self.optimizer.state_dict()]
         buffer = io.BytesIO()
         torch.save(parts, buffer)

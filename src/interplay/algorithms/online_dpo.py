@@ -68,7 +68,7 @@ class OnlineDPO(CompareReplies):
         return credit.candidate_return(one, self.reward) - credit.candidate_return(other, self.reward)
 
     def _pushes(self, margins: Sequence[float]) -> list[float]:
-        """How much the loss falls with each margin: −dL/dΔ."""
+        """The negative slope of the loss in each margin, −dL/dΔ."""
         import torch
 
         from interplay.algorithms.losses import dpo_loss, ipo_loss

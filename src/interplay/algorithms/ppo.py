@@ -34,8 +34,8 @@ class PPOSettings(LossSettings):
 
 
 class Stretch(NamedTuple):
-    """A trained turn, and what the line earned until its role's next trained turn: where a frozen policy or a bot takes
-    some of the role's turns, those are the environment's part. What follows is discounted by `gamma`."""
+    """A trained turn, and what its role earned until its next trained turn. If a frozen policy or a bot takes some of
+    the role's turns, these turns count as part of the environment. `gamma` discounts what follows this stretch."""
 
     turn: Turn
     reward: float
@@ -62,7 +62,7 @@ class PPO(Algorithm):
         return self.settings.critic
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
-        # A frozen policy in some seat has no critic: its turns are not trained, and enter no mean.
+        # A frozen policy has no critic. Its turns are not trained and are not part of any mean.
         trained = {t.policy for e in episodes for t in e.line() if given.value(t) is not None}
         turns: list[Turn] = []
         for episode in episodes:
@@ -71,7 +71,7 @@ class PPO(Algorithm):
                 stretches = self._stretches(line, trained, earned, given)
                 end = _bootstrap(episode, line[0].role, given)
                 if stretches and end is None:
-                    # What its last turn led to is not known; that turn's own value is what the turns before it led to.
+                    # The value after the last turn is unknown, so leave this turn out and bootstrap from its own value.
                     end = given.values[stretches.pop().turn.samples[0].id][0]
                 if stretches and end is not None:
                     (self._by_turn if self.settings.level == "turn" else self._by_token)(stretches, end, given)
@@ -83,7 +83,7 @@ class PPO(Algorithm):
     def _stretches(
         self, line: Sequence[Turn], trained: Collection[str], earned: Mapping[str, Rewards], given: Credit
     ) -> list[Stretch]:
-        """A line of play, cut at the turns of whoever is trained."""
+        """Splits one role's line of play into one stretch per turn of a trained policy."""
         out: list[Stretch] = []
         gamma, after, factor = self.reward.gamma, 0.0, 1.0
         for turn in reversed(line):
@@ -98,7 +98,7 @@ class PPO(Algorithm):
         return out[::-1]
 
     def _whole(self, rewards: Rewards) -> Rewards:
-        """What belongs to a turn as a whole: by token, the pull to the reference is each token's own."""
+        """The rewards of a turn as a whole. At token level these exclude the KL reward, which is given per token."""
         if self.settings.level == "turn":
             return rewards
         return Rewards(tuple(r for r in rewards if r.name != credit.KL))
@@ -116,7 +116,7 @@ class PPO(Algorithm):
         gammas: list[float] = []
         samples = [(stretch, sample) for stretch in line for sample in stretch.turn.samples]
         for stretch, sample in samples:
-            last = sample is stretch.turn.last  # before it the decision goes on after a tool has answered
+            last = sample is stretch.turn.last  # earlier samples are tool calls, after which the decision goes on
             values += given.values[sample.id]
             earned = self._drift_rewards(stretch.turn.role, sample, given)
             earned[-1] += stretch.reward if last else 0.0
@@ -129,7 +129,8 @@ class PPO(Algorithm):
             given.advantages[sample.id], given.targets[sample.id] = tuple(advantages[span]), tuple(targets[span])
 
     def _drift_rewards(self, role: Role, sample: Sample, given: Credit) -> list[float]:
-        """`kl_reward` token by token: a token answers for its own drift and what follows, not for what was before."""
+        """`kl_reward` of each token. A token is thus judged by its own drift and that of later tokens, not of earlier
+        ones."""
         if not self.settings.kl_reward:
             return [0.0] * len(sample.action)
         weight = credit.weight_of(Reward(credit.KL, Level.PROCESS, role, None), self.reward)
@@ -138,15 +139,15 @@ class PPO(Algorithm):
     def _estimate(
         self, rewards: list[float], values: list[float], gammas: list[float], end: float
     ) -> tuple[list[float], list[float]]:
-        """Advantages, and what the critic should have said; `end` is the value of what follows the last one."""
+        """The advantages and the critic's targets. `end` is the value of what follows the last step."""
         advantages = credit.gae(rewards, values, end, gammas, self.settings.gae_lambda)
         errors = credit.gae(rewards, values, end, gammas, self.settings.critic_lambda)
         return advantages, [v + e for v, e in zip(values, errors, strict=True)]
 
 
 def _bootstrap(episode: Episode, role: Role, given: Credit) -> float | None:
-    """What follows the last turn of a role: nothing at an end; where a limit cut the episode off, the value of what the
-    role was to answer next. None where that is not known: another had to act first."""
+    """The value of what follows a role's last turn: 0 if the episode ended. If a limit cut the episode off, it is the
+    value of the prompt that the role had to answer next, or None if another role had to act first."""
     if episode.cut is None:
         return 0.0
     return next((given.value(turn) for turn in episode.cut.due if turn.role == role), None)

@@ -1,7 +1,7 @@
-"""Joint decisions as plain records, kept for networks that learn from more than the last batch. No torch.
+"""Joint decisions as plain records, stored for networks that learn from more than the last batch. No torch.
 
-A `Step` is what everybody did at one decision, under the global state. Texts become hashed words, so that the networks
-need no tokenizer and any text fits.
+A `Step` holds the global state and what every role did at one decision. Texts become hashed words, so the networks need
+no tokenizer and accept any text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def bag(*words: str) -> Bag:
 
 
 def history(turn: Turn) -> Bag:
-    """What an agent knew: its role, its prompt as a whole, and the prompt's last tokens."""
+    """What an agent knew: its role, a key of its whole prompt, and the last tokens of the prompt."""
     return bag(turn.role, f"{turn.role}:{turn.keys.prompt}", *(f"{turn.role}#{t}" for t in turn.asked[-32:]))
 
 
@@ -49,17 +49,17 @@ def move_of(turn: Turn) -> Move:
 
 @dataclass(frozen=True)
 class Step:
-    """What one joint decision earned: each role all of its own, and the team what is everybody's business.
+    """One joint decision: what every role did, and what it earned.
 
-    `team` is its team-level rewards and the mean of its roles' agent-level ones; `ahead` the same from here on. Where a
-    limit cut the episode off, `ahead` ends before the last decision, and the value of that one, discounted by `tail`,
-    belongs in the place of the rest.
+    `rewards` holds each role's own mix of rewards. `team` is the team-level rewards plus the mean over roles of the
+    agent-level rewards. `ahead` is the discounted sum of `team` from this decision on. If a limit cut the episode off,
+    `ahead` ends before the last decision; the value of the last decision, times `tail`, stands for the rest.
     """
 
     decision: int
     state: str
     moves: tuple[Move, ...]
-    idle: tuple[Move, ...]  # the roles that only wait here, with what they know by now
+    idle: tuple[Move, ...]  # the roles that wait at this decision, with what they know so far
     rewards: Mapping[Role, float]
     team: float
     ahead: float
@@ -67,14 +67,16 @@ class Step:
 
 
 class Trajectory(NamedTuple):
-    """The decisions of one episode. Where a limit `cut` it off, what followed the last one is not known."""
+    """The decisions of one episode. `cut` means that a limit cut the episode off, so what would have followed the last
+    decision is unknown."""
 
     steps: list[Step]
     cut: bool = False
 
 
 class Transition(NamedTuple):
-    """A decision, the one after it (None: the game was over), and the last one of an episode that was cut off."""
+    """A decision, the decision after it (None if the game was over), and the last decision of the episode if the
+    episode was cut off."""
 
     step: Step
     after: Step | None
@@ -82,7 +84,7 @@ class Transition(NamedTuple):
 
 
 def steps(episode: Episode, weights: RewardSection) -> list[Step]:
-    """The decisions of the line that was played, in order; γ lies between one and the next."""
+    """The decisions that were played, in order. γ discounts from each decision to the next."""
     earned = in_play(episode)
     by_decision: dict[int, list[Turn]] = defaultdict(list)
     waiting: dict[int, tuple[Move, ...]] = {}
@@ -110,13 +112,14 @@ def steps(episode: Episode, weights: RewardSection) -> list[Step]:
 
 
 def _wait(turn: Turn) -> Move:
-    """A role that is not asked, after this turn of its own: it has what it knew and what it said."""
+    """The move of a role that waits, made from its latest turn: it knows what it knew then and what it said."""
     return Move(turn.role, history(turn) + bag(f"{turn.role} said {turn.text}"), "", ("",))
 
 
 def _arrivals(episode: Episode, earned: Mapping[str, Rewards], weights: RewardSection) -> dict[int, float]:
-    """What the team earned at each decision. A team reward stands on every role's latest turn: it came with the last
-    of these. Roles that began later hold fewer, so they are matched from the end."""
+    """What the team earned at each decision. The latest turn of every role holds a copy of a team reward, and the
+    reward belongs to the last decision that has a copy. Roles that first acted later hold fewer copies, so the copies
+    are matched from the end."""
     held: dict[Role, list[tuple[int, float]]] = defaultdict(list)
     for turn in episode.line():
         held[turn.role] += [(turn.decision, _worth(r, weights)) for r in earned[turn.id] if r.level is Level.TEAM]
@@ -132,8 +135,8 @@ def _worth(reward: Reward, weights: RewardSection) -> float:
 
 
 class Replay:
-    """The last `size` episodes, from which transitions are drawn by `seed`. The last decision of an episode that was
-    cut off is never drawn: it is no end, and what followed it is not known."""
+    """The last `size` episodes, from which transitions are drawn at random with `seed`. The last decision of an episode
+    that was cut off is never drawn, because what would have followed it is unknown."""
 
     def __init__(self, size: int) -> None:
         self.size = size

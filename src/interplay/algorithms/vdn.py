@@ -47,7 +47,8 @@ class VDN(FittedCredit):
     def judge(
         self, episodes: Sequence[Episode], turns: Sequence[Turn], options: Mapping[str, Sequence[str]]
     ) -> list[Judged]:
-        """A_i = ∂Q_tot/∂Q_i · (Q_i(h_i, a_i) − mean_k Q_i(h_i, a_i^k)): the slope is a utility's worth to the team."""
+        """A_i = ∂Q_tot/∂Q_i · (Q_i(h_i, a_i) − mean_k Q_i(h_i, a_i^k)). The slope says how much the agent's utility
+        counts for the team."""
         slopes = self._slopes(episodes)
         asked = [(move_of(t), action) for t in turns for action in (t.text, *options[t.id])]
         values = iter(self.value.utilities(asked).tolist())
@@ -59,7 +60,7 @@ class VDN(FittedCredit):
         return out
 
     def _slopes(self, episodes: Sequence[Episode]) -> dict[tuple[str, int, Role], float]:
-        """∂Q_tot/∂Q_i at what was played."""
+        """∂Q_tot/∂Q_i at the actions that were played, by (episode, decision, role)."""
         played = [(episode.id, step) for episode in episodes for step in steps(episode, self.reward)]
         utilities = self.value.table([s for _, s in played]).detach().requires_grad_()
         self.value.total(utilities, [s for _, s in played]).sum().backward()

@@ -29,9 +29,9 @@ _NAMED = re.compile(r"([^=/:]+)=(.+)")
 def run_arena(
     console: Console, path: str, players: Sequence[str], games: int, together: bool | None, out: Path | None
 ) -> None:
-    """A player is `bot:NAME`, a policy of the recipe, a run or checkpoint folder (each role with its own policy), any
-    model or PEFT folder, or `openai:MODEL@URL`; `name=` before it names it in the table. What begins with a key of the
-    recipe, such as `env.size=4`, changes that."""
+    """Runs the arena. A player is `bot:NAME`, a policy of the recipe, a run or checkpoint folder (each role with its
+    own policy), any model or PEFT folder, or `openai:MODEL@URL`. `name=` before a player sets its name in the table. An
+    argument that begins with a key of the recipe, such as `env.size=4`, changes the recipe."""
     changes, players = split_overrides(players)
     recipe = recipe_for(path, changes)
     plan = resolve(recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"games": games})}), training=False)
@@ -111,7 +111,8 @@ def _seat(plan: RunPlan, team: Team, name: str, source: str) -> dict[Role, Occup
 
 
 def _run(plan: RunPlan, team: Team, name: str, folder: Path) -> dict[Role, Occupant]:
-    """The policies of a run, from its newest checkpoint or the one given, each in the roles it was trained for."""
+    """Seats the policies of a run, each in the roles it was trained for. `folder` is a run, of which the newest
+    checkpoint is used, or a checkpoint."""
     from interplay.training import checkpoint
 
     whole = (folder / "checkpoints").is_dir()

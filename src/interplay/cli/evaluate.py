@@ -1,4 +1,4 @@
-"""`interplay eval`: a run's policies, alone and together, as a table on the terminal and a folder of reports."""
+"""`interplay eval`: measures the policies of a run; prints tables on the terminal and writes a folder of reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
-    """Where the trained policies' weights are: `folder`, else the run's newest checkpoint, else nowhere (untrained)."""
+    """Where the weights of the trained policies are: in `folder`, else in the newest checkpoint of the run. Empty if
+    `path` is not a run folder: the policies are then untrained."""
     from interplay.training import checkpoint
 
     if folder is not None:
@@ -46,6 +47,8 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
 
     ablation.check(plan)
     quiet_libraries()
+    from interplay.envs.workflows.graph import mermaid
+    from interplay.envs.workflows.machine import workflow_of
     from interplay.evaluation import report
     from interplay.evaluation.field import Field
     from interplay.evaluation.played import Played
@@ -73,6 +76,9 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     console.print(lead, highlight=False, soft_wrap=True)
     findings = Findings(recipe.name, lead, found.to_json(), list(report.sheets(found)), list(report.charts(found)))
     publish(console, target, "eval", findings)
+    if (workflow := workflow_of(recipe.env.options)) is not None:
+        with (target / "eval.md").open("a", encoding="utf-8") as file:
+            file.write(f"\n## Workflow\n\n```mermaid\n{mermaid(workflow)}\n```\n")
 
 
 def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:
@@ -92,7 +98,8 @@ def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an evaluation found: `lead` says it in a sentence, `data` holds all of it for programs."""
+    """The results of an evaluation. `lead` describes the evaluation in a sentence; `data` holds all results as JSON
+    data."""
 
     title: str
     lead: str
@@ -102,7 +109,7 @@ class Findings:
 
 
 def publish(console: Console, folder: Path, stem: str, found: Findings) -> None:
-    """Show the tables on the terminal; write JSON, Markdown and a page to the folder, all called `stem`."""
+    """Shows the tables on the terminal, and writes JSON, Markdown and HTML files called `stem` to the folder."""
     from interplay.evaluation.page import page
     from interplay.evaluation.sheet import markdown, terminal, write_json
 
@@ -119,7 +126,7 @@ def publish(console: Console, folder: Path, stem: str, found: Findings) -> None:
 
 
 def _substitutes(plan: RunPlan, team: Team, path: str) -> dict[Role, Occupant]:
-    """Who takes each agent's seat when it is left out: seated here, where it needs weights."""
+    """Who takes each agent's seat when that agent is left out. If this needs weights, they are added to the team."""
     wanted, out = plan.recipe.eval.substitute, dict[Role, Occupant]()
     for role, who in plan.seats.items():
         if isinstance(who, Scripted):

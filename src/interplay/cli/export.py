@@ -1,4 +1,4 @@
-"""`interplay export`: a trained policy as files that transformers, PEFT and vLLM load."""
+"""`interplay export`: writes a trained policy as files that transformers, PEFT and vLLM can load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from interplay.rollout.resolve import resolve
 
 
 def export_policy(console: Console, path: str, policy: str | None, to: Path, folder: Path | None, merged: bool) -> None:
-    """Copy what the checkpoint holds, a Hugging Face folder or PEFT's; with `merged`, an adapter added to its base."""
+    """Copies the policy from the checkpoint, as a Hugging Face folder or a PEFT adapter. With `merged`, an adapter is
+    merged into its base model."""
     plan = resolve(load(path, []))
     sources = newest(path, plan, folder)
     if not sources:
@@ -32,7 +33,7 @@ def export_policy(console: Console, path: str, policy: str | None, to: Path, fol
             _merge(section.base, Path(sources[name]), to, plan.recipe.seed)
         else:
             shutil.copytree(sources[name], to, dirs_exist_ok=True)
-    except OSError:  # half a model is none, and would be in the way of the next call
+    except OSError:  # remove the incomplete copy, which would also block the next call
         shutil.rmtree(to, ignore_errors=True)
         raise
     kind = "a PEFT adapter" if section.adapter is not None and not merged else "a Hugging Face folder"

@@ -29,6 +29,8 @@ def env_table() -> Table:
         page = _page(cls)
         roles = envs.make(envs.sample_task(name, {})).roles
         table.add_row(name, page.splitlines()[0], ", ".join(roles))
+    for name in envs.outside():
+        table.add_row(name, _page(envs.lookup(name)).splitlines()[0], "the program's")
     for prefix in envs.prefixes():
         table.add_row(f"{prefix}GAME", _page(envs.lookup(prefix + "?")).splitlines()[0], "the game's")
     table.caption = (
@@ -46,7 +48,7 @@ def env_page(name: str) -> str:
 
 
 def env_markdown() -> str:
-    """docs/environments.md: every environment's page and options, printed from the code."""
+    """The text of docs/environments.md: the page and the options of every environment, generated from the code."""
     lines = [
         "# Environments",
         "",
@@ -60,6 +62,9 @@ def env_markdown() -> str:
     for name, cls in pages.items():
         roles = ", ".join(envs.make(envs.sample_task(name, {})).roles)
         lines.append(f"| [{name}](#{name}) | {_page(cls).splitlines()[0]} | {roles} |")
+    told = {name: envs.lookup(name) for name in envs.outside()}
+    for name, cls in told.items():
+        lines.append(f"| [{name}](#{name}) | {_page(cls).splitlines()[0]} | the program's |")
     adapters = {prefix: envs.lookup(prefix + "?") for prefix in envs.prefixes()}
     for prefix, cls in adapters.items():
         lines.append(f"| [{prefix}GAME](#{prefix[:-1]}) | {_page(cls).splitlines()[0]} | the game's |")
@@ -77,13 +82,13 @@ def env_markdown() -> str:
         "arguments = { is_slippery = false }",
         "```",
     ]
-    for name, cls in {**pages, **{prefix[:-1]: cls for prefix, cls in adapters.items()}}.items():
+    for name, cls in {**pages, **told, **{prefix[:-1]: cls for prefix, cls in adapters.items()}}.items():
         lines += ["", f"## {name}", "", "```text", _page(cls), "", "Options", *_fields(cls.Options), "```"]
     return "\n".join(lines) + "\n"
 
 
 def adapter_page(name: str) -> str:
-    """An adapter's page and options, and the games that its package has here."""
+    """An adapter's page and options, and the games that its installed package offers."""
     cls = envs.lookup(f"{name}:?")
     page = [_page(cls), "", "Options (env.NAME in a recipe):", *_fields(cls.Options), ""]
     try:
@@ -108,7 +113,7 @@ def algorithm_table() -> Table:
     table.add_column("name", no_wrap=True)
     for name in ("what", "needs"):
         table.add_column(name)
-    table.add_column("recipe", no_wrap=True)  # to be copied
+    table.add_column("recipe", no_wrap=True)  # on one line, so that users can copy it
     recipes = algorithm_recipes()
     for name in algorithms.known():
         what = _page(algorithms.lookup(name)).splitlines()[0]
@@ -119,15 +124,16 @@ def algorithm_table() -> Table:
 
 
 def algorithm_recipes() -> dict[str, str]:
-    """A recipe for each algorithm: of the smallest games, which need nothing but this package, where there is one."""
+    """A recipe for each algorithm that has one. Recipes of the smallest games are preferred, and recipes of games from
+    other packages are left out."""
     found = {path: load(path) for path in sorted(Path("recipes").glob("*/*.toml"), reverse=True)}
-    games = ("kuhn", "tictactoe", "matrix")  # the last that is found stays
+    games = ("kuhn", "tictactoe", "matrix")  # later ones replace earlier ones
     order = sorted(found, key=lambda p: games.index(p.parent.name) if p.parent.name in games else -1)
     return {found[p].algorithm.name: str(p) for p in order if ":" not in found[p].env.name}
 
 
 def algorithm_needs(name: str) -> list[str]:
-    """What an algorithm asks for with its default settings."""
+    """What an algorithm needs with its default settings."""
     cls = algorithms.lookup(name)
     if any(info.is_required() for info in cls.Settings.model_fields.values()):
         return ["what it is composed of"]
@@ -160,7 +166,7 @@ def _page(cls: type) -> str:
 
 
 def _fields(settings: type[BaseModel], above: str = "  ") -> list[str]:
-    """A line for each setting; a table's own settings follow under its name."""
+    """One line per setting. The settings inside a table follow below the table's own line."""
     return [line for name in settings.model_fields for line in _field(settings, name, above)]
 
 
@@ -179,7 +185,7 @@ def _toml(value: object) -> str:
 
 
 def _choice(annotation: object) -> str:
-    """The words that can be said, where they are listed."""
+    """The allowed values, if the type lists them and all are strings."""
     words = [a for part in (annotation, *get_args(annotation)) if get_origin(part) is Literal for a in get_args(part)]
     return f"one of {', '.join(words)}" if words and all(isinstance(w, str) for w in words) else ""
 
@@ -193,7 +199,7 @@ def keys_page(section: str | None) -> str:
 
 
 def keys_markdown() -> str:
-    """docs/recipe.md: every key of a recipe, printed from the code."""
+    """The text of docs/recipe.md: every key of a recipe, generated from the code."""
     lines = [
         "# Every key of a recipe",
         "",

@@ -1,7 +1,8 @@
 """`interplay`: train, eval, play, check, prepare, envs, algorithms, models. Heavy imports happen inside the commands.
 
-An error that Interplay raised on purpose is one sentence on standard error: exit code 2 for a recipe or argument, 1 for
-anything else. A bug keeps its traceback. A training run that a signal ended early, with a checkpoint, has exit code 75.
+An error that Interplay raises on purpose is printed as one sentence on standard error. The exit code is 2 for a wrong
+recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run that a signal stopped early, after
+it saved a checkpoint, has exit code 75.
 """
 
 from __future__ import annotations
@@ -166,6 +167,25 @@ def arena(
 
 
 @app.command()
+def serve(
+    run: RecipeArgument,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.", min=0, max=65535)] = 8000,
+    checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint folder; default the newest of the run.")] = None,
+) -> None:
+    """Put a trained team behind an OpenAI-compatible server: the same one that its program was trained with.
+
+    interplay serve runs/planner-solver --port 8000
+
+    The model's name is the role. The API key is that of INTERPLAY_SERVE_KEY, or a new one that is printed. /health and
+    /metrics need no key.
+    """
+    from interplay.cli.serve import serve_run
+
+    serve_run(console, run, host, port, checkpoint)
+
+
+@app.command()
 def export(
     run: Annotated[str, typer.Argument(help="A run folder.")],
     to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
@@ -191,10 +211,18 @@ def check(
     episodes: Annotated[int, typer.Option(help="Episodes per rule.", min=1)] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of the random play.")] = 0,
 ) -> None:
-    """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards."""
+    """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards.
+
+    Of an outside program (or a recipe with one) it runs a few tasks twice with the same replies, prints the first
+    difference, and how much of its history a model would recognise.
+    """
     from interplay.config import parse_options
     from interplay.envs.check import check as run_check
 
+    if env == "program" or Path(env).is_file():
+        from interplay.cli.twice import check_program
+
+        raise typer.Exit(check_program(console, env, options or [], episodes, seed))
     findings = run_check(env, parse_options(options or []), episodes, seed)
     table = Table("rule", "", "detail", title=f"interplay check {env}", title_justify="left")
     for finding in findings:
@@ -203,6 +231,19 @@ def check(
     failed = sum(not f.passed for f in findings)
     console.print(f"{len(findings) - failed} passed, {failed} failed")
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
+    """Print the workflow of a RECIPE, or of a run, as a Mermaid diagram."""
+    from interplay.config import load
+    from interplay.envs.workflows.graph import mermaid
+    from interplay.envs.workflows.machine import workflow_of
+
+    found = workflow_of(load(recipe, overrides or []).env.options)
+    if found is None:
+        raise ConfigError(f"'{recipe}' has no [workflow]; expected a recipe whose env.name is workflow:NAME.")
+    typer.echo(mermaid(found))
 
 
 @app.command()
@@ -337,12 +378,12 @@ app.add_typer(judge.app, name="judge")
 
 
 def main() -> None:
-    """The entry point: purposeful errors become one sentence and an exit code."""
+    """The entry point. Turns errors that Interplay raises on purpose into one sentence and an exit code."""
     logging.basicConfig(
         level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=problems, show_path=False)]
     )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    sys.path.append(os.getcwd())  # where a recipe's own module:Class is looked for last
+    sys.path.append(os.getcwd())  # so that a recipe can name a module:Class in the current folder
     try:
         app()
     except ConfigError as error:
@@ -356,7 +397,7 @@ def main() -> None:
         _fail(sentence, 1)
     except KeyboardInterrupt:
         _fail(_INTERRUPTED, 130)
-    except SystemExit as done:  # what typer makes of a Ctrl-C, without a word
+    except SystemExit as done:  # typer turns Ctrl-C into exit code 130 and prints nothing
         if done.code != 130:
             raise
         _fail(_INTERRUPTED, 130)
@@ -366,7 +407,7 @@ _INTERRUPTED = "interrupted; what was done is kept: the same command goes on fro
 
 
 def _of_the_disk(error: OSError) -> str | None:
-    """What a user can do about it: a disk without room, a place where nothing can be written."""
+    """A sentence about what the user can do, if the disk is full or a path cannot be written; None for other errors."""
     many = error.args[0] if isinstance(error, shutil.Error) else []
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or any(f"[Errno {errno.ENOSPC}]" in str(why) for _, _, why in many):
         return (

@@ -1,4 +1,4 @@
-"""`interplay play`: a person in one seat, whoever the recipe names in the others."""
+"""`interplay play`: a person plays one seat, and the players that the recipe names take the others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from interplay import envs
+from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
 from interplay.agents.calls import cut
 from interplay.agents.player import Agent, Stamp
-from interplay.agents.syntax import Malformed, Plain, describe
+from interplay.agents.syntax import Plain, describe
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
@@ -39,7 +40,7 @@ def play_game(
     from interplay.rollout.team import Speech, Team
 
     team = Team(plan.recipe, newest(path, plan, None))
-    if against is None and path == plan.recipe.env.name:  # no recipe that says who else plays
+    if against is None and path == plan.recipe.env.name:  # no recipe says who else plays
         against = _strongest(plan)
     others = {r: plan.occupant(against) if against else who for r, who in plan.seats.items() if r != role}
     how = Speech(plan.recipe.eval.temperature, plan.recipe.sampling.max_tokens)
@@ -68,7 +69,7 @@ class _Game:
     tools: ToolSection
 
     async def play(self, seed: int) -> bool:
-        """Play to the end; False if the person left before it."""
+        """Plays to the end. Returns False if the person left earlier."""
         decision = 0
         while seen := self.env.observe():
             actions: dict[Role, str] = {}
@@ -93,7 +94,7 @@ class _Game:
 
 
 def _strongest(plan: RunPlan) -> str | None:
-    """The best scripted player that knows this game, if any does."""
+    """The first bot of this list, strongest first, that can play the game, or None."""
     env = envs.make(plan.task(0, "test"))
     for name in ("solver", "equilibrium", "alpha_beta", "hanabi", "expert", "greedy", "random"):
         with contextlib.suppress(InterplayError):
@@ -103,8 +104,8 @@ def _strongest(plan: RunPlan) -> str | None:
 
 
 def _ask(console: Console, observation: Observation, limits: ToolSection) -> str | None:
-    """The person's move; anything not listed as legal is asked again, as a courtesy models do not get. A reply in free
-    text may have several lines. Tools are called by a line `@NAME argument`."""
+    """The person's move, or None if the person leaves. After an illegal move the person is asked again, which models
+    are not. A free-text reply may have several lines. The person calls a tool with a line `@NAME argument`."""
     left = limits.calls if observation.tools else 0
     for message in observation.messages:
         console.print(message.content, highlight=False, markup=False, style="dim" if message.role == "system" else None)

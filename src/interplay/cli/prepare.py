@@ -1,4 +1,4 @@
-"""`interplay prepare`: what it reads, and what it did."""
+"""`interplay prepare`: lists the data sets that it can prepare, and shows what was prepared."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-EVERY = 10.0  # seconds between two lines of one stage
+EVERY = 10.0  # least seconds between two lines of one stage
 
 
 class Reporter(Protocol):
@@ -25,10 +25,10 @@ class Reporter(Protocol):
     ) -> None: ...
 
     def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "") -> None:
-        """Another stage begins, of which `done` is done already."""
+        """Starts a new stage. `done` parts of it are finished already."""
 
     def advance(self, done: int, of: int, info: str) -> None:
-        """So much of the stage is done."""
+        """Shows that `done` parts of the current stage are finished."""
 
 
 def reporter(console: Console) -> Reporter:
@@ -37,7 +37,7 @@ def reporter(console: Console) -> Reporter:
 
 @contextmanager
 def games_played(console: Console, of: int) -> Iterator[Callable[[], None]]:
-    """Shows how many games were played; what it gives is called after each."""
+    """Shows how many games were played. The caller must call the yielded function after each game."""
     done = count(1)
     with reporter(console) as progress:
         progress.stage("play", 0, of)
@@ -45,7 +45,7 @@ def games_played(console: Console, of: int) -> Iterator[Callable[[], None]]:
 
 
 class Bar:
-    """A progress bar that is drawn over."""
+    """A progress bar that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._bar = Progress(
@@ -72,8 +72,8 @@ class Bar:
 
 
 class Lines:
-    """A line when a stage begins, for its first and its last piece, and in between at most one every `EVERY` seconds:
-    what a log file of a scheduler needs."""
+    """Prints a line when a stage begins, after its first and last part, and in between at most one line every `EVERY`
+    seconds. This suits the log file of a scheduler."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""Keep other libraries' progress bars and notices off the terminal."""
+"""Keeps progress bars and notices of other libraries off the terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ def quiet_libraries() -> None:
 
     import transformers
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # five retries of a hub that is not there
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it would report each retry when offline
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""Where `play` and `arena` get their recipe from: a TOML file, a run folder, or an environment's bare name."""
+"""Finds the recipe for `play` and `arena`: from a TOML file, a run folder, or just the name of an environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interplay.errors import ConfigError, did_you_mean
 
 
 def recipe_for(path: str, overrides: Sequence[str]) -> Recipe:
-    """`load`, or for the name of an environment a recipe of nothing else: an untrained tiny policy in every seat."""
+    """Loads a recipe. For the name of an environment, makes one with an untrained tiny policy in every seat."""
     if Path(path).exists() or path.endswith(".toml"):
         return load(path, overrides)
     prefix, colon, _ = path.partition(":")
@@ -33,6 +33,6 @@ def recipe_for(path: str, overrides: Sequence[str]) -> Recipe:
 
 
 def split_overrides(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What changes the recipe (`env.size=4`, `seed=1`), and everything else."""
+    """Splits arguments into those that change the recipe (`env.size=4`, `seed=1`) and all others."""
     changes = [text for text in texts if "=" in text and text.split("=")[0].split(".")[0] in Recipe.model_fields]
     return changes, [text for text in texts if text not in changes]

@@ -1,6 +1,6 @@
-"""One training run as the terminal shows it: measure, train and show the progress, measure again.
+"""One training run on the terminal: measure, train and show the progress, measure again.
 
-What was measured is in `report.json` as soon as it is known, so that a killed run need not measure again.
+The first measurements are written to `report.json` before training begins, so a killed run need not repeat them.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Session:
             self.trainer = Trainer(plan, folder)
         short = self._short if self.recipe.eval.every else None
         self.trainer.observer = Observer(self._warmed, self._ready, self._stepped, short)
-        self.stages: dict[str, list[SeatResult]] = {}  # what was measured, by when
+        self.stages: dict[str, list[SeatResult]] = {}  # results of each stage: "untrained", "before", "after"
         self.exploits: dict[str, dict[str, float]] = {}
         self.measuring: dict[str, float] = {}  # seconds
         self.report = folder / "report.json"
-        if not self.trainer.fresh and self.report.is_file():  # measured earlier; an "after" was that of fewer steps
+        if not self.trainer.fresh and self.report.is_file():  # keep all but "after", which was of fewer steps
             earlier = json.loads(self.report.read_text())
             results = {k: v for k, v in earlier["results"].items() if k != "after"}
             self.stages = {k: [SeatResult.from_json(r) for r in v] for k, v in results.items()}
             self.exploits = {k: v for k, v in earlier.get("exploitability", {}).items() if k != "after"}
             self.measuring = {k: v for k, v in earlier.get("measuring_seconds", {}).items() if k != "after"}
         self.progress = reporter(console)
-        self.imitating = ""  # the policy that imitates now
-        self.wins: dict[str, float] = {}  # of the last short evaluation
+        self.imitating = ""  # the policy that is in its warm start now
+        self.wins: dict[str, float] = {}  # win rates of the last short evaluation
 
     def run(self) -> bool:
-        """Measure and train; returns whether the run is finished. If not, a signal ended it."""
+        """Measures and trains. Returns whether the run is finished; if not, a signal stopped it."""
         trainer, wanted = self.trainer, self.recipe.eval
         self._say(self._headline())
         self._say(str(self.memory))
@@ -78,7 +78,7 @@ class Session:
         return await evaluate(field, opponents, {role: seats[role] for role in self.plan.learning})
 
     def _measure(self, stage: str) -> None:
-        """Measure the policies as they are; a signal ends it, and then nothing of it is kept."""
+        """Measures the current policies. If a signal stops the measurement, nothing of it is kept."""
         team, wanted, interrupt = self.trainer.team, self.recipe.eval, self.trainer.interrupt
         self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
         began = time.monotonic()
@@ -108,7 +108,7 @@ class Session:
             out |= (await strategies.measure(self.plan, team, seats)).metrics()
         return out
 
-    # -- what the trainer tells -----------------------------------------------------------------------------------
+    # -- called by the trainer ------------------------------------------------------------------------------------
 
     def _warmed(self, name: str, done: int, of: int, loss: float) -> None:
         if name != self.imitating:
@@ -120,7 +120,7 @@ class Session:
         at = self.trainer.step_index
         if self.recipe.eval.before and at == 0 and "before" not in self.stages:
             self._measure("before")
-            self._write({})  # outlives a kill
+            self._write({})  # now, so that a run that is killed later still has it
         self.progress.stage("train", at, self.recipe.train.steps)
 
     def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -130,7 +130,7 @@ class Session:
         info = f"{name} {metrics[name]:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
         self.progress.advance(step, self.recipe.train.steps, " ".join(info.split()))
 
-    # -- what the user is told ------------------------------------------------------------------------------------
+    # -- output for the user --------------------------------------------------------------------------------------
 
     def _write(self, more: Mapping[str, Any]) -> None:
         spent = self.trainer.seconds

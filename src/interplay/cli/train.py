@@ -1,4 +1,4 @@
-"""`interplay train`: measure, train with a progress bar, measure again, and say where everything is."""
+"""`interplay train`: checks the recipe and the run folder, then starts a `Session`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from interplay.rollout.resolve import resolve
 
 
 def show(console: Console, path: str, overrides: Sequence[str]) -> None:
-    """Check a recipe and print it with every default filled in. Imports no torch."""
+    """Checks a recipe and prints it with every default filled in. Does not import torch."""
     plan = resolve(load(path, overrides))
     console.print_json(json.dumps(plan.recipe.model_dump()))
     console.print(
@@ -26,7 +26,8 @@ def show(console: Console, path: str, overrides: Sequence[str]) -> None:
 
 
 def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Path | None, resume: bool) -> bool:
-    """Train; returns whether the run reached its last step. With `resume` and no checkpoint yet, the run starts."""
+    """Trains, and returns whether the run is finished. With `resume`, a run without a checkpoint starts from the
+    beginning."""
     if resume and run is not None and not Path(path).is_dir():
         recipe = load(run, overrides) if (run / "run.json").is_file() else load(path, overrides)
     else:
@@ -50,11 +51,12 @@ def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Pat
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two trainers in one folder would write over each other: the second is refused. The lock ends with its process."""
+    """Locks the run folder, because two trainers in one folder would overwrite each other's files. A second trainer
+    gets a ConfigError. The lock ends with its process."""
     folder.mkdir(parents=True, exist_ok=True)
     held = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(ImportError, OSError):  # a system without such locks
+        with suppress(ImportError, OSError):  # some systems have no such locks
             import fcntl
 
             try:
@@ -67,5 +69,5 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-        with suppress(OSError):  # refused before anything was written
+        with suppress(OSError):  # removes the folder only if nothing was written into it
             folder.rmdir()

@@ -1,8 +1,8 @@
-"""The recipe: strict pydantic models over TOML plus `a.b=c` overrides. No torch.
+"""The recipe: strict pydantic models that are read from TOML, with `a.b=c` overrides. No torch.
 
 Every mistake becomes one sentence that names the key, what was expected and the nearest known name.
 
-    recipe.py       the whole, its overrides, and what its sections must know of each other
+    recipe.py       the whole recipe, its overrides, and checks across sections
     policies.py     [policies]
     seats.py        [seats] [[matchups]]
     league.py       [league]
@@ -10,10 +10,10 @@ Every mistake becomes one sentence that names the key, what was expected and the
     rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
     training.py     [train] [warmstart] [checkpoint] [records]
     evaluation.py   [eval]
-    section.py      what a section is, and how a mistake in it is said
+    section.py      the base class of sections, and the error sentence for a mistake in one
 
-Two sections carry keys of their own, checked by whoever owns them: `[env]` (the environment's `Options`)
-and `[algorithm]` (the algorithm's `Settings`); see `rollout/resolve.py`.
+Two sections have keys that others define and check: `[env]` (the environment's `Options`) and `[algorithm]` (the
+algorithm's `Settings`); see `rollout/resolve.py`.
 """
 
 from interplay.config.evaluation import TEAM, EvalSection

@@ -1,4 +1,4 @@
-"""[eval]: what is measured before, while and after a policy trains."""
+"""[eval]: what is measured before, during and after training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from interplay.config.section import Section
 
-TEAM = "team"  # among eval.opponents: nobody, the recipe's own seats play together
+TEAM = "team"  # in eval.opponents: no opponent, the recipe's own seats play together
 
 
 class SingleSection(Section):

@@ -1,4 +1,4 @@
-"""[league]: past selves, exploiters, and the alarm that tells a collapse."""
+"""[league]: snapshots as opponents, exploiters, and the alarm that detects a collapse."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LeagueSection(Section):
     alarm: AlarmSection | None = None
 
     def check(self, policies: Mapping[str, PolicySection], named: Collection[str]) -> None:
-        """Against the rest of the recipe: its policies, and whoever is named in a seat."""
+        """Check this section against the recipe's policies, and against the players that its seats name."""
         if not any(isinstance(parse_one(name), FromLeague) for name in named) and self.alarm is None:
             raise ConfigError(
                 'league is set, but no matchup plays against it; expected [[matchups]] with a player such as "@league".'

@@ -1,4 +1,4 @@
-"""[policies]: who holds weights, and what each policy has of its own."""
+"""[policies]: the policies of a run, and the settings of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interplay.config.section import Section
 from interplay.config.training import Optimizer, Schedule
 from interplay.errors import ConfigError
 
-REMOTE = "openai:"  # before a policy's base: the name of a model behind an OpenAI-compatible server
+REMOTE = "openai:"  # prefix of a policy's base: the name of a model on an OpenAI-compatible server follows
 
 
 class AdapterSection(Section):
@@ -43,7 +43,7 @@ class RemoteSection(Section):
     @model_validator(mode="after")
     def _has_an_address(self) -> RemoteSection:
         expected = "expected http:// or https://, the host, up to and with /v1"
-        if any(mark in self.url for mark in "@?#"):  # not shown: it may hold a password
+        if any(mark in self.url for mark in "@?#"):  # the message does not show the URL: it may hold a password
             raise ConfigError(
                 f"remote.url has a user name, a password or a query in it; {expected}, and the key in the environment "
                 "variable that remote.key_variable names."
@@ -51,7 +51,7 @@ class RemoteSection(Section):
         try:
             parts = urlsplit(self.url)
             known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port that is not a number, or half of an IPv6 address
+        except ValueError:  # a port that is not a number, or an incomplete IPv6 address
             known = False
         if not known or any(c.isspace() or not c.isprintable() for c in self.url):
             raise ConfigError(f"remote.url is '{self.url}'; {expected}.")
@@ -86,7 +86,7 @@ class PolicySection(Section):
     remote: RemoteSection | None = None
     trainable: bool = Field(True, description="false: it plays and stays as it is")
     per: Literal["team", "role"] = Field("team", description="one for all its seats, or one of its own for each role")
-    # Over those of [train]:
+    # These override [train]:
     lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
     optimizer: Optimizer | None = Field(None, description="default train.optimizer")
     schedule: Schedule | None = Field(None, description="default train.schedule")
@@ -108,7 +108,7 @@ class PolicySection(Section):
         return self
 
     def learns(self, step: int) -> bool:
-        """Whether it may take a step then."""
+        """Whether the policy may learn in training step `step`."""
         return self.trainable and not any(w[0] <= step and (len(w) == 1 or step < w[1]) for w in self.frozen)
 
     @property
@@ -116,7 +116,7 @@ class PolicySection(Section):
         return self.base.startswith(REMOTE)
 
     def refuse_half_remote(self, name: str) -> None:
-        """A remote model cannot learn, and only a remote model has a server."""
+        """Refuse a remote model that is to learn, and a server for a model that is not remote."""
         if self.base == REMOTE:
             raise ConfigError(f"policies.{name}.base is '{REMOTE}'; expected the model's name after the colon.")
         if self.is_remote and self.trainable:

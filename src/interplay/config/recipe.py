@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.config.evaluation import EvalSection
+from interplay.config.evolve import EvolveSection
 from interplay.config.judges import JudgeSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
@@ -30,7 +31,7 @@ from interplay.errors import ConfigError, did_you_mean
 from interplay.types import FromLeague, Policy, Remote, Scripted, Snapshot
 from interplay.types.occupant import BOT, parse_one
 
-_POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # the name of a folder in every checkpoint
+_POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # it is also the name of a folder in every checkpoint
 
 
 class Recipe(Section):
@@ -53,11 +54,21 @@ class Recipe(Section):
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
     curriculum: CurriculumSection | None = None
+    evolve: EvolveSection | None = None
     league: LeagueSection | None = None
     judges: dict[str, JudgeSection] = Field({}, description="by the name of the reward that each gives")
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _workflow_is_an_option_of_the_environment(cls, data: Any) -> Any:
+        """[workflow] stands beside [env] in a recipe, and belongs to it."""
+        if isinstance(data, dict) and "workflow" in data and isinstance(data.get("env"), dict):
+            rest = {key: value for key, value in data.items() if key != "workflow"}
+            return {**rest, "env": {**data["env"], "workflow": data["workflow"]}}
+        return data
 
     @model_validator(mode="after")
     def _seats_name_policies(self) -> Recipe:
@@ -83,18 +94,26 @@ class Recipe(Section):
             self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
             raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
+        if self._designer and self._designer not in self.policies:
+            known = did_you_mean(self._designer, self.policies)
+            raise ConfigError(f"evolve.designer is '{self._designer}', which is no policy; {known}")
         if self.league is not None:
             self.league.check(self.policies, set(named.values()))
         for name in self.policies:
-            if name not in named.values() and name not in self.eval.opponents:
+            if name not in named.values() and name not in (*self.eval.opponents, self._designer):
                 raise ConfigError(
                     f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
                     f"seats hold: {', '.join(sorted(set(named.values())))}."
                 )
         return self
 
+    @property
+    def _designer(self) -> str:
+        return self.evolve.designer if self.evolve is not None else ""
+
     def _check_occupant(self, key: str, name: str) -> None:
-        """[seats] hold policies and bots; a matchup may also name a policy as it was or is, or the league."""
+        """Check a name in a seat. [seats] may name policies and bots; matchups and judges also snapshots and the
+        league."""
         who = parse_one(name) if key.startswith(("matchups", "judges")) or name.startswith(BOT) else Policy(name)
         if isinstance(who, Snapshot) and who.at not in ("start", "now"):
             raise ConfigError(f"{key} is '{name}'; {did_you_mean(who.at, ('start', 'now', 'league'))}")
@@ -107,7 +126,8 @@ class Recipe(Section):
             )
 
     def _turning_points(self) -> set[int]:
-        """Steps at which the sum of the shares can be largest: where one of them turns, and right before."""
+        """The steps at which the sum of the shares can be largest: those where the schedule of a share has a point, and
+        the steps right before them."""
         points = {0}
         for matchup in self.matchups:
             if isinstance(matchup.share, list):
@@ -119,7 +139,7 @@ class Recipe(Section):
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder, whose run.json holds it."""
+    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder with the recipe in run.json."""
     file = Path(path) / "run.json" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         if Path(path).is_dir():
@@ -130,7 +150,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             f"recipe '{path}' does not exist; expected a TOML file or a run folder, {did_you_mean(str(path), near)}"
         )
     try:
-        if file.suffix == ".json":  # the resolved recipe that a run keeps
+        if file.suffix == ".json":  # the resolved recipe that a run stores
             data = json.loads(file.read_text(encoding="utf-8"))["recipe"]
         else:
             data = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -162,7 +182,7 @@ def _name_in(tree: Mapping[str, Any], table: str) -> str | None:
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """`a=b` texts as a table."""
+    """Parse texts of the form `a=b` into a table."""
     tree: dict[str, Any] = {}
     for text in texts:
         _override(tree, text)

@@ -1,4 +1,4 @@
-"""[reward], [sampling], [tools], [rollout] and [curriculum]: how episodes are played and what they are worth."""
+"""[reward], [sampling], [tools], [rollout], [stream] and [curriculum]: how episodes are played and rewarded."""
 
 from __future__ import annotations
 

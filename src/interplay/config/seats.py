@@ -1,4 +1,4 @@
-"""[seats] and [[matchups]]: who sits in which role, and in which share of the episodes somebody else does."""
+"""[seats] and [[matchups]]: who plays which role, and other seats for a share of the training episodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MatchupSection(Section):
         return self
 
     def share_at(self, step: int) -> float:
-        """The share of the episodes of one training step."""
+        """The matchup's share of the episodes in one training step."""
         if not isinstance(self.share, list):
             return self.share
         at = step % self.period if self.period else step
@@ -57,14 +57,14 @@ class MatchupSection(Section):
 
     @property
     def named(self) -> dict[str, str]:
-        """Who sits somewhere, by the key that says so."""
+        """The names of all players in this matchup, by the key that names them."""
         if self.one is None or self.others is None:
             return keyed("seats", self.seats)
         return {"one": self.one, "others": self.others}
 
 
 def split_seat(key: str) -> tuple[str, int | None]:
-    """The role and the turn of a seat's key: `role`, or `role@turn`, the first turn being 1."""
+    """Split a seat's key, `role` or `role@turn`, into role and turn (or None). The first turn is 1."""
     role, at, turn = key.rpartition("@")
     if not at:
         return key, None

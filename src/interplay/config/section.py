@@ -1,4 +1,4 @@
-"""A part of the recipe is a strict pydantic model; a mistake in it is one sentence.
+"""The base class of a recipe's sections, a strict pydantic model, and the error sentence for a mistake in one.
 
 The sentence names the key, what was expected and the nearest known name.
 """
@@ -30,14 +30,15 @@ class Open(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     name: str = Field(description="which one; its own options stand beside it")
-    _before: str | None = PrivateAttr(default=None)  # the name in the file, where an override changed only that
+    _before: str | None = PrivateAttr(default=None)  # the name in the file, if an override changed only the name
 
     def renamed(self, before: str) -> None:
         self._before = before
 
     @contextmanager
     def explained(self, table: str) -> Iterator[None]:
-        """A mistake in the options that are left of another name's table is said with the remedy."""
+        """If an override changed only the name, the other keys still belong to the name in the file. An error about an
+        unknown key then also says how to replace the whole table."""
         try:
             yield
         except ConfigError as error:
@@ -54,7 +55,7 @@ class Open(BaseModel):
 
 
 def validate(model: type[M], data: Mapping[str, Any], prefix: str = "") -> M:
-    """`model` from `data`, any mistake as one `ConfigError` sentence with keys under `prefix`."""
+    """Make `model` from `data`. Any mistake is a `ConfigError` of one sentence; its key begins with `prefix`."""
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
@@ -62,7 +63,7 @@ def validate(model: type[M], data: Mapping[str, Any], prefix: str = "") -> M:
 
 
 def _sentence(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
-    # An unknown key explains more than the missing key it was meant to be.
+    # A misspelt key is both unknown and missing; the unknown key explains more.
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     above = [prefix] if prefix else []
     named, wanted = _reach(model, [str(p) for p in first["loc"]])
@@ -82,7 +83,7 @@ def _sentence(model: type[BaseModel], error: ValidationError, prefix: str) -> st
 
 
 def _reach(model: type[BaseModel], loc: Sequence[str]) -> tuple[list[str], Any]:
-    """The keys of the recipe in `loc` (pydantic also names the member of a union), and the type expected there."""
+    """The recipe keys in `loc`, without the union members that pydantic adds, and the type expected there."""
     current: Any = model
     named: list[str] = []
     for part in loc:
@@ -102,7 +103,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _unwrap(annotation: Any) -> Any:
-    """The type itself where it is only optional."""
+    """The type T of an optional `T | None`; any other type unchanged."""
     members = [a for a in typing.get_args(annotation) if a is not type(None)]
     return members[0] if _is_union(annotation) and len(members) == 1 else annotation
 

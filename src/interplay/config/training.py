@@ -1,4 +1,4 @@
-"""[train], [warmstart], [checkpoint] and [records]: gradients, and what a run keeps."""
+"""[train], [warmstart], [checkpoint] and [records]: how policies are trained, and what a run stores."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tokens in, tokens out."""
+"""Engines: they sample replies to prompts, from local or remote models."""

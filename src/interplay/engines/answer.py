@@ -1,7 +1,7 @@
-"""What counts as an answer of a chat-completions server, and what is wrong with everything else.
+"""Checks the answer of a chat-completions server, and says what is wrong with a bad one.
 
-A server's failure must never become a move of the model. So an answer is accepted only if it is complete: it has a text
-that the model ended itself or that ran into the limit, and a token count that is possible.
+A failure of the server must never become a move of the model. So an answer is accepted only if it is complete: it has a
+text that the model ended itself or that reached the token limit, and a token count that is possible.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-_READ = 20_000  # characters of a server's words that are kept
+_READ = 20_000  # characters of a server's text that are kept
 
 
 class BadAnswer(Exception):
-    """`what` the server did, to follow "remote model 'm' at URL", and the server's own words for it, if any.
-
-    The words are kept apart because a server may echo the key in them.
+    """`what` says what the server did, as the rest of a sentence after "remote model 'm' at URL". `words` is the text
+    of the server, if any. It is kept separate because it may contain the key.
     """
 
     def __init__(self, what: str, words: str = "") -> None:
@@ -26,7 +25,7 @@ class BadAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`used` tokens were sampled; `cut` says that the model ran into its limit."""
+    """`used` tokens were sampled; `cut` says that the model reached the token limit."""
 
     text: str
     used: int
@@ -34,7 +33,7 @@ class Answer:
 
 
 def read_answer(body: bytes, limit: object) -> Answer:
-    """The first choice of a chat completion; raises `BadAnswer`. `limit` is the number of tokens that was allowed."""
+    """The first choice of a chat completion; raises `BadAnswer`. `limit` is the largest allowed number of tokens."""
     if not body:
         raise BadAnswer("answered with an empty body")
     try:
@@ -54,7 +53,7 @@ def read_answer(body: bytes, limit: object) -> Answer:
 
 
 def words_of(body: bytes) -> str:
-    """The message of an error object, or the beginning of whatever came."""
+    """The message of an error object, or the beginning of the body if it is no error object."""
     try:
         error = json.loads(body)["error"]
         text = str(error["message"] if isinstance(error, dict) else error)
@@ -66,7 +65,7 @@ def words_of(body: bytes) -> str:
 def _text(message: dict[str, Any], cut: bool) -> str:
     text = message.get("content")
     if text is None:
-        text = message.get("refusal")  # a refusal is what the model said
+        text = message.get("refusal")  # a refusal is a reply of the model too
     if text in (None, ""):
         if cut:  # a reasoning model that spent its whole limit on thinking
             return ""

@@ -1,12 +1,12 @@
-"""Who can still send a request before the next answer.
+"""Counts who can still send a request, to decide when services take their next step.
 
 A batch should hold every request that is ready, and with `deterministic` it must not depend on which thread was faster.
-So whatever answers in batches (an engine, a critic, the tools) is a service of the census, and everything that may send
-requests is an actor in it: an episode's line of play, the sampling of one candidate, a playout. The census counts the
-actors that are at work. When none is, all of them wait for answers, and nobody could ask for more: every service with
-work takes one step, each on its own thread, and then all answers are handed out together, in a fixed order.
+So everything that answers in batches (an engine, a critic, the tools) is a service, and everything that may send
+requests is an actor: an episode's line of play, the sampling of one candidate, a playout. The census counts the actors
+at work. When the count is 0, all actors wait for answers and no further request can come. Then every service with work
+takes one step, each on its own thread, and all answers are delivered together, in a fixed order.
 
-Without `deterministic` every service takes its steps as soon as it has work.
+Without `deterministic`, every service takes a step as soon as it has work.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ _ACTING: ContextVar[bool] = ContextVar("acting", default=False)  # whether the r
 class Service(Protocol):
     @property
     def thread(self) -> Executor | None:
-        """Where its steps run; None is the event loop's own pool."""
+        """The executor that runs its steps; None is the event loop's default executor."""
         ...
 
     @property
     def queued(self) -> int:
-        """Requests that have not been taken yet."""
+        """The number of requests that no step has taken yet."""
         ...
 
     @property
     def busy(self) -> bool: ...
 
     def take(self) -> None:
-        """On the event loop: what is queued now belongs to the next step."""
+        """Called on the event loop: assign all queued requests to the next step."""
         ...
 
     def step(self) -> list[Callable[[], None]]:
-        """On its thread: one batch. What it returns hands out the answers, on the event loop."""
+        """Called on the service's thread: compute one batch. The returned functions deliver the answers and are called
+        on the event loop."""
         ...
 
     def fail(self, error: Exception) -> None:
-        """The step raised: tell everybody who waits."""
+        """Called when a step raised: pass the error to all waiting requests."""
         ...
 
 
 @dataclass
 class _Group:
-    """Actors that are waited for together: how many are left, and how many other actors wait for them."""
+    """Actors that others wait for together: how many are not done yet, and how many other actors wait for them."""
 
     left: int = 1
     waiting: int = 0
@@ -71,7 +72,7 @@ class Census:
 
     def __init__(self) -> None:
         self.deterministic = True
-        self.active = 0  # actors at work: not waiting for an answer, nor for other actors
+        self.active = 0  # actors at work: they wait neither for an answer nor for other actors
         self._services: list[Service] = []
         self._waiting: set[asyncio.Future[Any]] = set()  # answers that an actor waits for
         self._groups: WeakKeyDictionary[asyncio.Task[Any], _Group] = WeakKeyDictionary()
@@ -82,7 +83,7 @@ class Census:
     # -- actors ---------------------------------------------------------------------------------------------------
 
     def begin(self, work: Coroutine[Any, Any, T], group: _Group | None = None) -> asyncio.Task[T]:
-        """Start an actor of its own."""
+        """Start a new actor that runs `work`."""
         self._more(1)
         actor = _Actor(group or _Group())
         task = asyncio.get_running_loop().create_task(self._acted(work, actor))
@@ -107,12 +108,12 @@ class Census:
     def _ended(self, actor: _Actor) -> None:
         group = actor.group
         group.left -= 1
-        self._more(group.waiting - 1 if group.left == 0 else -1)  # those who wait for all of the group go on
+        self._more(group.waiting - 1 if group.left == 0 else -1)  # those who wait for the group continue
         if group.left == 0:
             group.waiting = 0
 
     async def join(self, task: asyncio.Task[T]) -> T:
-        """What an actor that was begun alone comes to."""
+        """Wait for the result of an actor that was started with `begin`."""
         group = self._groups.get(task)
         if _ACTING.get() and group is not None and group.left:
             group.waiting += 1
@@ -120,7 +121,7 @@ class Census:
         return await task
 
     async def gather(self, jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """Every job's result or exception; each job is an actor, and the caller waits for all of them."""
+        """The result or exception of every job. Each job is an actor, and the caller waits for all of them."""
         work = list(jobs)
         group = _Group(len(work))
         tasks = [self.begin(job, group) for job in work]
@@ -130,12 +131,12 @@ class Census:
         return list(await asyncio.gather(*tasks, return_exceptions=True))
 
     async def outside(self, work: Awaitable[T]) -> T:
-        """Wait for something that is no service: a slow environment, a program. With `deterministic` everybody waits
-        for it; without, the others go on meanwhile."""
+        """Wait for something that is not a service, such as a slow environment or a program. With `deterministic`, no
+        service takes a step until it is done; otherwise the others continue meanwhile."""
         return await work if self.deterministic else await self.elsewhere(work)
 
     async def elsewhere(self, work: Awaitable[T]) -> T:
-        """Wait for something outside while the others go on, such as a remote model."""
+        """Wait for something that is not a service, such as a remote model, while the others continue."""
         if not _ACTING.get():
             return await work
         self._more(-1)
@@ -154,7 +155,7 @@ class Census:
     # -- questions and answers ------------------------------------------------------------------------------------
 
     async def answer(self, service: Service, future: asyncio.Future[T]) -> T:
-        """Wait for an answer of `service`, which has the question already."""
+        """Wait for an answer of `service`, which already has the request in its queue."""
         self._serve(service)
         if not _ACTING.get():
             return await future
@@ -163,16 +164,16 @@ class Census:
         try:
             return await future
         finally:
-            if future in self._waiting:  # nobody answered: the one who asked was cancelled
+            if future in self._waiting:  # no answer came: the actor that asked was cancelled
                 self._waiting.discard(future)
                 self._more(1)
 
     def deliver(self, future: asyncio.Future[T], answer: T | BaseException) -> None:
-        """Hand out an answer; an exception is raised where it is awaited."""
+        """Deliver an answer; an exception is raised where it is awaited."""
         if future in self._waiting:
             self._waiting.discard(future)
             self._more(1)
-        if future.done():  # whoever asked is gone
+        if future.done():  # the caller was cancelled
             return
         if isinstance(answer, BaseException):
             future.set_exception(answer)
@@ -182,7 +183,7 @@ class Census:
     # -- services -------------------------------------------------------------------------------------------------
 
     def _serve(self, service: Service) -> None:
-        """`service` has a question: it takes steps until it has none."""
+        """Make sure that `service`, which has a request, takes steps until it has no more work."""
         if service not in self._services:
             self._services.append(service)
         key = None if self.deterministic else service
@@ -193,7 +194,7 @@ class Census:
 
     async def _together(self) -> None:
         while True:
-            await asyncio.sleep(0)  # whoever was started in the same moment asks first
+            await asyncio.sleep(0)  # actors that were started at the same time send their requests first
             while self.active > 0:
                 await self._quiet.wait()
             busy = [s for s in self._services if s.busy]
@@ -206,7 +207,7 @@ class Census:
 
     async def _alone(self, service: Service) -> None:
         while service.busy:
-            if self.active > 0:  # whoever is about to ask joins this step; nobody is waited for longer
+            if self.active > 0:  # wait a moment, so that requests about to come can join this step
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_MOMENT):
                         await self._quiet.wait()
@@ -231,7 +232,7 @@ def _one_step(service: Service) -> list[Callable[[], None]]:
 
 
 def _until_an_answer(service: Service) -> list[Callable[[], None]]:
-    """Before somebody is answered, nobody could ask for more."""
+    """Take steps until one gives an answer: before that, no actor can send another request."""
     answers = service.step()
     while not answers and service.busy and not service.queued:
         answers = service.step()
@@ -242,11 +243,11 @@ _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Census] = WeakKeyDictionary(
 
 
 def census() -> Census:
-    """That of the running event loop."""
+    """The census of the running event loop."""
     return _HERE.setdefault(asyncio.get_running_loop(), Census())
 
 
 def deliver(future: asyncio.Future[T], answer: T | BaseException) -> None:
-    """Hand out an answer on the event loop that waits for it; an exception is raised where it is awaited."""
+    """Deliver an answer on the event loop that waits for it; an exception is raised where it is awaited."""
     found = _HERE.get(future.get_loop())
     (found or Census()).deliver(future, answer)

@@ -1,9 +1,9 @@
-"""The `openai` package's client, with limits on what one answer may cost.
+"""The `openai` package's client, with limits on the time and size of an answer.
 
-The client itself tries again after a lost connection, 408, 409, 429 and 5xx, with growing pauses or after as long as
-the server asks for (`Retry-After`). Three things it lacks are added at the place where it sends a request, so that its
-own retries cover them too: a limit on the whole time of an answer (its own is on each read, so a server that drips
-would never reach it), a limit on the size of an answer, and a check that status 200 came with a complete answer.
+The client itself retries after a lost connection, 408, 409, 429 and 5xx, with growing pauses or after the time that the
+server asks for (`Retry-After`). Three things are added at the place where it sends a request, so that its retries cover
+them too: a limit on the total time of an answer (the client limits only each read, so a server that sends slowly would
+never reach its limit), a limit on the size of an answer, and a check that status 200 came with a complete answer.
 
 The key is added at the same place, so the client never holds it and cannot show it.
 """
@@ -23,21 +23,21 @@ from interplay.errors import ConfigError
 
 TRIES = "x-stainless-retry-count"  # the header in which the client counts its retries
 _MOST_BYTES = 8 * 2**20  # of one answer, after decompression
-# The client adds headers from OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS and others. They may be secret, and this server may
-# not be OpenAI's, so only these are sent.
+# Only these headers are sent. The client adds others from OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS and so on, which may be
+# secret, and this server may not be OpenAI's.
 _SENT = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent", TRIES}
 )
-_DECODED = ("", "identity", "gzip")  # several encodings on top of each other expand a few bytes to gigabytes
+_DECODED = ("", "identity", "gzip")  # several nested encodings could expand a few bytes to gigabytes
 
 
 def chat_client(section: RemoteSection, secret: Secret) -> Any:
-    """An `openai.AsyncOpenAI` that gives complete answers or raises one of the openai package's errors."""
+    """An `openai.AsyncOpenAI` that returns complete answers or raises an error of the openai package."""
     try:
         import openai
     except ImportError:
         raise ConfigError("a remote model needs the openai package: pip install 'interplay[remote]'.") from None
-    # openai 3 is built on httpx2, openai 2 on httpx; an error that is to be tried again must come from the same one.
+    # openai 3 uses httpx2, and openai 2 uses httpx. The client retries only after errors of the library that it uses.
     http = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
     class LimitedClient(openai.DefaultAsyncHttpxClient):
@@ -64,7 +64,7 @@ def chat_client(section: RemoteSection, secret: Secret) -> Any:
             max_retries=section.retries,
             http_client=LimitedClient(follow_redirects=False, limits=limits, headers={"Accept-Encoding": "gzip"}),
         )
-    except (http.InvalidURL, ValueError, ImportError) as error:  # of a proxy's address, which may hold a password
+    except (http.InvalidURL, ValueError, ImportError) as error:  # the text may show a proxy's password
         kind = type(error).__name__
     raise ConfigError(
         f"no connection to '{section.url}' can be set up ({kind}); check remote.url and the environment variables "
@@ -84,7 +84,7 @@ async def _body(response: Any) -> bytes:
 
 
 def _checked(http: Any, response: Any, body: bytes, limit: str) -> Any:
-    """A response for the client: an error status as it came, or the checked parts of an answer."""
+    """The response for the client: an error status unchanged, or the checked parts of an answer."""
     if response.is_success:
         if response.status_code != 200:
             raise BadAnswer(f"answered with status {response.status_code} where 200 was expected")

@@ -1,4 +1,4 @@
-"""A service that answers everything that waits in one step: a subclass says how, and in which order."""
+"""A service that answers all waiting questions in one step. A subclass defines the answers and their order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Desk(ABC, Generic[Q, A]):
 
     @abstractmethod
     def rank(self, question: Q) -> Any:
-        """What the questions of a step are sorted by; equal ones stay as they came."""
+        """The sort key of the questions of a step; questions with equal keys keep their order of arrival."""
 
     @abstractmethod
     def answers(self, questions: Sequence[Q]) -> Sequence[A | Exception]:
-        """One for each, on the service's thread."""
+        """The answer to each question. Runs on the service's thread."""
 
     @abstractmethod
     def broken(self, error: Exception) -> Exception:
-        """What everybody is told where `answers` itself raised."""
+        """The error that every question of the step gets if `answers` itself raised."""
 
     async def ask(self, question: Q) -> A:
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()

@@ -1,8 +1,8 @@
-"""The engine protocol: one request in, one completion out; batching is the engine's business.
+"""The engine protocol: each request gets one completion, and the engine does the batching.
 
-A completion carries the ids that were sampled, their log-probs under the very distribution they were drawn
-from, and the version of the weights that drew them. A trainable seat refuses an engine without those.
-A request is cancelled by its key, or by cancelling the task that awaits it.
+A completion holds the sampled ids, their log-probs under the distribution they were drawn from, and the version of the
+weights that sampled them. An engine without these cannot serve a trainable seat. A request is cancelled by its key, or
+by cancelling the task that awaits it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 # The local engine's defaults. The memory estimate reads them too.
 CPU_CACHE_TOKENS = 131_072
-GPU_CACHE_SHARE = 0.25  # of the GPU memory that is free when the engine starts
+GPU_CACHE_SHARE = 0.25  # share of the GPU memory that is free when the engine starts
 MAX_RUNNING = 1024  # requests at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """`temperature` 0 takes the most likely token. `stop` ids and `stop_strings` end the turn and are part of the
-    completion. `top_k` 0, `top_p` 1 and `min_p` 0 cut nothing off; what they leave is renormalised."""
+    completion. `top_k` 0, `top_p` 1 and `min_p` 0 remove no tokens; the remaining probabilities are renormalised."""
 
     temperature: float = 1.0
     max_tokens: int = 64
@@ -43,12 +43,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`key` orders admission, so that batches do not depend on timing; `seed` drives this request alone.
+    """Requests are admitted in the order of `key`, so that batches do not depend on timing. The random numbers of a
+    request depend on its `seed` alone.
 
-    `adapter` names the weights added to the base; None is the bare base. `legal` lists the only replies that can be
-    produced, as ids, each with the stop token that ends it. `forced` is a reply to be scored instead of sampled.
-    `messages` stand for `ids` where the engine takes no ids (`capabilities.token_ids`). `media` says where pictures and
-    sounds stand among `ids`.
+    `adapter` names the weights that are added to the base; None is the base alone. `legal` lists the only replies that
+    can be produced, as ids, each with the stop token that ends it. `forced` is a reply to score instead of sampling.
+    `messages` replace `ids` if the engine takes no ids (`capabilities.token_ids`). `media` gives the places of pictures
+    and sounds in `ids`.
     """
 
     key: tuple[object, ...]
@@ -63,18 +64,18 @@ class Request:
 
     @property
     def identity(self) -> tuple[int, ...]:
-        """What tells this prompt from another one: its ids, and its media by their digests."""
+        """The ids of the prompt, with numbers made from the digests of its media; it identifies the prompt."""
         return identity(self.ids, self.media)
 
     @property
     def room(self) -> int:
-        """Tokens that may follow the prompt."""
+        """The largest number of tokens that may follow the prompt."""
         return len(self.forced) or self.sampling.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do. `media` names the kinds of media it can carry, such as "image"."""
+    """What an engine can do. `media` names the kinds of media that it accepts, such as "image"."""
 
     token_ids: bool
     logprobs: bool
@@ -85,8 +86,8 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Counters since the engine was made, and what is in flight now. `prompt_tokens` are those of all prompts,
-    `cached_tokens` the part of them that was found in the cache."""
+    """Counters since the engine was made, and the numbers of running and waiting requests. `prompt_tokens` counts the
+    tokens of all prompts, `cached_tokens` those of them that were found in the cache."""
 
     sampled_tokens: int = 0
     prompt_tokens: int = 0
@@ -97,7 +98,7 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """The longest sequence of prompt and reply together, and the size of the key-value cache; None is unknown."""
+    """The longest sequence (prompt plus reply), and the size of the key-value cache; None if unknown."""
 
     context_tokens: int | None = None
     cache_tokens: int | None = None
@@ -114,26 +115,26 @@ class Engine(Protocol):
     async def score(
         self, ids: tuple[int, ...], replies: Sequence[tuple[int, ...]], adapter: str | None = None
     ) -> list[tuple[float, ...]]:
-        """The log-probs of each token of each reply to one prompt; the prompt is computed once."""
+        """The log-prob of each token of each reply to one prompt. The prompt is computed once."""
         ...
 
     def flush(self) -> None:
-        """Empty the prefix cache: nothing that was computed so far is reused."""
+        """Empty the prefix cache, so that nothing computed so far is reused."""
         ...
 
     def update(self, version: int, source: Path | None = None) -> None:
-        """The base's weights are now those of `version`, and nothing cached is reused. `source` is the folder to read
-        them from; None where the engine shares its tensors with the learner."""
+        """Switch to the base's weights of `version`; no cached prefix is reused. `source` is the folder to read them
+        from; None if the engine shares its tensors with the learner."""
         ...
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
-        """Put an adapter in place, or replace it; its completions carry `version`."""
+        """Load or replace an adapter; its completions carry `version`."""
         ...
 
     def unload(self, name: str) -> None: ...
 
     def cancel(self, key: tuple[object, ...]) -> bool:
-        """Cancel the requests with this key, whose awaiting tasks are cancelled too; whether there were any."""
+        """Cancel the requests with this key and the tasks that await them; return whether there were any."""
         ...
 
     def stats(self) -> EngineStats: ...

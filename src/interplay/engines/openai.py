@@ -1,10 +1,10 @@
-"""A model behind somebody's OpenAI-compatible server (`POST /chat/completions`), as an `Engine`.
+"""A model on an OpenAI-compatible server (`POST /chat/completions`), as an `Engine`.
 
-It takes messages and gives text. It gives no token ids and no log-probs, so it can play but not be trained.
+It takes messages and returns text. It returns no token ids and no log-probs, so it can play but not be trained.
 
-Every failure is a `RemoteError`: no connection, an error status, and every answer that is not complete (`answer.py`).
-What may go away is tried again by the `openai` package's client (`client.py`), at most `remote.retries` times. There is
-never a made-up answer in place of a failed one.
+Every failure is a `RemoteError`: no connection, an error status, or an incomplete answer (`answer.py`). The `openai`
+package's client (`client.py`) retries after failures that may be temporary, at most `remote.retries` times. A failed
+answer is never replaced by a made-up one.
 
 Requests run on an event loop of the engine's own, so that connections outlive the caller's event loop. The key is read
 from an environment variable, sent to the server, and never shown: server texts are masked before they are raised, and
@@ -33,11 +33,11 @@ from interplay.errors import ConfigError, EngineError, RemoteError
 from interplay.models.adapter import Adapter
 from interplay.types import Completion, Message, Stop
 
-_SHOWN = 200  # characters of what a server said
+_SHOWN = 200  # characters of a server's text that an error shows
 
 
 class RemoteEngine:
-    """`model` is the name by which the server knows it."""
+    """`model` is the server's name for the model."""
 
     def __init__(self, model: str, section: RemoteSection) -> None:
         self.model, self.section = model, section
@@ -102,14 +102,14 @@ class RemoteEngine:
                 found = await self._client.chat.completions.create(
                     model=self.model, messages=messages, extra_body=fields
                 )
-        except Exception as error:  # whatever the HTTP libraries raise about an answer is a failure of this answer
+        except Exception as error:  # every error of the HTTP libraries is a failure of this answer
             failure = self._sentence(error)
         else:
             choice, used = found.choices[0], found.usage.completion_tokens
             self._sampled += used
             stop = Stop.LENGTH if choice.finish_reason == "length" else Stop.END
             return Completion((), (), (), stop, choice.message.content, used)
-        raise RemoteError(failure)  # here, where no exception of the libraries becomes its context
+        raise RemoteError(failure)  # outside of the except block, so that the library's exception is not chained to it
 
     def _sentence(self, error: Exception) -> str:
         import openai
@@ -141,7 +141,7 @@ class RemoteEngine:
         return f"answered with status {status}"
 
     def _content(self, message: Message) -> str | list[dict[str, Any]]:
-        """Its words; with images, a list of parts."""
+        """The text of a message; with images, a list of parts."""
         images = [m.data for m in message.media if m.kind == "image"]
         if not images or not self.section.images:
             return message.content
@@ -202,6 +202,6 @@ class RemoteEngine:
 
 
 def _shortened(text: str) -> str:
-    """One line without its full stop, for the end of a sentence."""
+    """The text on one line without its final full stop, shortened, for the end of a sentence."""
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text[:_SHOWN].rstrip(".") + ("…" if len(text) > _SHOWN else "") or "nothing"

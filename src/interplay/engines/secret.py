@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
 
-_SHORTEST = 8  # characters of a key that may not be shown: fewer can be part of any text
+_SHORTEST = 8  # this many characters of a key in a row are hidden; fewer could be part of any text
 _INSTEAD = "[key]"
 _LOGGERS = (
     "openai._base_client",
@@ -95,8 +95,8 @@ class _Mask(logging.Filter):
 
 @contextmanager
 def masked(secret: Secret) -> Iterator[None]:
-    """While this is open, the HTTP libraries do not log the secret. A filter hangs on every logger of theirs, because
-    logging does not hand filters on to child loggers."""
+    """While this context is open, the HTTP libraries do not log the secret. Each of their loggers gets a filter,
+    because child loggers do not inherit filters."""
     mask = _Mask(secret)
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     for logger in loggers:

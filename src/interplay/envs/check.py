@@ -69,7 +69,7 @@ class _Play:
         return sum(r.value for got in self.rewards for r in got.of(role) if r.value and math.isfinite(r.value))
 
     def lost_to(self, role: Role) -> bool:
-        """Whether another role was beaten."""
+        """Whether another role got a negative reward that was not for an illegal reply."""
         got = [r for rewards in self.rewards for r in rewards if r.role not in (None, role) and r.name != "illegal"]
         return any(r.value is not None and r.value < 0 for r in got)
 

@@ -1,1 +1,1 @@
-"""How good is it."""
+"""Evaluation: measures how well policies play."""

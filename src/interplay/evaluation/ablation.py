@@ -1,7 +1,7 @@
-"""What each agent is worth where it sits: policies in each other's roles, and the line-up with one agent replaced.
+"""Ablations that show what each agent contributes: policies exchange their roles, or one agent is replaced.
 
-A drop is the whole line-up's figure minus the changed one's, paired task by task, with its bootstrap interval; one that
-does not hold 0 says that the change matters.
+A drop is the figure of the original line-up minus the figure of the changed one, paired task by task, with a bootstrap
+interval. An interval that does not contain 0 means that the change makes a difference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interplay.types import Episode, Occupant, Role, Scripted
 
 @dataclass(frozen=True)
 class Change:
-    """A line-up with something changed, and what that cost. `won` is the share of successes (a role's: of wins)."""
+    """A changed line-up and what the change cost. `won` is the share of successes of a team, or of wins of a role."""
 
     what: str
     opponent: str
@@ -35,7 +35,8 @@ class Change:
 
 
 def swaps(plan: RunPlan, lineup: Lineup) -> Iterator[tuple[str, dict[Role, Occupant]]]:
-    """A team's: every two policies exchange their roles. Against an opponent: the others' policies in this role."""
+    """In a team, every two different policies exchange their roles. Against an opponent, each of the recipe's other
+    policies takes the measured role."""
     seats = plan.seats
     if lineup.role == TEAM:
         for a, b in combinations(plan.roles, 2):
@@ -47,7 +48,7 @@ def swaps(plan: RunPlan, lineup: Lineup) -> Iterator[tuple[str, dict[Role, Occup
 
 
 def without(plan: RunPlan, substitutes: Mapping[Role, Occupant]) -> Iterator[tuple[str, dict[Role, Occupant]]]:
-    """Each agent of the team replaced in turn by its substitute."""
+    """The team with one agent replaced by its substitute, for each agent that has one."""
     for role in plan.roles:
         if role in substitutes:
             yield f"{role} = {substitutes[role]}", {**plan.seats, role: substitutes[role]}
@@ -76,7 +77,7 @@ def change(
 
 
 def check(plan: RunPlan) -> None:
-    """Refuse what cannot be asked of this recipe, before anything is loaded."""
+    """Raises ConfigError for ablations that this recipe cannot run, before any model is loaded."""
     section = plan.recipe.eval
     policies = {w for w in plan.seats.values() if not isinstance(w, Scripted)}
     if "swap" in section.ablations and len(policies) < 2:
@@ -106,7 +107,7 @@ def _check_substitute(plan: RunPlan) -> None:
 
 
 def single(plan: RunPlan) -> tuple[Role, str]:
-    """The role and the policy of the one agent that a team is measured against."""
+    """The role and the policy of the single agent that the team is compared with."""
     from interplay import envs
 
     section = plan.recipe.eval.single

@@ -1,9 +1,10 @@
-"""Players meet: every pair, every seat, the same tasks with the same dice.
+"""A tournament: every pair of players plays the same tasks with the same seeds, in every seat.
 
-A player is a seat map: who of the team sits in each role when this player has it; a run with a policy per role plays
-each role with its own. Where roles are rewarded apart they play against each other, and are rated; with more than two
-roles one player has one of them, each in turn, and the other all the rest. Where all rewards are the team's, as in
-Hanabi, they play together, everybody with everybody and with itself: cross-play.
+A player is a seat map: for each role, it says who sits there when this player has the role. A run with one policy per
+role plays each role with its own policy. In games that reward roles separately, players play against each other and
+are rated. With more than two roles, one player takes one role (each role in turn) and the other player takes all
+others. In games that reward the team, such as Hanabi, players play together: every player with every other one and
+with itself (cross-play).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PROBES = 32
 
 @dataclass(frozen=True)
 class Habits:
-    """How a player plays, whoever wins."""
+    """Statistics of how a player plays, independent of who wins."""
 
     games: int
     illegal: float  # share of its turns
@@ -46,7 +47,7 @@ class Habits:
 
 @dataclass(frozen=True)
 class Hunted:
-    """What best responses win: exact, where it can be computed; else `why` not."""
+    """The exact exploitability of a player, or the reason (`why`) why it cannot be computed."""
 
     exploitability: float | None
     stray: float | None = None
@@ -55,8 +56,9 @@ class Hunted:
 
 @dataclass(frozen=True)
 class Standing:
-    """`payoff[a][b]` is the mean score of a against b over all seats, where to earn more is 1 and as much ½;
-    `reward` the mean reward; together, both are the mean reward of a in the first seat with b in all others."""
+    """The result of a tournament. `payoff[a][b]` is the mean score of a against b over all seats: 1 if a earned more,
+    ½ if both earned the same. `reward[a][b]` is the mean reward of a. If players play together, both tables hold the
+    mean reward with a in the first seat and b in all others."""
 
     together: bool
     roles: tuple[Role, ...]
@@ -80,7 +82,7 @@ class Standing:
 
 
 def shares_rewards(plan: RunPlan) -> bool:
-    """Whether anything is ever paid to the team as a whole, in games of random legal replies."""
+    """Whether any reward is paid to the team as a whole. Found out by playing a few games with random legal replies."""
     rng = random.Random(0)
     for i in range(_PROBES):
         env, given = envs.make(plan.task(i)), list[Reward]()
@@ -92,7 +94,7 @@ def shares_rewards(plan: RunPlan) -> bool:
 
 
 async def meet(field: Field, players: Mapping[str, Entrant], together: bool | None = None) -> Standing:
-    """Everybody against, or with, everybody; `together` None finds out which."""
+    """Plays all meetings, against each other or together. If `together` is None, `shares_rewards` decides."""
     plan = field.plan
     if len(players) < 2:
         raise ConfigError("an arena needs at least two players; name another, such as bot:random or a run folder.")
@@ -112,7 +114,7 @@ async def meet(field: Field, players: Mapping[str, Entrant], together: bool | No
 
 
 def meetings(plan: RunPlan, players: Mapping[str, Entrant], together: bool) -> list[Meeting]:
-    """With two roles the first is enough: every pair meets both ways round."""
+    """All meetings to play. With two roles only the first role is listed, because each pair meets in both orders."""
     roles = plan.roles[:1] if together or len(plan.roles) == 2 else plan.roles
     return [(a, b, role) for a in players for b in players if together or a != b for role in roles]
 
@@ -192,7 +194,7 @@ def _habits(plan: RunPlan, played: Mapping[Meeting, Sequence[Episode]], name: st
 
 
 async def _hunt(field: Field, players: Mapping[str, Entrant]) -> dict[str, Hunted]:
-    """Exploitability of everybody for whom it can be computed, in games that are small enough."""
+    """The exploitability of each player, or why it cannot be computed, for example because the game is too large."""
     try:
         asked = decisions(field.plan.task(0))
     except InterplayError as error:
@@ -242,7 +244,7 @@ def charts(standing: Standing) -> Iterator[Chart]:
 
 
 def _names(standing: Standing) -> list[str]:
-    """Best first."""
+    """The players, best first."""
     if not standing.together:
         return [r.name for r in standing.ratings]
     return sorted(standing.alone, key=lambda n: (-standing.alone[n].value, n))
@@ -270,7 +272,8 @@ def _ratings(standing: Standing) -> Sheet:
 
 
 def _cross(title: str, table: Mapping[str, Mapping[str, Estimate]], names: Sequence[str], note: str) -> Sheet:
-    """A cross table: columns are the players by the number before their name."""
+    """A table of every player against every other one. A column is headed by the number of its player, which stands
+    before the player's name in the rows."""
     rows = []
     for i, a in enumerate(names, 1):
         rows.append([f"{i} {a}", *(f"{table[a][b].value:.2f}" if b in table[a] else "–" for b in names)])

@@ -1,7 +1,8 @@
-"""A recipe's policies on held-out tasks, each in the roles it is seated in, without any masking of illegal replies.
+"""Measures a recipe's policies on held-out tasks, each policy in the roles that the recipe gives it.
 
-Against an opponent, the seats of the recipe are taken one at a time: that seat keeps its policy, the opponent sits in
-all others. `team` seats the recipe's own policies together. The same seeds give the same table.
+Against an opponent, the seats of the recipe are measured one at a time: that seat keeps its policy, and the opponent
+takes all other seats. The opponent `team` means that the recipe's own policies play together. The same seeds give the
+same table.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from interplay.types import Episode, Occupant, Role, Scripted
 
 @dataclass(frozen=True)
 class SeatResult:
-    """One policy in one seat against one opponent. A win is a higher total reward than every other role's; a team's
-    is a success, and there are no draws."""
+    """The result of one policy in one seat against one opponent. A role wins when its total reward is higher than every
+    other role's. A team wins when it succeeds, and a team has no draws."""
 
     policy: str
     opponent: str
@@ -65,7 +66,7 @@ class SeatResult:
 
 @dataclass(frozen=True)
 class Lineup:
-    """Who is measured (`policy`, in `role`), against whom, and the seats that come of it."""
+    """Who is measured (`policy`, in `role`), against which opponent, and who sits in every seat."""
 
     policy: str
     opponent: str
@@ -74,7 +75,8 @@ class Lineup:
 
 
 def lineups(plan: RunPlan, opponents: Sequence[str], seats: Mapping[Role, Occupant] | None = None) -> Iterator[Lineup]:
-    """The team once; against every other opponent, each seat of `seats` (default: the recipe's) that holds a policy."""
+    """For the opponent `team`, one line-up. For every other opponent, one line-up per seat of `seats` (default: the
+    recipe's seats without those of bots)."""
     mine = {r: w for r, w in plan.seats.items() if not isinstance(w, Scripted)} if seats is None else seats
     for opponent in opponents:
         if opponent == TEAM:
@@ -88,7 +90,7 @@ def lineups(plan: RunPlan, opponents: Sequence[str], seats: Mapping[Role, Occupa
 async def evaluate(
     field: Field, opponents: Sequence[str], seats: Mapping[Role, Occupant] | None = None
 ) -> list[SeatResult]:
-    """A result per line-up."""
+    """Plays every line-up and returns one result for each."""
     return [
         tally_lineup(field.plan.recipe, await field.play(x.seats), x) for x in lineups(field.plan, opponents, seats)
     ]
@@ -99,7 +101,7 @@ def tally_lineup(recipe: Recipe, episodes: Sequence[Episode], lineup: Lineup) ->
 
 
 def tally(recipe: Recipe, episodes: Sequence[Episode], policy: str, opponent: str, role: Role) -> SeatResult:
-    """Episodes that the machinery failed are counted, and are neither wins nor losses."""
+    """Counts the episodes of one line-up. Episodes with an error are counted as failed, not as wins or losses."""
     tasks = by_task(episodes)
     found = [[verdict(recipe, e, role) for e in games] for games in tasks.values()]
     good = [e for games in tasks.values() for e in games]

@@ -1,14 +1,14 @@
-"""A team against one agent at the same budget: the tokens that the team sampled on a task, counted to the last one.
+"""Compares a team with a single agent that gets the same budget: exactly the tokens that the team sampled on a task.
 
-Of each task the team plays one episode; all its agents together sampled B tokens. One agent then gets those B tokens
-for the same task (the environment in its one-role form, `eval.single`), in two ways:
+The team plays one episode of each task, in which all its agents together sample B tokens. The single agent then gets B
+tokens for the same task (in the one-role form of the environment, `eval.single`) and spends them in two ways:
 
-longer    one episode, in which a reply may be as long as what is left of B. It may end early and use less.
-samples   episode after episode with the usual limits until B is used up, to the token: the reply that reaches B is cut
-          there. They are put together by `majority` (the end state that most of those with an answer reached; of
-          equals the first) and by `best` (whether any succeeded: what a perfect judge of the samples would get).
+longer    One episode, in which a reply may use all that is left of B. The episode may end early and use less.
+samples   Episode after episode with the usual limits, until exactly B tokens are used: the reply that reaches B is cut
+          off. The episodes are combined in two ways. `majority` takes the most common end state among the complete
+          episodes with an answer (the first one in a tie). `best` takes the best episode, as a perfect judge would.
 
-Prompts are not counted: a token is one that somebody sampled.
+Only sampled tokens count. Prompts do not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from interplay.types import Episode, Observation, Role, Status, Task, Turn, seed
 
 @dataclass
 class Purse:
-    """What is left to spend, and whether a reply was cut off because nothing was."""
+    """The tokens that are left, and whether the last reply was cut off because none were left."""
 
     left: int
     cut: bool = False
@@ -45,8 +45,8 @@ class Purse:
 
 @dataclass
 class Thrifty:
-    """A player whose replies end where the purse does. `free`: nothing else limits them. A budget is spent on one line
-    of play, so there is no fork."""
+    """A player whose replies are cut off when the purse is empty. With `free`, max_tokens does not limit a reply. A
+    budget is spent on one line of play, so this player cannot be forked."""
 
     agent: ModelAgent | RemoteAgent
     purse: Purse
@@ -79,20 +79,20 @@ class Thrifty:
 
 @dataclass(frozen=True)
 class Way:
-    """One way of spending the budget. `gap` is how much more the team succeeds, paired by task."""
+    """One way of spending the budget. `gap` is the success of the team minus that of this way, paired by task."""
 
     name: str
     won: Estimate
     score: Estimate
-    budget: float  # tokens a task, in the mean
+    budget: float  # mean tokens per task
     used: float
-    episodes: float  # a task
+    episodes: float  # per task
     gap: Estimate | None
 
 
 @dataclass(frozen=True)
 class TaskBudget:
-    """One task: what the team sampled and the one agent sampled in either way."""
+    """The tokens of one task: what the team sampled (the budget), and what the single agent sampled in each way."""
 
     task: str
     budget: int
@@ -110,7 +110,7 @@ class Matched:
 
 @dataclass
 class _Slot:
-    """One task of one seed: the team's episode, and the one agent's."""
+    """One task of one seed: the team's episode and the single agent's episodes."""
 
     team: Episode
     longer: list[Episode]
@@ -123,7 +123,8 @@ class _Slot:
 
 
 async def matched(field: Field, team: Sequence[Episode]) -> Matched:
-    """`team` holds the team's episodes as `Field.play` gives them; the first of each task sets its budget."""
+    """Compares team and single agent. `team` holds the team's episodes as `Field.play` returns them; the first episode
+    of each task sets the budget of that task."""
     recipe = field.plan.recipe
     role, policy = single(field.plan)
     slots = [_Slot(e, [], []) for e in team if e.replica == 0]
@@ -188,7 +189,7 @@ def _used(games: Sequence[Episode]) -> int:
 async def _spend(
     field: Field, part: Chunk, tasks: Sequence[tuple[Task, int]], role: Role, policy: str, free: bool
 ) -> list[Episode]:
-    """Each task's budget, spent; tasks go on side by side."""
+    """Spends the budget of every task. Tasks run concurrently."""
     recipe = field.plan.recipe
 
     async def one(task: Task, budget: int) -> list[Episode]:
@@ -205,7 +206,7 @@ async def _spend(
             game.replica, game.id = len(games), f"{task.id}#{len(games)}"
             game.truncated = game.truncated or purse.cut
             games.append(game)
-            if game.error is not None:  # the rest of the budget cannot be spent as it would have been: all or nothing
+            if game.error is not None:  # the budget cannot be spent in full, so all games of the task count as failed
                 for earlier in games:
                     earlier.error = game.error
                 break
@@ -218,8 +219,8 @@ async def _spend(
 
 
 def _majority(games: Sequence[Episode]) -> Episode:
-    """The first game of those that reached the most common end; what the budget cut short, or has no answer, has no
-    vote."""
+    """The first game that reached the most common end state. Games that were cut off or have no answer are ignored,
+    unless there are no others."""
     whole = [g for g in games if not g.truncated and g.answered] or list(games)
     (state, _), *_ = Counter(g.final_state for g in whole).most_common(1)
     return next(g for g in whole if g.final_state == state)

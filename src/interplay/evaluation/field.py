@@ -1,6 +1,6 @@
-"""The field of play: whoever is seated meets the same tasks, with the same dice, in the same chunks.
+"""Plays the games of an evaluation. Every line-up gets the same tasks with the same seeds, in the same chunks.
 
-Episodes come back in the order of (seed, task, sample). With `played` they are kept as they are played.
+Episodes are returned in the order of (seed, task, sample). If `played` is set, each chunk is saved once it is played.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interplay.types import ByTurn, Episode, Occupant, Role, Scripted, Task
 
 @dataclass(frozen=True)
 class Chunk:
-    """The tasks of one chunk, and the seed of their dice."""
+    """The tasks of one chunk, and the seed with which they are played."""
 
     seed: int
     tasks: tuple[Task, ...]
@@ -34,13 +34,13 @@ class Field:
     games: int
     split: str = "test"
     temperature: float = 1.0
-    seeds: Sequence[int] = ()  # none: the recipe's
+    seeds: Sequence[int] = ()  # if empty, the recipe's seed
     samples: int = 1
     played: Played | None = None
     done: Callable[[Episode], None] = lambda _: None
 
     def parts(self, options: Mapping[str, Any] | None = None) -> Iterator[Chunk]:
-        """The chunks of all seeds; `options` go over those of [env]."""
+        """The chunks of all seeds. `options` override those of [env]."""
         chunk = self.plan.recipe.eval.chunk
         for seed in self.seeds or (self.plan.recipe.seed,):
             plan = replace(self.plan, recipe=self.plan.recipe.model_copy(update={"seed": seed}))
@@ -50,16 +50,16 @@ class Field:
 
     @property
     def speech(self) -> Speech:
-        """How models speak when they are measured."""
+        """How models sample replies during an evaluation."""
         return Speech(self.temperature, self.plan.recipe.sampling.max_tokens, self.plan.recipe.eval.legal)
 
     @property
     def size(self) -> int:
-        """Episodes of one line-up."""
+        """The number of episodes of one line-up."""
         return self.games * self.samples * max(1, len(self.seeds))
 
     async def play(self, seats: Mapping[Role, Occupant], samples: int | None = None) -> list[Episode]:
-        """`samples` games of every task with these seats; all of them failing is an error."""
+        """Plays `samples` games of every task with these seats. Raises an error only if all games fail."""
         recipe, count = self.plan.recipe, samples or self.samples
         seating = self.team.seating(lambda _: seats, self.speech)
         out: list[Episode] = []
@@ -79,7 +79,8 @@ class Field:
         how: tuple[object, ...],
         play: Callable[[], Awaitable[list[Episode]]],
     ) -> list[Episode]:
-        """What `play` gives, or gave before. `how` is all it depends on besides seats, tasks and the recipe."""
+        """Returns the saved episodes of this chunk if there are any, else runs `play`, and saves its episodes if none
+        failed. `how` names everything that the result depends on besides seats, tasks and the recipe."""
         key = "" if self.played is None else self._key(part, seats, how)
         found = None if self.played is None else self.played.get(key)
         if found is not None:
@@ -87,7 +88,7 @@ class Field:
                 if episode.replica < self.samples:
                     self.done(episode)
             return found
-        for engine in self.team.engines:  # nothing cached earlier, so that a chunk does not depend on the one before
+        for engine in self.team.engines:  # empty the cache, so that a chunk does not depend on the one before it
             engine.flush()
         found = list(await play())
         if self.played is not None and all(e.error is None for e in found):
@@ -111,7 +112,7 @@ class Field:
         return key_of(how, part.seed, who, tasks, limits, where)
 
     def _weights(self, occupant: Occupant) -> tuple[list[list[str]], bool]:
-        """Of everybody who takes a turn in a seat, what tells its weights from all others."""
+        """What identifies the weights of everybody who takes turns in a seat."""
         takers, always = (occupant.takers, occupant.always) if isinstance(occupant, ByTurn) else ((occupant,), True)
         sources = self.team.sources
         return [

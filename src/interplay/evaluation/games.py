@@ -1,6 +1,7 @@
-"""Games whose answers are known, to prove an algorithm on before it meets a language model.
+"""Small games with known solutions, to test an algorithm before it trains a language model.
 
-Matrix games are payoffs of `envs/games/matrix.py`; three tiny environments stand here, because nobody would play them.
+Matrix games are payoffs for `envs/games/matrix.py`. The other games are tiny environments that are defined here because
+they are of no use elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from interplay.types import Episode, Message, Observation, Rewards, Role, Task
 
 
 class AskedGame(Env):
-    """An environment in which each role is asked one thing and answers with a listed word, else the task is lost."""
+    """An environment in which roles answer questions with one of the listed words. Any other answer ends the episode
+    with a reward of 0 for the team."""
 
     words: ClassVar[tuple[str, ...]]
     reward_names = ("solved", "illegal")
@@ -39,14 +41,15 @@ class AskedGame(Env):
 
     @abstractmethod
     def worth(self) -> float:
-        """What was said, in the team's reward."""
+        """The team's reward for what was said."""
 
     def state(self) -> str:
         return repr(self.said)
 
 
 class RelayGame(AskedGame):
-    """First p0 acts, then p1, who is not told; each right word is worth 1 to both, at the end, under a noise of ±1."""
+    """First p0 acts, then p1, who does not learn what p0 said. Each right word adds 1 to the team's reward at the end,
+    which also contains a noise of ±1."""
 
     roles = ("p0", "p1")
     words = ("left", "right", "wait")
@@ -66,7 +69,7 @@ class RelayGame(AskedGame):
 
 
 class TwoStep(AskedGame):
-    """QMIX's game (1803.11485, sec. 6.1): p0 picks a table, then both pick a row and a column of it."""
+    """QMIX's game (1803.11485, sec. 6.1): p0 picks a table, then p0 picks a row and p1 a column of it."""
 
     roles = ("p0", "p1")
     words = ("a", "b")
@@ -85,8 +88,8 @@ class TwoStep(AskedGame):
 
 
 class Debate(AskedGame):
-    """p0 knows the answer, p1 does not. Both answer, then p1 answers again having heard p0. Only p1's last word pays,
-    and it pays both: p0 can do nothing for itself but help."""
+    """p0 knows the answer, p1 does not. Both answer, then p1 answers again, having heard p0. Only p1's last answer is
+    rewarded, and both roles get the reward, so p0 can only earn something by helping p1."""
 
     roles = ("p0", "p1")
     words = ("yes", "no")
@@ -110,7 +113,8 @@ class Debate(AskedGame):
 
 
 class TwoKeys(AskedGame):
-    """Two locks and one door: each role sees a number and must name its own word for it; only both together pay."""
+    """Two locks and one door: each role sees a number and must say the word that belongs to it. The team is rewarded
+    only if both words are right."""
 
     roles = ("p0", "p1")
     words = ("red", "green", "blue")
@@ -134,7 +138,7 @@ class TwoKeys(AskedGame):
 
 @dataclass(frozen=True)
 class Game:
-    """`measure` is taken over episodes played after training; the game is solved at `goal` or more."""
+    """`measure` is averaged over episodes played after training; the game is solved if the mean is at least `goal`."""
 
     name: str
     answer: str
@@ -143,7 +147,7 @@ class Game:
     goal: float
     options: Mapping[str, Any] = field(default_factory=dict)
     default: str = ""
-    zero_sum: bool = False  # what counts is the average strategy, and `goal` is minus its exploitability
+    zero_sum: bool = False  # if so, the average strategy is measured, and `goal` is minus its exploitability
     steps: int = 100
 
 
@@ -152,7 +156,7 @@ def moves(episode: Episode) -> list[str]:
 
 
 def paid(episode: Episode) -> float:
-    """What one role earned (of a team, the first)."""
+    """What the first role earned."""
     role = next(iter(episode.seats))
     return sum(r.value or 0.0 for r in episode.rewards.of(role))
 

@@ -1,7 +1,7 @@
 """Confidence intervals, all of 95%: Wilson's for a share, Student's for a mean, the bootstrap for everything else.
 
-Games of the same task are alike, so several games of one task say less than games of as many tasks. The intervals count
-tasks, or as many independent games as the games of all tasks are worth.
+Games of the same task are correlated, so several games of one task say less than the same number of games of different
+tasks. The intervals therefore count tasks, or the effective number of independent games.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # it loads scipy.stats, which takes a second, at its first use
+import scipy  # scipy.stats takes a second to load, so it is loaded only at its first use
 
 from interplay.rewards.agreement import Z95 as Z95
 from interplay.rewards.agreement import wilson as wilson
@@ -29,8 +29,8 @@ class Estimate(NamedTuple):
 def share(hits: Sequence[Sequence[bool]]) -> Estimate:
     """The share of hits among all games, given task by task, with Wilson's interval.
 
-    The interval is that of as many independent games as would vary as much (Kish's effective sample size, 1965). Where
-    each task has one game, that is the number of games.
+    The interval uses the effective sample size (Kish, 1965): the number of independent games whose share would have the
+    same variance. If each task has one game, that is the number of games.
     """
     games = [hit for task in hits for hit in task]
     if not games:
@@ -45,7 +45,7 @@ def share(hits: Sequence[Sequence[bool]]) -> Estimate:
 
 
 def mean(values: Sequence[float]) -> Estimate:
-    """The mean with Student's interval. One value says nothing about the spread, so its interval has no ends."""
+    """The mean with Student's interval. One value says nothing about the spread, so its interval is infinite."""
     centre = fmean(values)
     if len(values) < 2:
         return Estimate(centre, -math.inf, math.inf)
@@ -54,7 +54,7 @@ def mean(values: Sequence[float]) -> Estimate:
 
 
 def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
-    """The mean of one number per task, with the middle 95% of the means of tasks drawn again (Efron, 1979)."""
+    """The mean of one number per task, with a percentile bootstrap interval over tasks (Efron, 1979)."""
     centre = fmean(values)
     if len(values) < 2:
         return Estimate(centre, -math.inf, math.inf)

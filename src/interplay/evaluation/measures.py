@@ -1,4 +1,4 @@
-"""What one episode came to, and what many of a task come to: success, score, pass@k."""
+"""Success and score of one episode, and of all episodes of a task: averages and pass@k."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class GameVerdict(NamedTuple):
 
 
 def verdict(recipe: Recipe, episode: Episode, role: Role) -> GameVerdict:
-    """A role wins with a higher total reward than every other role; a team (`TEAM`) succeeds when the reward that the
-    recipe names adds up to its goal, and its score is the mean over its seats. Rewards are mixed as in training."""
+    """A role wins when its total reward is higher than every other role's. A team (`TEAM`) succeeds when the reward
+    named by `eval.success` adds up to `eval.goal`; its score is the mean over its seats. Rewards are mixed as in
+    training."""
     score = {r: credit.mix(episode.rewards, r, recipe.reward) for r in episode.seats}
     if role == TEAM:
         return GameVerdict(succeeded(recipe, episode), False, fmean(score.values()))
@@ -31,7 +32,7 @@ def verdict(recipe: Recipe, episode: Episode, role: Role) -> GameVerdict:
 
 
 def succeeded(recipe: Recipe, episode: Episode) -> bool:
-    """Of a reward that is given role by role, the best role's counts."""
+    """Whether the reward `eval.success` reached the goal. If it is given to single roles, the best role counts."""
     totals: dict[Role | None, float] = {}
     for r in episode.rewards:
         if r.name == recipe.eval.success and r.value is not None:
@@ -40,12 +41,12 @@ def succeeded(recipe: Recipe, episode: Episode) -> bool:
 
 
 def tokens(episode: Episode, role: Role) -> int:
-    """What was sampled on the line of play: by one role, or by the whole team."""
+    """Tokens sampled in the turns that were played, by one role or by the whole team."""
     return sum(t.sampled for t in episode.line(None if role == TEAM else role))
 
 
 def by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
-    """Those that did not fail, by task, in the order of play."""
+    """The episodes without an error, grouped by task, in the order given."""
     found: dict[str, list[Episode]] = {}
     for episode in episodes:
         if episode.error is None:
@@ -54,8 +55,8 @@ def by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
 
 
 def pass_at_k(games: int, won: int, k: int) -> float:
-    """The chance that at least one of k games is won, from `won` of `games`: 1 − C(n−c, k)/C(n, k), which is unbiased
-    (Chen et al. 2021).
+    """The chance that at least one of k games is won, estimated from `won` wins in `games` games with the unbiased
+    estimator 1 − C(n−c, k)/C(n, k) (Chen et al. 2021).
 
     >>> pass_at_k(4, 1, 1), pass_at_k(4, 1, 2), pass_at_k(4, 1, 4)
     (0.25, 0.5, 1.0)
@@ -73,14 +74,14 @@ class Passed:
 
 
 def passed(recipe: Recipe, episodes: Sequence[Episode], role: Role, samples: int) -> list[Passed]:
-    """pass@k for 1, 2, 4, … and `samples`, over tasks."""
+    """pass@k for k = 1, 2, 4, … and `samples`, averaged over tasks."""
     tasks = [[verdict(recipe, e, role).won for e in games] for games in by_task(episodes).values()]
     out = []
     for k in sorted({1 << i for i in range(samples.bit_length()) if 1 << i <= samples} | {samples}):
         shares = [pass_at_k(len(games), sum(games), k) for games in tasks if len(games) >= k]
         if shares:
             found = bootstrap(shares)
-            if set(shares) in ({0.0}, {1.0}):  # drawn again, equal tasks stay equal: as doubtful as so many coins
+            if set(shares) in ({0.0}, {1.0}):  # a bootstrap of equal values has zero width; use Wilson's interval
                 found = Estimate(found.value, *wilson(sum(shares), len(shares)))
             out.append(Passed(k, found, len(shares)))
     return out
@@ -108,7 +109,7 @@ def per_task(recipe: Recipe, episodes: Sequence[Episode], role: Role) -> list[Ta
 
 
 def paired(before: Sequence[Episode], after: Sequence[Episode], measure: Callable[[Episode], float]) -> Estimate | None:
-    """How much higher `before` is than `after` in the mean, over the tasks that both have played."""
+    """The mean of `before` minus the mean of `after`, paired by task, over the tasks that both have played."""
     a, b = by_task(before), by_task(after)
     gaps = [fmean(map(measure, a[t])) - fmean(map(measure, b[t])) for t in a if t in b]
     return bootstrap(gaps) if gaps else None

@@ -1,7 +1,7 @@
-"""Sheets and charts as one HTML file that loads nothing from elsewhere.
+"""Writes sheets and charts as one HTML file that loads nothing from elsewhere.
 
-The markup is in `templates/`, which escapes every text; this file computes where the marks of a chart go. The page is
-light or dark as the reader's system is set, and wide tables scroll.
+The markup is in `templates/`, where every text is escaped; this module computes the positions of the marks of a chart.
+The page is light or dark as the reader's system is set, and wide tables scroll.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ChartDrawing:
 
 
 def page(title: str, lead: str, sheets: Sequence[Sheet], charts: Sequence[Chart]) -> str:
-    """Short tables first, then charts, then the long tables, folded."""
+    """The whole page: short tables first, then charts, then the long tables, which are folded."""
     drawings = [_drawing(chart) for chart in charts]
     return _PAGES.get_template("page.html").render(
         title=title, lead=lead, sheets=sheets, drawings=drawings, width=WIDTH
@@ -62,7 +62,7 @@ def _drawing(chart: Chart) -> ChartDrawing:
 
 
 def _shape(tag: str, text: str = "", told: str = "", parts: Sequence[Shape] = (), **attributes: str | float) -> Shape:
-    """Underscores in the names of attributes stand for hyphens."""
+    """Makes an SVG element. Underscores in the names of attributes become hyphens."""
     written = {
         name.rstrip("_").replace("_", "-"): value if isinstance(value, str) else f"{value:.1f}"
         for name, value in attributes.items()
@@ -94,7 +94,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _bounded(e: Estimate) -> Estimate:
-    """The interval of a single value has no ends; it is drawn as the value."""
+    """Replaces infinite ends of an interval (it comes from a single value) by the value, so that it can be drawn."""
     return Estimate(e.value, *(v if math.isfinite(v) else e.value for v in (e.low, e.high)))
 
 
@@ -102,7 +102,7 @@ def _bars(chart: Bars) -> ChartDrawing:
     scale = 100.0 if chart.percent else 1.0
     found = [(label, Estimate(*(scale * v for v in _bounded(e)))) for label, e in chart.rows]
     ends = [v for _, e in found for v in (e.low, e.high)]
-    ends += [0.0] if chart.percent or not ends else []  # the zero of a share means something, that of a rating does not
+    ends += [0.0] if chart.percent or not ends else []  # shares are drawn from zero; ratings have no natural zero
     ticks = _ticks(min(ends), max(ends))
     left, right, pitch = 300, WIDTH - 70, 30
     at = lambda v: left + (right - left) * (v - ticks[0]) / (ticks[-1] - ticks[0])  # noqa: E731
@@ -172,7 +172,7 @@ def _curves(chart: Curves) -> ChartDrawing:
 def _curve(
     name: str, line: Sequence[tuple[float, Estimate]], at_y: Callable[[float], float], colour: str, y: float
 ) -> Iterator[Shape]:
-    """The curve of one name with its band and dots, and at `y` its line of the legend."""
+    """One curve with its interval band and dots, and its entry in the legend at height `y`."""
     path = " ".join(f"{x:.1f},{at_y(e.value):.1f}" for x, e in line)
     band = [f"{x:.1f},{at_y(e.high):.1f}" for x, e in line] + [f"{x:.1f},{at_y(e.low):.1f}" for x, e in reversed(line)]
     yield _shape("polygon", points=" ".join(band), fill=colour, fill_opacity=".12")

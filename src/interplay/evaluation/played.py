@@ -1,9 +1,9 @@
-"""What an evaluation has played, on disk: so that one that was killed goes on, and repeats nothing.
+"""Saves the episodes of an evaluation on disk, so that a killed evaluation continues without repeating games.
 
-One line of `played.jsonl` is a chunk: episodes that were played together, under a key that names everything they depend
-on (weights, seats, tasks, limits, seed). Chunks are played from an empty cache, so a chunk comes out the same, bit for
-bit, whichever were played before it. A line cut off by a kill is dropped, a damaged one is played again, and nothing
-else is lost; a chunk in which anything failed is not kept.
+One line of `played.jsonl` is a chunk: episodes that were played together, with a key that names everything they depend
+on (weights, seats, tasks, limits, seed). Every chunk starts with an empty engine cache, so it is bit-identical whatever
+was played before it. If the process is killed while writing, the incomplete line is dropped. A damaged chunk is played
+again. A chunk with a failed episode is not saved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Played:
             file.seek(self._at[key])
             try:
                 return [records.from_json(e, self.media)[0] for e in json.loads(file.readline())["episodes"]]
-            except (ValueError, KeyError, TypeError, InterplayError):  # damaged, or another version's
+            except (ValueError, KeyError, TypeError, InterplayError):  # damaged, or written by another version
                 return None
 
     def put(self, key: str, episodes: Sequence[Episode]) -> None:
@@ -58,7 +58,7 @@ class Played:
 
 
 def _key(line: bytes) -> str | None:
-    """Of a whole line; None where it is damaged."""
+    """The key of a line, or None if the line is damaged."""
     head, tail = b'{"chunk":"', b"]}\n"
     if not (line.startswith(head) and line.endswith(tail)):
         return None
@@ -70,7 +70,8 @@ def key_of(*parts: object) -> str:
 
 
 def fingerprint(source: str) -> str:
-    """Tells the weights in a folder or file from any that were there before or after; other sources are their names."""
+    """Identifies the weights of a source. For a file or folder, it changes when the weights there are replaced (sizes
+    or times of files change). Any other source is identified by its name."""
     if not os.path.exists(source):
         return source
     folder = Path(source)

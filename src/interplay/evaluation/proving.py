@@ -1,10 +1,10 @@
-"""The proving ground: any algorithm, on tables instead of language models, in seconds.
+"""The proving ground: trains any algorithm in seconds, with tables instead of language models.
 
-A policy is a softmax table, one row per information set, one column per legal action. Everything else is the real
-thing: the environments, the runner and its trees, the algorithm's own `credit`, `update` and `loss`, with log-probs
-that are exact. What fails here fails for reasons of the algorithm, not of a model, an engine or a tokenizer. It stands
-in the package, not in the tests, because the benchmark and the tests both run it, and so can whoever writes an
-algorithm.
+A policy is a softmax table with one row per information set and one column per legal action. Everything else is the
+code of a real run: the environments, the runner and its trees, the algorithm's own `credit`, `update` and `loss`. The
+log-probs are exact. If an algorithm fails here, the cause is the algorithm and not a model, an engine or a tokenizer.
+This module is in the package and not in the tests because the benchmark, the tests and authors of algorithms all run
+it.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ ROWS, COLUMNS = 64, 4
 
 
 class Table:
-    """One policy: logits [rows, columns], a row for everything its role can know."""
+    """One policy: logits [rows, columns], with one row per information set of its role."""
 
     def __init__(self, zero_sum: bool) -> None:
-        start = (1.0,) if zero_sum else ()  # the answer of a zero-sum game must not be where it begins
+        start = (1.0,) if zero_sum else ()  # training must not start at the equilibrium
         self.logits = torch.zeros(ROWS, COLUMNS)
         self.logits[:, : len(start)] = torch.tensor(list(start))
         self.logits.requires_grad_()
-        # Adam, so that payoffs of 1 and of 30 are learned alike. In zero-sum games its equal steps drive the orbits
-        # around the equilibrium outwards; with plain gradients their averages converge.
+        # Adam learns payoffs of 1 and of 30 equally well. In zero-sum games its steps of equal size make the policies
+        # spiral away from the equilibrium; with plain gradient steps the average strategies converge.
         self.optimizer = torch.optim.SGD([self.logits], 0.3) if zero_sum else torch.optim.Adam([self.logits], 0.1)
         self.rows: dict[str, int] = {}
         self.legal: list[tuple[str, ...]] = []
@@ -76,7 +76,7 @@ class Table:
         return self.rows[known]
 
     def logprobs(self) -> Tensor:
-        """Of every row, columns past the legal actions at nothing."""
+        """Log-probs of every row; columns past the legal actions have probability 0."""
         sizes = torch.tensor([len(legal) for legal in self.legal] + [COLUMNS] * (ROWS - len(self.legal)))
         return torch.log_softmax(self.logits.masked_fill(torch.arange(COLUMNS) >= sizes.unsqueeze(1), -1e9), dim=1)
 
@@ -94,7 +94,7 @@ class Table:
 
 @dataclass
 class TableAgent:
-    """Sits in a role: what it knows is all it was told and said in this episode."""
+    """The player of one role. It knows everything that it was told and that it said in this episode."""
 
     role: Role
     table: Table
@@ -128,15 +128,15 @@ class TableAgent:
 
 @dataclass
 class TableCritic:
-    """Values by what is looked up: a running mean of the targets seen there, the latest ones counting most."""
+    """A table of values: each key has a running mean of its targets, in which recent targets count most."""
 
     reward: RewardSection
     values: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    where: dict[str, tuple[str, float]] = field(default_factory=dict)  # turn id -> the state it led to, and its pay
+    where: dict[str, tuple[str, float]] = field(default_factory=dict)  # turn id -> key of the state it led to, reward
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
-        """Of the state a candidate led to, for trees."""
+        """The value of the state that a candidate turn led to. Trees ask for it."""
         return self.values.get(f"{role} after {env.state()}", 0.0)
 
     def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
@@ -148,7 +148,8 @@ class TableCritic:
         self.values[key] = self.values.get(key, 0.0) + rate * (target - self.values.get(key, 0.0))
 
     def learn_states(self, episodes: Sequence[Episode]) -> None:
-        """From the lines that were kept: what was earned beyond the state that a turn led to."""
+        """Learns state values from the played lines: the target is the reward earned after the state that a turn led
+        to."""
         paid = {turn: earned for turn, (_, earned) in self.where.items()}
         for line in credit.lines(episodes):
             for turn, ahead in credit.beyond(line, paid, self.reward):
@@ -241,23 +242,25 @@ class Ground:
         )
         return self.algorithm.loss(targets, Outputs(mine, -(logprobs.exp() * logprobs).sum(1)))[0]
 
-    # -- what came of it ------------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------
 
     def play(self, episodes: int = 300) -> list[Episode]:
-        """Episodes of tasks that were not trained on, by the policies as they are."""
+        """Plays episodes of held-out tasks with the current policies."""
         runner = Runner(self.seed + 1, RolloutSection(), Independent(), self.reward)
         tasks = [envs.sample_task(self.game.env, self.game.options, "test", i, self.seed) for i in range(episodes)]
         return asyncio.run(runner.run(tasks, self._seats))
 
     def result(self, episodes: int = 300) -> float:
-        """The game's measure: a mean over fresh episodes, or minus the average strategies' exploitability."""
+        """The game's measure: in a zero-sum game minus the exploitability of the average strategies, else the mean over
+        new episodes."""
         if self.game.zero_sum:
             return -self.exploitability()
         found = [self.game.measure(e) for e in self.play(episodes)]
         return sum(found) / len(found)
 
     def exploitability(self) -> float:
-        """What best replies would earn against the average strategies, together; 0 only at an equilibrium."""
+        """The sum of what best responses of both roles earn against the average strategies; 0 only at an
+        equilibrium."""
         one, other = (self._average(role) for role in self.roles)
         env: Any = envs.make(self._task(0))
         payoff = torch.tensor(env.payoff, dtype=torch.float32)
@@ -271,7 +274,8 @@ class Ground:
         return row / row.sum()
 
     def believed(self) -> tuple[str, ...]:
-        """The joint action that the algorithm's own networks rank first, in a game of one joint decision."""
+        """The joint action to which the algorithm's own networks give the highest value. The game must have exactly one
+        joint decision."""
         (episode,) = self.play(1)
         return believed(self.algorithm, episode)
 
@@ -292,7 +296,7 @@ def believed(algorithm: Algorithm, episode: Episode) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Contender:
-    """An algorithm as the proving ground runs it: its published settings unless `settings` say otherwise."""
+    """An algorithm as the proving ground runs it: with its default settings, except for those in `settings`."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -319,7 +323,7 @@ CONTENDERS = [
 
 
 def prove(contender: Contender, game: Game, seed: int = 0, frozen: Collection[Role] = ()) -> Ground:
-    """Train; every algorithm sees about 16 replies of each role per step."""
+    """Trains a contender on a game. Every algorithm gets about 16 replies of each role per step."""
     made = contender.algorithm(game, seed)
     plan = made.plan
     each = plan.replicas * (1 if isinstance(plan, Independent) else plan.candidates)

@@ -62,7 +62,7 @@ def rate(
     games: Sequence[RatedGame], resamples: int = 200, seed: int = 0, tasks: Sequence[str] | None = None
 ) -> list[Rating]:
     """Every player's rating with a 95% bootstrap interval, the best player first. `tasks` names the task of each game:
-    games of one task are alike, so the bootstrap draws them together."""
+    games of one task are correlated, so the bootstrap draws them together."""
     found, online = bradley_terry(games), elo(games, seed=seed)
     rng = random.Random(seed)
     together: dict[object, list[RatedGame]] = {}

@@ -1,4 +1,4 @@
-"""Measurements as sheets and charts: the before → after table of a run, and all tables of `interplay eval`."""
+"""Shows measurements as sheets and charts: the before → after table of a run, and all tables of `interplay eval`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 
 
 def table(stages: Stages, title: str) -> Group:
-    """One row per opponent, seat and stage, then all seats together, for a terminal of 80 columns. There is a column of
-    policies only where several of them play the same seat."""
+    """A table for a terminal of 80 columns. For each opponent it has one row per seat and stage, then rows for all
+    seats together. It has a column of policies only if several policies play the same seat."""
     seated = {(r.role, r.policy) for results in stages.values() for r in results}
     several = len(seated) > len({role for role, _ in seated})
     rows: list[list[str]] = []

@@ -1,6 +1,6 @@
-"""A table or a chart as data. Tables are drawn on the terminal, in Markdown and on a page, charts only on a page.
+"""A table or a chart as data. Tables are drawn on the terminal, in Markdown and on an HTML page, charts only on a page.
 
-Names in them may come from anybody: each way of drawing escapes them and replaces characters that could do harm.
+Names in them may come from untrusted sources, so each of these outputs escapes them and replaces harmful characters.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _HARMFUL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table. The first `labels` columns are words, the others numbers; an empty row is a gap.
+    """A table. The first `labels` columns hold words, the others numbers; an empty row is a gap.
 
-    A terminal is narrow: it is not shown a `long` sheet, nor the columns that `hide` names. Files have them all.
+    A terminal is narrow, so it does not show `long` sheets and the columns named in `hide`. Files contain everything.
     """
 
     title: str
@@ -127,7 +127,7 @@ def number(e: Estimate | None, digits: int = 2, sign: bool = False) -> str:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Infinite numbers, such as the ends of a single value's interval, are written as null."""
+    """Writes JSON. Infinite numbers, such as the interval ends of a single value, are written as null."""
     path.write_text(json.dumps(_finite(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 

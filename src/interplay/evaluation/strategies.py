@@ -1,9 +1,9 @@
-"""Players as tables: the probability of every legal action at every decision of a small game, for `exploitability.py`.
+"""Turns players into tables for `exploitability.py`: the probability of every legal action at every decision.
 
-A language model's legal replies are scored token by token, end token included, at temperature 1, in one batch; a bot
-says its own (`Bot.odds`). Nothing is sampled, so the figure has no noise. What a model would say that is not on the
-list is reported apart, as `stray`, and the rest is taken in proportion: the strategy is that of a player whose stray
-replies are drawn again.
+The legal replies of a language model are scored token by token, with the end token, at temperature 1, in one batch. A
+bot reports its own probabilities (`Bot.odds`). Nothing is sampled, so the result has no noise. The probability of
+replies that are not legal is reported separately, as `stray`; the probabilities of the legal replies are rescaled to
+sum to 1. The table is then the strategy of a player that draws again whenever its reply is not legal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.types import Occupant, Role, Scripted
 
-Odds = tuple[Mapping[str, float], float]  # of the legal actions, and of everything else
+Odds = tuple[Mapping[str, float], float]  # probability of each legal action, and of all other replies
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ async def measure(
     seats: Mapping[Role, Occupant] | None = None,
     asked: Sequence[StrategyQuestion] | None = None,
 ) -> Measured:
-    """What best responses would win against `seats` (default the recipe's), each in its role. `asked` saves finding all
-    `decisions` of the game again."""
+    """The exploitability of `seats` (default: the recipe's), each player in its role. Pass `asked` if the `decisions`
+    of the game are known already."""
     task = plan.task(0)
     asked = decisions(task) if asked is None else asked
     found: dict[tuple[Role, StrategyPrompt], Odds] = {}
@@ -83,6 +83,6 @@ async def _scored(member: Member, asked: StrategyQuestion) -> Odds:
     replies = [member.renderer.encode_reply(text) for text in asked.legal]
     adapter = None if member.adapter is None else member.name
     logs = [math.fsum(found) for found in await member.engine.score(prompt.ids, replies, adapter)]
-    weights = [math.exp(value - max(logs)) for value in logs]  # one of them is 1: never all of them 0
+    weights = [math.exp(value - max(logs)) for value in logs]  # the largest is 1, so their sum is not 0
     odds = {text: w / math.fsum(weights) for text, w in zip(asked.legal, weights, strict=True)}
     return odds, max(0.0, 1.0 - math.fsum(map(math.exp, logs)))

@@ -1,6 +1,7 @@
-"""Everything that `interplay eval` measures of a recipe's policies, and the report that it makes of them.
+"""Runs everything that `interplay eval` measures of a recipe's policies, and collects the results in a report.
 
-All of it is counted from episodes; where `Field.played` keeps those, a suite that was killed goes on where it stopped.
+All results are computed from episodes. If `Field.played` is set, the episodes are saved, and a suite that was killed
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from interplay.types import Episode, Occupant, Role
 
 @dataclass(frozen=True)
 class SuiteEntry:
-    """One line-up: all its games, the same by seed, pass@k, and every task."""
+    """The results of one line-up: over all games, for each seed, pass@k, and for each task."""
 
     result: SeatResult
     seeds: dict[int, SeatResult]
@@ -35,10 +36,10 @@ class Report:
     seats: dict[Role, Occupant]
     split: str
     seeds: list[int]
-    games: int  # tasks a seed
+    games: int  # tasks per seed
     samples: int
     temperature: float
-    legal: bool  # only replies that are listed could be given
+    legal: bool  # models could only give replies that are listed as legal
     entries: list[SuiteEntry]
     swaps: list[Change]
     without: list[Change]
@@ -69,7 +70,7 @@ def _change(change: Change) -> dict[str, Any]:
 
 
 def _plain(data: Any) -> Any:
-    """Estimates as objects with names, occupants as their texts."""
+    """Prepares data for JSON: named tuples such as estimates become objects, occupants become strings."""
     if isinstance(data, Occupant):
         return str(data)
     if hasattr(data, "_asdict"):
@@ -80,7 +81,8 @@ def _plain(data: Any) -> Any:
 
 
 async def measure(field: Field, substitutes: Mapping[Role, Occupant]) -> Report:
-    """`substitutes` are who takes each agent's seat when it is left out, seated in the field's team."""
+    """Runs all measurements. `substitutes` says who takes each agent's seat when that agent is left out. The field's
+    team must already hold the weights of the substitutes."""
     plan, recipe = field.plan, field.plan.recipe
     section = recipe.eval
     entries, exchanged, removed, budget = [], list[Change](), list[Change](), None
@@ -103,7 +105,7 @@ async def measure(field: Field, substitutes: Mapping[Role, Occupant]) -> Report:
 
 
 def expected(field: Field, substitutes: Mapping[Role, Occupant]) -> int:
-    """How many games `measure` will play, a task's budget counted as one game: for a progress bar."""
+    """How many games `measure` will play, for a progress bar. Spending the budget of a task counts as one game."""
     plan, ablations = field.plan, field.plan.recipe.eval.ablations
     total = 0
     for lineup in lineups(plan, plan.recipe.eval.opponents):

@@ -4,22 +4,17 @@ A database is its bytes. What a model wrote is run by `run`: in a service behind
 `duck.py`), each query in a process of its own that cannot change what the next one finds. Queries of ours, which tasks
 are made with by the thousand, are run by `ask`, in this process. What went wrong is a sentence in `QueryResult.error`.
 
-`same` compares results: rows as a multiset, or in order where the question asks for one; columns in any order; numbers
-to six digits. A result can be known without knowing the query (`SELECT 42`): `shadow` makes a database with the same
-schema and other contents, on which a right query is still right.
+`rewards/query_match.py` compares results, and `rewards/shadow.py` makes databases with the same schema and other
+contents.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import math
-import random
 import re
 import sqlite3
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
 from importlib.util import find_spec
@@ -176,54 +171,7 @@ def timely(query: str) -> bool:
     return bool(_NOW.search(query))
 
 
-# -- comparing --------------------------------------------------------------------------------------------------------
-
-
-def same(gold: QueryResult, other: QueryResult, ordered: bool = False) -> bool:
-    """Whether two results are the same, their columns in any order."""
-    if gold.error or other.error or len(gold.rows) != len(other.rows) or len(gold.columns) != len(other.columns):
-        return False
-    wanted, given = ([tuple(map(_cell, row)) for row in r.rows] for r in (gold, other))
-    if not ordered:
-        wanted = sorted(wanted, key=repr)
-    for order in _matchings(wanted, given):
-        arranged = [tuple(row[i] for i in order) for row in given]
-        if (arranged if ordered else sorted(arranged, key=repr)) == wanted:
-            return True
-    return False
-
-
-def _matchings(wanted: list[tuple[Cell, ...]], given: list[tuple[Cell, ...]], limit: int = 1000) -> Iterator[list[int]]:
-    """Ways to put the given columns in the place of wanted ones, each column holding the same values."""
-    if not wanted:
-        yield []
-        return
-    have, want = ([Counter(map(repr, column)) for column in zip(*rows, strict=True)] for rows in (given, wanted))
-    options = [[i for i, values in enumerate(have) if values == column] for column in want]
-    tried = 0
-
-    def extend(chosen: list[int]) -> Iterator[list[int]]:
-        nonlocal tried
-        if len(chosen) == len(options):
-            tried += 1
-            yield chosen
-            return
-        for i in options[len(chosen)]:
-            if i not in chosen and tried < limit:
-                yield from extend([*chosen, i])
-
-    yield from extend([])
-
-
-def _cell(value: Cell) -> Cell:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return str(value)
-        value = float(f"{value:.6g}")
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if isinstance(value, int) and abs(value) >= 10**6:  # so that 1234567 and 1234567.0 stay the same
-        return int(float(f"{value:.6g}"))
-    return value
+# -- what is in a database --------------------------------------------------------------------------------------------
 
 
 def text(result: QueryResult, rows: int) -> str:
@@ -268,34 +216,3 @@ def schema(data: bytes) -> str:
         ]
         lines.append(f"{name}({', '.join(parts)})")
     return "\n".join(lines)
-
-
-@lru_cache(maxsize=256)
-def shadow(data: bytes, seed: int) -> bytes:
-    """The same schema with other contents: about a third of the rows of every table are missing, and every other
-    number that is no key is another one."""
-    if is_duck(data):
-        return base64.b64decode(_duck(data, "shadow", seed=seed))
-    rng = random.Random(seed)
-    with closing(_open(data)) as db:
-        db.execute("PRAGMA foreign_keys=OFF")
-        for name, columns in tables(data).items():
-            try:
-                ids = [r[0] for r in db.execute(f"SELECT rowid FROM {quoted(name)}")]
-            except sqlite3.OperationalError:  # a table WITHOUT ROWID stays as it is
-                continue
-            gone = [(i,) for i in ids if len(ids) > 2 and rng.random() < 1 / 3]
-            db.executemany(f"DELETE FROM {quoted(name)} WHERE rowid = ?", gone)
-            for c in columns:
-                if not c.key and c.refers is None and not c.name.lower().endswith("id") and rng.random() < 0.5:
-                    cell = quoted(c.name)
-                    change = rng.randint(1, 5)
-                    try:
-                        db.execute(
-                            f"UPDATE {quoted(name)} SET {cell} = {cell} + {change} * (rowid % 3) "
-                            f"WHERE typeof({cell}) IN ('integer', 'real')"
-                        )
-                    except sqlite3.IntegrityError:
-                        continue
-        db.commit()
-        return db.serialize()

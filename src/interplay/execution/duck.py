@@ -8,18 +8,11 @@ a name can be quoted, and a comment can stand between a name and its brackets.
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import random
 import re
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-
-from interplay.execution.query import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -173,34 +166,6 @@ def _tables(file: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _shadow(file: str, seed: int) -> str:
-    """As `database.shadow`; rows that others refer to stay. The new file, in base 64."""
-    library, rng = _library(), random.Random(seed)
-    made = f"shadow-{os.getpid()}.duckdb"
-    shutil.copyfile(file, made)
-    listed = _tables(file)
-    with closing(library.connect(made)) as db:
-        for name, columns in reversed(listed.items()):
-            ids = [r[0] for r in db.execute(f"SELECT rowid FROM {quoted(name)} ORDER BY rowid").fetchall()]
-            gone = [i for i in ids if len(ids) > 2 and rng.random() < 1 / 3]
-            changed = [
-                f"UPDATE {quoted(name)} SET {quoted(c)} = {quoted(c)} + {rng.randint(1, 5)} * (rowid % 3)"
-                for c, key, refers in ((c["name"], c["key"], c["refers"]) for c in columns)
-                if not key and refers is None and not c.lower().endswith("id") and rng.random() < 0.5
-            ]
-            gone_rows = f"DELETE FROM {quoted(name)} WHERE rowid IN ({', '.join(map(str, gone))})" if gone else ""
-            for statement in filter(None, (*changed, gone_rows)):
-                try:
-                    db.execute(statement)
-                except library.Error:  # text and dates are no numbers; a constraint holds
-                    continue
-        db.execute("CHECKPOINT")
-    with open(made, "rb") as handle:
-        content = handle.read()
-    os.unlink(made)
-    return base64.b64encode(content).decode()
-
-
 _TASKS: dict[str, Callable[..., Any]] = {
-    "alive": lambda: True, "query": _query, "check": _check, "tables": _tables, "shadow": _shadow,
+    "alive": lambda: True, "query": _query, "check": _check, "tables": _tables,
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """Queries on a SQLite database: read-only, limited, and the same every time. Those of models run inside a service.
 
-An authorizer lets nothing through but reading. The work is limited in steps of SQLite's virtual machine (not in
-seconds, so that a limit falls at the same place on every machine), and rows, text and memory are limited too. Chance
-and the clock are refused. A single step may take long; the service's processor time ends it.
+An authorizer allows only statements that read. Work is limited in steps of SQLite's virtual machine, not in seconds, so
+that the limit is the same on every machine. Rows, text and memory are limited too. Random functions and the clock are
+refused. A single step that takes too long is ended by the processor-time limit of the service.
 """
 
 from __future__ import annotations

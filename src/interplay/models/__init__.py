@@ -1,1 +1,1 @@
-"""Weights on a device: everything that the engine and the learner share."""
+"""Models and adapters on a device: the code that engine and learner share."""

@@ -1,4 +1,4 @@
-"""One LoRA adapter in memory: what is added to the layers of a base model."""
+"""One LoRA adapter in memory: the weights that are added to the layers of a base model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Adapter:
-    """LoRA weights by the name of their layer: down [rank, in], up [out, rank]; y += scale · up · down · x."""
+    """LoRA weights by layer name: (down [rank, in], up [out, rank]). A layer computes y += scale · up · down · x."""
 
     rank: int
     scale: float
@@ -19,6 +19,6 @@ class Adapter:
 
 
 def sizes(layer: Any) -> tuple[int, int]:
-    """(input, output) size of a layer; GPT-2's Conv1D stores its matrix the other way round."""
+    """The (input, output) size of a layer. GPT-2's Conv1D stores its matrix transposed."""
     rows, columns = layer.weight.shape
     return (columns, rows) if isinstance(layer, nn.Linear) else (rows, columns)

@@ -1,9 +1,8 @@
-"""Our attention function, registered with transformers, so that Hugging Face models run as they are.
+"""Our attention function. It is registered with transformers, so that Hugging Face models run unchanged.
 
-What a row of the batch attends to is decided by the `Layout` in force, set with `using(layout)` around the
-model's forward pass: `Causal` and `Masked` rows for the learner on a CPU (its GPU layout is in `training/spans.py`),
-`Packed` tokens for the engine.
-A layer with a sliding window sees that many tokens back, itself included.
+The current `Layout` decides which tokens a token attends to. It is set with `using(layout)` around the model's forward
+pass: `Causal` and `Masked` for the learner on a CPU (its GPU layout is in `training/spans.py`), and `Packed` for the
+engine. In a layer with a sliding window, a token sees that many tokens, including itself.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) ->
 
 @dataclass(frozen=True)
 class Causal:
-    """Each row is one right-padded sequence: padding comes last, so causality alone hides it."""
+    """Each row is one right-padded sequence. Padding comes last, so the causal mask alone hides it."""
 
     def attend(
         self, layer: int, q_BHQD: Tensor, k_BGQD: Tensor, v_BGQD: Tensor, scale: float, window: int | None
@@ -54,7 +53,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class Masked:
-    """Rows that hold one prompt and several continuations of it; `mask[b, 0, q, l]` says who sees whom."""
+    """Each row holds one prompt and several continuations of it; `mask[b, 0, q, l]` is true if token q sees token l."""
 
     mask_B1QL: Tensor
     positions_BQ: Tensor
@@ -71,8 +70,8 @@ class Masked:
 
 @dataclass(frozen=True)
 class Packed:
-    """One row of tokens of many sequences, for the engine: `attend_to(layer, queries [T, H, D], scale, window)` reads
-    the paged cache, which holds the new keys by then."""
+    """One row with the tokens of many sequences, for the engine. `attend_to(layer, queries [T, H, D], scale, window)`
+    reads the paged cache, after the new keys and values were written to it."""
 
     keys: list[Tensor]
     values: list[Tensor]
@@ -93,7 +92,7 @@ _current = threading.local()
 
 @contextmanager
 def using(layout: Layout) -> Iterator[None]:
-    """Run a model forward pass under `layout` (per thread: the engine owns a worker thread)."""
+    """Run a model's forward pass with `layout`. It is set per thread, because the engine has a worker thread."""
     before = getattr(_current, "layout", None)
     _current.layout = layout
     try:
@@ -119,7 +118,7 @@ def _attention(
 
 
 def _no_mask(*args: Any, **kwargs: Any) -> None:
-    """The layout knows who sees whom; transformers must not build a mask of its own."""
+    """Keeps transformers from building a mask: the layout decides what each token sees."""
     return None
 
 

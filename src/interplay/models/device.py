@@ -1,4 +1,4 @@
-"""Where a recipe's models run, and in which precision."""
+"""The device and the precision of a recipe's models."""
 
 from __future__ import annotations
 

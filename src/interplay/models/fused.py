@@ -1,10 +1,10 @@
-"""Llama-shaped decoders run without their modules, over the very tensors transformers loaded.
+"""Runs Llama-like decoders without their modules, on the same tensors that transformers loaded.
 
-Qwen2/2.5, Qwen3, Llama, SmolLM and Mistral are one architecture: norm, q/k/v, rotary positions, attention, output
-projection, norm, gated MLP. Their matrices are laid side by side in memory once (q, k and v in one block, gate and up
-in another), and the modules' own parameters become views of those blocks: the learner trains them as before, and
-a decoding step is nine kernels a layer. Behind each block there is room for the adapters' low-rank rows, so that their
-first product is part of the same matrix product. The kernels are Triton's on a GPU, plain torch on a CPU.
+Qwen2/2.5, Qwen3, Llama, SmolLM and Mistral have the same architecture: norm, q/k/v, rotary positions, attention, output
+projection, norm, gated MLP. Their matrices are joined in memory once (q, k and v in one block, gate and up in another),
+and the modules' parameters become views of these blocks. So the learner trains them as before, and a decoding step
+needs nine kernels per layer. Each block has spare rows at its end for the adapters' first (down) matrices, so that one
+matrix product computes both. The kernels are in Triton on a GPU and in plain torch on a CPU.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from interplay.models.adapter import sizes
 from interplay.models.stacked import Bank
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
-ROPES = ("default", "linear", "llama3", "yarn")  # whose tables do not depend on the length of the sequence
+ROPES = ("default", "linear", "llama3", "yarn")  # types whose tables do not depend on the length of the sequence
 Attend = Callable[[int, Tensor, float, int], Tensor]  # (layer, queries [T, H, D], scale, window) -> [T, H, D]
 
 
 def suits(model: PreTrainedModel) -> bool:
-    """Whether the model is of this shape, in every detail that the kernels assume."""
+    """Whether the model has this architecture, in every detail that the kernels assume."""
     config = model.config
     rope = getattr(config, "rope_parameters", None) or {}
     if config.model_type not in FAMILIES or rope.get("rope_type", "default") not in ROPES:
@@ -43,13 +43,14 @@ def suits(model: PreTrainedModel) -> bool:
 
 @dataclass
 class Block:
-    """Matrices [N, K] of layers that read the same input, as one; `weight` has room for adapters' rows behind them."""
+    """The matrices [N, K] of layers that read the same input, joined. In `storage`, the adapters' rows come after the
+    first `rows` rows, which are `weight`."""
 
     layers: tuple[Any, ...]
     storage: Tensor
     rows: int
     bias: Tensor | None
-    starts: tuple[int, ...]  # the columns of the output where its layers begin
+    starts: tuple[int, ...]  # the column of the output at which each layer begins
     up: Tensor | None = None  # the adapters' second matrices, [layers · ranks, N]
 
     @property
@@ -71,8 +72,8 @@ class Layer:
 
 
 def of(model: PreTrainedModel) -> Fused | None:
-    """The model's blocks, made at the first call; engine and learner share them. None where the model is of another
-    kind."""
+    """The joined form of a model, made at the first call and shared by engine and learner. None if the model has
+    another architecture, or is on a CPU and not in fp32."""
     cuda = next(model.parameters()).device.type == "cuda"
     if not suits(model) or not (cuda or model.dtype is torch.float32):
         return None
@@ -126,7 +127,7 @@ class Fused:
 
     @torch.no_grad()
     def _block(self, *layers: Any, ranks: int = 0) -> Block:
-        """Move the layers' matrices into one storage and leave views of it in their place."""
+        """Copy the layers' matrices into one storage, and make their parameters views of it."""
         total = sum(int(m.weight.shape[0]) for m in layers)
         like = layers[0].weight
         storage = like.new_zeros((total + ranks * len(layers), like.shape[1]))
@@ -147,7 +148,7 @@ class Fused:
     # -- adapters -------------------------------------------------------------------------------------------------
 
     def attach(self, bank: Bank) -> None:
-        """Make room for the bank's ranks behind every matrix, and let the bank write there."""
+        """Make room for the bank's ranks at the end of every block, and copy the bank's weights there."""
         self.bank, self._ranks = bank, bank.capacity
         for layer in self.layers:
             for name in ("qkv", "out", "gate_up", "down"):
@@ -159,7 +160,7 @@ class Fused:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """The bank's contents changed: copy them to where the kernels read."""
+        """Copy the bank's weights to where the kernels read them; called when they change."""
         bank = self.bank
         assert bank is not None
         for layer in self.layers:
@@ -176,7 +177,7 @@ class Fused:
     # -- forward --------------------------------------------------------------------------------------------------
 
     def _apply(self, block: Block, x_TC: Tensor, adapters_T: Tensor | None) -> Tensor:
-        """x·Wᵀ + b, with the adapters' parts added. Rows may be longer than the output: mind the stride."""
+        """x·Wᵀ + b, plus the adapters' parts. The result may be a view of longer rows, so its stride may be larger."""
         if adapters_T is None or block.up is None or self.bank is None:
             bias = block.bias if block.bias is None else block.bias[: block.rows]
             return linear(x_TC, block.weight, bias)
@@ -188,7 +189,8 @@ class Fused:
         self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, keys: list[Tensor], values: list[Tensor],
         attend: Attend, adapters_T: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        """The normed hidden states [T, C] of packed tokens; their keys and values go to `slots`."""
+        """The hidden states [T, C] of packed tokens after the final norm. Their keys and values are written to `slots`
+        of the cache."""
         kernels = self.kernels
         residual = embedding(ids_T, self.model.get_input_embeddings().weight).float()
         cos, sin = kernels.turns(self.cos, self.sin, positions_T)

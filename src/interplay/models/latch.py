@@ -1,8 +1,8 @@
-"""Engine and learner use the same weights from two threads: many may read them, and one may write when nobody reads.
+"""A read-write lock for the weights, which engine and learner share across threads: many may read, or one may write.
 
-On a GPU kernels run after the call that started them has returned. So a writer's kernels wait for the streams that
-readers used, and leave an event behind that each stream of a reader waits for once. A reader that finds nothing new
-costs the GPU nothing: an event for every step of the engine made it 5% slower.
+On a GPU, kernels still run after the call that started them has returned. So a writer's stream waits for the streams
+that readers used, and the writer records an event for which each reader's stream waits once. A reader without a new
+event costs the GPU nothing; an event for every step made the engine 5% slower.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class Latch:
         self._cuda = cuda
         self._free = threading.Condition()
         self._readers = 0
-        self._writer: int | None = None  # the thread that writes; it may read and write again inside
+        self._writer: int | None = None  # the writing thread; it may enter `reading` and `writing` again
         self._depth = 0
-        self._read: dict[int, torch.cuda.Stream] = {}  # by their handles: those used since the last write
+        self._read: dict[int, torch.cuda.Stream] = {}  # streams that readers used since the last write, by handle
         self._written: torch.cuda.Event | None = None
-        self._seen: dict[int, torch.cuda.Event] = {}  # the last write that each stream has waited for
+        self._seen: dict[int, torch.cuda.Event] = {}  # the last event that each stream has waited for
 
     def __deepcopy__(self, memo: object) -> Latch:
-        return Latch(self._cuda)  # a copied model has weights, and so a latch, of its own
+        return Latch(self._cuda)  # a copied model has its own weights, so it needs its own latch
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """The weights stay as they are while this lasts. A writer that waits goes first."""
+        """While this context is open, the weights do not change. A waiting writer goes before new readers."""
         me = threading.get_ident()
         if self._writer == me:
             yield
@@ -51,7 +51,7 @@ class Latch:
                 self._free.notify_all()
 
     def _follow(self, stream: torch.cuda.Stream) -> None:
-        """What is started on `stream` from now on reads what the last writer wrote."""
+        """Make later work on `stream` wait until the last writer's kernels are done."""
         self._read[stream.cuda_stream] = stream
         if self._written is not None and self._seen.get(stream.cuda_stream) is not self._written:
             stream.wait_event(self._written)
@@ -59,7 +59,7 @@ class Latch:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Nobody else reads or writes while this lasts."""
+        """While this context is open, no other thread reads or writes."""
         me = threading.get_ident()
         with self._free:
             while self._writer not in (None, me):
@@ -90,7 +90,7 @@ def _recorded() -> torch.cuda.Event:
 
 
 def latch_of(module: nn.Module) -> Latch:
-    """The one latch of a model's weights."""
+    """The latch of a model's weights; every call returns the same one."""
     found: Any = getattr(module, "_interplay_latch", None)
     if found is None:
         found = Latch(next(module.parameters()).is_cuda)

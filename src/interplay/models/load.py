@@ -1,4 +1,4 @@
-"""Load a model with its tokenizer, attending through our own attention function, or refuse it with the reason."""
+"""Loads a model with its tokenizer and our attention function, or refuses it and says why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interplay.models.attention import Causal, using
 from interplay.models.locate import locate
 from interplay.models.shape import cache_shape
 
-# Rewrites nothing and needs no special tokens: for models that come without a chat template.
+# For models without a chat template. It never rewrites earlier text and needs no special tokens but the end token.
 FALLBACK_TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}:\n{{ m['content'] }}{{ eos_token }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:\n{% endif %}"
@@ -34,12 +34,14 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     """The model in evaluation mode (no dropout, ever) with its tokenizer, ready for engine and learner."""
     config, source = read_config(base, seed), locate(base, seed)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _unloadable(base, error, "its tokenizer is missing or broken") from None
     _refuse_unsupported(base, config)
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation=ATTENTION)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False
+        )
     except (OSError, ValueError, SafetensorError) as error:
         raise _unloadable(base, error, "its weights are missing or broken") from None
     model.to(device).eval()
@@ -61,12 +63,17 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
 def read_config(base: str, seed: int) -> Any:
     """A model's shape, without its weights."""
     try:
-        return AutoConfig.from_pretrained(locate(base, seed))
+        return AutoConfig.from_pretrained(locate(base, seed), trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _unloadable(base, error) from None
 
 
 def _unloadable(base: str, error: Exception, what: str = "") -> ModelError:
+    if "trust_remote_code" in str(error):
+        return ModelError(
+            f"model '{base}' brings code of its own that would run on this machine, and Interplay runs no such code; "
+            "expected a model whose class is part of transformers."
+        )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ModelError(
         f"model '{base}' cannot be loaded{': ' if what else ''}{what} ({reason}); expected tiny, smollm2, a Hugging "
@@ -98,7 +105,7 @@ def _refuse_unsupported(base: str, config: Any) -> None:
 
 
 class _Witness:
-    """Attends as a learner's rows do, and notes which layers asked: (key-value heads, key size, value size)."""
+    """A layout that attends as `Causal` does and records for each layer: (key-value heads, key size, value size)."""
 
     def __init__(self) -> None:
         self.seen: dict[int, tuple[int, int, int]] = {}
@@ -110,7 +117,8 @@ class _Witness:
 
 @torch.no_grad()
 def _refuse_other_attention(base: str, model: PreTrainedModel) -> None:
-    """The cache holds a key and a value per layer and head: every layer must attend through our function, alike."""
+    """Refuse a model unless all its layers use our attention function, with heads of the same number and size: the
+    cache assumes this."""
     witness = _Witness()
     with using(witness):
         model.base_model(input_ids=torch.arange(1, 5, device=model.device).unsqueeze(0), use_cache=False)
@@ -130,7 +138,7 @@ def _refuse_other_attention(base: str, model: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def _refuse_altered_logits(base: str, model: PreTrainedModel) -> None:
-    """Engine and learner read logits off the output layer; some models scale or cap them after it."""
+    """Refuse a model that scales or caps its logits after the output layer, where engine and learner read them."""
     ids = torch.arange(1, 5, device=model.device).unsqueeze(0)
     plain = model.get_output_embeddings()(model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
     if not torch.allclose(model(input_ids=ids, use_cache=False).logits.float(), plain.float(), rtol=1e-2, atol=1e-2):

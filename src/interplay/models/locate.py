@@ -1,7 +1,7 @@
-"""From what a recipe calls a base to a folder that transformers can load.
+"""Finds the folder that transformers can load for a recipe's base.
 
-`tiny` and `smollm2` are made on the spot, a folder is used as it is, a .gguf file is converted once, and anything else
-is a hub name.
+`tiny` and `smollm2` are made locally, a folder is used as it is, a .gguf file is converted once, and anything else is a
+hub name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def cache_folder() -> Path:
 
 
 def can_be_a_model(base: str) -> bool:
-    """By its name alone: ours, a file, or OWNER/NAME on the hub, which no folder here is called."""
+    """Whether a name can be a model, judged by the name alone: one of ours, a .gguf file, or OWNER/NAME on the hub, if
+    no local file or folder is called OWNER."""
     owner, slash, name = base.partition("/")
     hub = bool(owner and slash and name) and "/" not in name and not Path(owner).exists()
     return hub or _is_tiny(base) or base == SMOLLM2 or base.endswith(GGUF)
@@ -61,7 +62,7 @@ def _is_tiny(base: str) -> bool:
 
 
 def _tiny(base: str, seed: int) -> Path:
-    """`tiny` or `tiny-HIDDENxLAYERS`; made once per shape and seed."""
+    """The folder of `tiny` or `tiny-HIDDENxLAYERS`; the model is made once per shape and seed."""
     shape = base.removeprefix("tiny").removeprefix("-") or "64x2"
     hidden, _, layers = shape.partition("x")
     digits = hidden.isdecimal() and layers.isdecimal()
@@ -113,7 +114,7 @@ def _converted(file: Path, folder: Path, end: str | None = None) -> Path:
 
 @contextlib.contextmanager
 def _made_once(folder: Path) -> Iterator[Path | None]:
-    """Yields a scratch folder that becomes `folder` whole or not at all; None where it exists already."""
+    """Yield a scratch folder, which is renamed to `folder` when it is complete, or None if `folder` exists already."""
     if folder.exists():
         yield None
         return
@@ -121,7 +122,7 @@ def _made_once(folder: Path) -> Iterator[Path | None]:
     work = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
         yield work
-        with contextlib.suppress(OSError):  # another process was first: its folder is as good
+        with contextlib.suppress(OSError):  # another process was first; its folder is equivalent
             work.rename(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""LoRA adapters: new ones, and PEFT's format on disk.
+"""Makes new LoRA adapters, and reads and writes them in PEFT's format.
 
-PEFT writes adapter_config.json and adapter_model.safetensors; the weights of layer L are named
-`base_model.model.L.lora_A.weight` (down) and `.lora_B.weight` (up). What an `Adapter` cannot express is refused.
+PEFT writes adapter_config.json and adapter_model.safetensors. The weights of layer L are named
+`base_model.model.L.lora_A.weight` (down) and `.lora_B.weight` (up). Settings that an `Adapter` cannot represent are
+refused.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _REFUSED = (
     "use_dora", "lora_bias", "rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication",
     "trainable_token_indices", "target_parameters", "use_qalora", "alora_invocation_tokens",
 )  # fmt: skip
-_CHANGES_BASE = ("pissa", "olora", "corda", "loftq")  # ways to begin that take something away from the base
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq")  # initialisations that also change the base weights
 
 
 def new_adapter(model: Any, rank: int, alpha: float, targets: Sequence[str], seed: int) -> Adapter:
-    """An adapter that changes nothing yet: down is Kaiming-uniform, as PEFT draws it, and up is zero. `targets` name
-    layers by the end of their names, as "q_proj" does; none at all means every layer that can take an adapter."""
+    """A new adapter, which changes nothing yet: down is Kaiming-uniform, as in PEFT, and up is zero. `targets` name
+    layers by the end of their names, such as "q_proj". No targets means every layer that can take an adapter."""
     if rank < 1:
         raise ModelError(f"an adapter's rank is {rank}; expected at least 1.")
     known = layers(model)
@@ -59,7 +60,7 @@ def _ends(name: str, target: str) -> bool:
 
 
 def save_adapter(adapter: Adapter, folder: Path, base: str | None = None) -> None:
-    """Write PEFT's files. `base` is the model the adapter belongs to, for whoever loads it."""
+    """Write PEFT's files. `base` names the model that the adapter belongs to, for those who load it."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, (down, up) in adapter.weights.items():
@@ -83,7 +84,7 @@ def save_adapter(adapter: Adapter, folder: Path, base: str | None = None) -> Non
 
 
 def load_adapter(folder: Path) -> Adapter:
-    """What PEFT (or `save_adapter`) wrote, in fp32 on the CPU."""
+    """Load an adapter that PEFT or `save_adapter` wrote, in fp32 on the CPU."""
     config = _config(folder)
     rank, alpha = int(config["r"]), float(config["lora_alpha"])
     try:
@@ -125,7 +126,7 @@ def on_device(adapter: Adapter, device: torch.device) -> Adapter:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The folder's settings, where all of them can be honoured."""
+    """The settings of an adapter's folder; raises if one of them is not supported."""
     try:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_text())
     except (OSError, ValueError) as error:

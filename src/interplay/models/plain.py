@@ -1,4 +1,5 @@
-"""The kernels of `kernels/` in plain torch, for a CPU in fp32: the same names, the same meaning, the same shapes."""
+"""The kernels of `kernels/` in plain torch, for a CPU in fp32. Names, meaning and shapes are the same, except that the
+tables from `turns` have another form."""
 
 from __future__ import annotations
 
@@ -8,20 +9,21 @@ from torch.nn.functional import linear, silu
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm in six small operations: torch's own is eleven on a CPU."""
+    """RMSNorm in six small operations; torch's own needs eleven on a CPU."""
     scale = (x * x).mean(-1, keepdim=True).add_(eps).rsqrt_()
     return (x * scale).mul_(weight)
 
 
 def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: float) -> Tensor:
-    """RMSNorm of x, or of x + residual, which is then also stored back into `residual`."""
+    """RMSNorm of x or, with a residual, of x + residual; that sum is also stored in `residual`."""
     if residual_TC is not None:
         x_TC = residual_TC.add_(x_TC)
     return _norm(x_TC, weight_C, eps)
 
 
 def turns(cos: Tensor, sin: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Of every token, for all its heads: cos over both halves, and sin with the sign it has in each."""
+    """The rotation of each token, which all its heads share: cos for both halves of a head, and sin with the sign that
+    each half needs."""
     c, s = cos.index_select(0, positions_T), sin.index_select(0, positions_T)
     return torch.cat((c, c), 1).unsqueeze(1), torch.cat((-s, s), 1).unsqueeze(1)
 
@@ -30,7 +32,8 @@ def rope_store(
     qkv_TN: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor, slots_T: Tensor, keys: Tensor, values: Tensor,
     heads: int, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Turn queries and keys by their positions, store keys and values in their slots; returns the queries [T, H, D]."""
+    """Rotate queries and keys by their positions (after their norms, if the model has them), and store keys and values
+    in their slots. Returns the queries [T, H, D]."""
     _, G, D = keys.shape
     heads_THD = qkv_TN.unflatten(1, (-1, D))
     plain = heads_THD[:, : heads + G]
@@ -44,14 +47,14 @@ def rope_store(
 
 
 def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
-    """silu(gate) · up, of rows that hold gate and up side by side."""
+    """silu(gate) · up, for rows that hold gate and up side by side."""
     return silu(gate_up_TN[:, :size]).mul_(gate_up_TN[:, size:])
 
 
 def lora_expand(
     y_TM: Tensor, weight: Tensor, owner_R: Tensor, scales_R: Tensor, adapters_T: Tensor, starts: tuple[int, ...]
 ) -> None:
-    """Every token adds the part of its own adapter to its outputs; see `kernels.lora_expand`."""
+    """Add the part of each token's own adapter to its outputs; see `kernels.lora_expand`."""
     N = weight.shape[1]
     keep_TR = (adapters_T.unsqueeze(1) == owner_R) * scales_R
     low = y_TM[:, N:].unflatten(1, (len(starts), -1)) * keep_TR.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Write a model as a plain Hugging Face folder that transformers loads as it is."""
+"""Saves a model as an ordinary Hugging Face folder that transformers can load."""
 
 from __future__ import annotations
 

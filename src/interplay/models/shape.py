@@ -1,4 +1,4 @@
-"""The sizes of a model that its key-value cache follows from."""
+"""The sizes of a model that determine its key-value cache."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Many LoRA adapters on one base, in one forward pass.
 
-The adapters of a base are stacked along their ranks: rank rows [o, o + r) of every layer belong to one adapter, and a
-row of the batch keeps the products of its own adapter and zeroes the rest. So ranks may differ, tokens of several
-adapters and of the bare base stand in one batch, and an adapter is swapped by writing to its rank rows.
+The adapters of a base are stacked along their ranks: rank rows [o, o + r) of every layer belong to one adapter. For
+each row of the batch, the products of its own adapter are kept and all others are set to zero. So adapters may have
+different ranks, one batch may hold tokens of several adapters and of the base alone, and an adapter is replaced by
+writing to its rank rows.
 
-A hook on each layer adds what the `Mix` in force says (set with `mixing`, per thread); the module tree, and with it
-every Hugging Face format, stays as it is.
+A hook on each layer adds the output of the current `Mix`, which `mixing` sets per thread. The module tree does not
+change, so all Hugging Face formats keep working.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from torch import Tensor, nn
 from interplay.errors import EngineError
 from interplay.models.adapter import Adapter, sizes
 
-# R is the number of rank rows of all adapters together, K and N a layer's input and output sizes.
+# R is the total number of rank rows of all adapters; K and N are a layer's input and output sizes.
 
 
 class Source(Protocol):
-    """Where stacked weights come from: the engine's buffers (`Bank`), or the learner's tensors (`Stacked`)."""
+    """A source of stacked weights: the engine's buffers (`Bank`) or the learner's tensors (`Stacked`)."""
 
     def pair(self, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
-        """(down [R, K], up [R, N]) of a layer; None where no adapter touches it."""
+        """(down [R, K], up [R, N]) of a layer; None if no adapter has weights for it."""
         ...
 
 
 @dataclass(frozen=True)
 class Mix:
-    """`keep` [..., R] broadcasts over the tokens of the batch: the adapter's scale on its own ranks, else 0."""
+    """The adapters of the tokens in a batch. `keep` [..., R] broadcasts over the tokens: it is the scale of the token's
+    adapter on that adapter's ranks, and 0 elsewhere."""
 
     source: Source
     keep: Tensor
@@ -64,8 +66,8 @@ def _hook(layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
 
 
 def layers(model: Any) -> dict[str, nn.Module]:
-    """The layers that can take an adapter, by name: every matrix of the decoder but embeddings and output layer. The
-    first call puts the hooks in place."""
+    """The layers that can take an adapter, by name: all linear layers except the output layer. The first call also
+    registers the hooks."""
     head = model.get_output_embeddings()
     out = {}
     for name, layer in model.named_modules():
@@ -80,7 +82,8 @@ def layers(model: Any) -> dict[str, nn.Module]:
 
 
 class Bank:
-    """The engine's stacked adapters of one model. `owner` and `scales` say whose each rank row is."""
+    """The engine's stacked adapters of one model. For each rank row, `owner` is the index of its adapter and `scales`
+    that adapter's scale."""
 
     def __init__(self, model: nn.Module, capacity: int) -> None:
         self.layers = layers(model)
@@ -95,7 +98,7 @@ class Bank:
         self._grow(capacity)
 
     def _grow(self, capacity: int) -> None:
-        """New buffers with room for `capacity` ranks; what is loaded is kept."""
+        """Make new buffers with room for `capacity` ranks; loaded adapters are copied to them."""
         old = self.capacity
         owner = torch.full((capacity,), -2, dtype=torch.int32, device=self.device)
         scales = torch.zeros(capacity, dtype=torch.float32, device=self.device)
@@ -116,7 +119,7 @@ class Bank:
         return self._pairs.get(layer)
 
     def load(self, name: str, adapter: Adapter) -> bool:
-        """Write an adapter to its rank rows. True where the buffers had to grow (and moved)."""
+        """Write an adapter to its rank rows. Returns True if the buffers had to grow, and so moved in memory."""
         unknown = [n for n in adapter.weights if n not in self.layers]
         if unknown:
             raise EngineError(f"adapter '{name}' has weights for '{unknown[0]}', a layer this model does not have.")
@@ -161,7 +164,7 @@ class Bank:
         self.owner[place.start : place.stop] = -2
 
     def _find(self, rank: int) -> range | None:
-        """The first gap of `rank` rows."""
+        """The first free range of `rank` rows; None if there is none."""
         start = 0
         for place in sorted(self.places.values(), key=lambda p: p.start):
             if place.start - start >= rank:
@@ -173,15 +176,15 @@ class Bank:
         return -1 if name is None else self.indices[name]
 
     def keep(self, indices: Tensor) -> Tensor:
-        """[..., R]: the scales of each row's own adapter."""
+        """The `keep` [..., R] of a `Mix` for rows with these adapter indices (-1: no adapter)."""
         return torch.where(indices.unsqueeze(-1) == self.owner, self.scales, 0.0)
 
 
 class Stacked:
-    """Several adapters' own tensors for the learner, joined along their ranks, and across layers that share an input.
+    """The tensors of several adapters for the learner, joined along their ranks and across layers that share an input.
 
-    What is joined is a leaf of its own, made once for all micro-batches of an optimiser step; `collect` then hands
-    every adapter its share of the gradients."""
+    A joined tensor is a separate autograd leaf. It is made once for all micro-batches of an optimiser step; `collect`
+    then adds each adapter's part of its gradients to the adapter's own tensors."""
 
     def __init__(self, model: Any, parts: Sequence[Adapter]) -> None:
         self._names = {layer: name for name, layer in layers(model).items()}
@@ -196,8 +199,8 @@ class Stacked:
         return self.joined((layer,))
 
     def joined(self, together: tuple[nn.Module, ...]) -> tuple[Tensor, Tensor] | None:
-        """(down [layers · R, K], up [layers · R, N of all layers]) of layers whose outputs lie side by side; None where
-        no adapter touches any of them."""
+        """(down [layers · R, K], up [layers · R, N of all layers]) of layers whose outputs are side by side; None if no
+        adapter has weights for any of them."""
         if together not in self._joined:
             self._joined[together] = self._join(together)
         return self._joined[together]
@@ -216,7 +219,7 @@ class Stacked:
         return down.requires_grad_(trained), up.requires_grad_(trained)
 
     def _places(self, together: tuple[nn.Module, ...]) -> Iterator[tuple[tuple[Tensor, Tensor], slice, slice]]:
-        """Each adapter's tensors for each of the layers: their rows, and the columns of their output."""
+        """Each adapter's tensors for each of the layers, with their rows and the columns of the layer's output."""
         row = column = 0
         for module in together:
             n = sizes(module)[1]
@@ -229,7 +232,7 @@ class Stacked:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Add the gradients of everything that was joined to those of the adapters' tensors."""
+        """Add the gradients of all joined tensors to those of the adapters' tensors."""
         for together, pair in self._joined.items():
             if pair is None or pair[0].grad is None or pair[1].grad is None:
                 continue
@@ -242,5 +245,5 @@ class Stacked:
             pair[0].grad = pair[1].grad = None
 
     def keep(self, indices: Tensor) -> Tensor:
-        """[..., R]: the scales of each row's own adapter."""
+        """The `keep` [..., R] of a `Mix` for rows with these adapter indices (-1: no adapter)."""
         return torch.where(indices.unsqueeze(-1) == self.owner, self.scales, 0.0)

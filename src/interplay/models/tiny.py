@@ -1,7 +1,7 @@
-"""`tiny`: a Llama-shaped model with random weights and a small tokenizer, saved as an ordinary Hugging Face folder.
+"""`tiny`: a Llama model with random weights and a small tokenizer, saved as an ordinary Hugging Face folder.
 
-Made on the spot, so that anything can be tried on a laptop without a download. Its tokenizer knows the words of
-the built-in games as single tokens and spells everything else byte by byte, so any text can be encoded.
+It is made locally, so that everything can be tried on a laptop without a download. Its tokenizer has single tokens for
+the words of the built-in games and spells everything else byte by byte, so any text can be encoded.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ your Your move All players at once one word or and not no yes Payoffs Last round
 tails rock paper scissors p0 p1 p2 p3 is it to for you I can see card cards hand hint play discard turn player
 last first
 """
-_POKER = "pass bet"  # behind everything else: what was tokenised before keeps its ids
+_POKER = "pass bet"  # added at the end, so that older tokens keep their ids
 VOCABULARY = 640
 
 
 def _pieces() -> list[str]:
-    """Bytes first, then digits, letters and words, each bare and with a leading space, in a fixed order."""
+    """The pieces in a fixed order: bytes; single characters with a leading space; words, with and without one."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     space = "Ġ"  # how the byte-level alphabet writes a space; "Ċ" is a newline
     singles = [f"{space}{c}" for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ?:|.#@$-+*="]
-    marks = [f"{mark}{n}" for mark in "#@XO" for n in range(1, 10)]  # a taken cell of a board
+    marks = [f"{mark}{n}" for mark in "#@XO" for n in range(1, 10)]  # taken cells of a board
     words = list(itertools.chain.from_iterable((w, space + w) for w in [*_WORDS.split(), *marks]))
     poker = itertools.chain.from_iterable((w, space + w) for w in _POKER.split())
     return list(dict.fromkeys([*alphabet, *singles, *words, f".{'Ċ'}", f":{'Ċ'}", *poker]))
@@ -44,7 +44,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     pieces = _pieces()
     if len(SPECIAL) + len(pieces) > VOCABULARY:
         raise ValueError(f"tiny's vocabulary holds {len(pieces)} pieces; at most {VOCABULARY - len(SPECIAL)} fit.")
-    # The unigram model takes the split with the best total score: equal costs make it the fewest tokens.
+    # The unigram model takes the split with the best total score; with equal costs that is the one with fewest tokens.
     vocabulary = [(t, 0.0) for t in SPECIAL] + [(p, -1.0 - 0.001 * (len(p) == 1)) for p in pieces]
     raw = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=False))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -71,19 +71,19 @@ def _config(hidden: int, layers: int, heads: int) -> LlamaConfig:
         eos_token_id=special["<|end|>"],
         bos_token_id=None,
         initializer_range=0.1,
-        # Positions in short prompts must be easy to tell apart; with the usual 10,000 boards are learned more slowly.
+        # Positions in short prompts must be easy to tell apart; with the usual 10,000, boards are learned more slowly.
         rope_parameters={"rope_type": "default", "rope_theta": 100.0},
     )
 
 
 def fingerprint(hidden: int, layers: int, heads: int = 4) -> str:
-    """Of everything a tiny model is made from: a folder made by another version of this file is another model."""
+    """A hash of everything a tiny model is made from, so that another version of this file uses another folder."""
     made = (sorted(_config(hidden, layers, heads).to_dict().items()), SPECIAL, TEMPLATE, _pieces())
     return hashlib.blake2b(repr(made).encode(), digest_size=4).hexdigest()
 
 
 def build(folder: Path, seed: int, hidden: int = 64, layers: int = 2, heads: int = 4) -> None:
-    """Write the model and tokenizer to `folder`; the weights are a function of `seed` and the shape."""
+    """Write the model and tokenizer to `folder`. The weights depend only on `seed` and the shape."""
     tokenizer = build_tokenizer()
     config = _config(hidden, layers, heads)
     with torch.random.fork_rng(devices=[]):

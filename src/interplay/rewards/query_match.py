@@ -37,7 +37,7 @@ def _alike(wanted: Cell, given: Cell) -> bool:
             near = math.isclose(wanted, given, rel_tol=CLOSE, abs_tol=1e-9)
         except OverflowError:  # an integer that is no float
             return False
-        # A whole number that was computed with a point is the same whole number, not one near it.
+        # If one of the two is an integer, the other must round to the same integer: near is not enough for large ones.
         whole = isinstance(wanted, int) or isinstance(given, int)
         return near and (not whole or abs(wanted - given) < 0.5) if math.isfinite(given) else wanted == given
     return type(wanted) is type(given) and wanted == given

@@ -1,1 +1,1 @@
-"""Episodes in bulk."""
+"""Play many episodes."""

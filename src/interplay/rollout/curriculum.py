@@ -1,9 +1,9 @@
-"""Which levels to train on: in stages, at one's own pace, or replayed by what they teach. No torch.
+"""Which levels to train on: in stages, self-paced, or with prioritised replay. Does not import torch.
 
-A curriculum chooses the tasks of a step and learns from their episodes. Its difficulty vector is a set of the
-environment's options: `staged` walks a list of them, `self_paced` and `replay` move on the line from `easy` to `hard`.
-The choice is a function of (seed, step, state) and changes nothing, and only `learn` changes the state: a step that was
-cut off leaves no trace, and a resumed run chooses as the one that was never stopped.
+A curriculum chooses the tasks of a step and learns from their episodes. Difficulty is a set of the environment's
+options: `staged` goes through a list of them, `self_paced` and `replay` interpolate between `easy` and `hard`. The
+choice is a function of (seed, step, state), and only `learn` changes the state. So an interrupted step changes nothing,
+and a resumed run chooses the same tasks as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from interplay.errors import CheckpointError
 from interplay.types import Credit, Episode, Task, seed_of
 from interplay.types.occupant import learns
 
-Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options over the recipe's
-DECAY = 0.7  # of what a level's earlier visits count
+Make = Callable[[int, Mapping[str, Any]], Task]  # task number, options that override the recipe's
+DECAY = 0.7  # weight of a level's earlier results at each new visit
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the episodes of one task came to: share of success, how many there were, mean positive value loss."""
+    """The result of one task: share of successes, number of episodes, mean positive value loss."""
 
     success: float
     episodes: int
@@ -42,7 +42,7 @@ class Curriculum(ABC):
 
     @abstractmethod
     def learn(self, step: int, results: Mapping[str, Result]) -> dict[str, float]:
-        """Take note of how the tasks of `step` went, by task id; what there is to log."""
+        """Learn from the results of `step`, by task id; return metrics."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]: ...
@@ -53,7 +53,7 @@ class Curriculum(ABC):
     def record(
         self, step: int, episodes: Sequence[Episode], learners: Container[str], credit: Credit
     ) -> dict[str, float]:
-        """`learn` from the episodes themselves."""
+        """Compute the results of episodes and `learn` from them; return metrics."""
         results = results_of(episodes, self.section.success, learners, credit)
         return {f"curriculum/{name}": value for name, value in self.learn(step, results).items()}
 
@@ -62,11 +62,11 @@ class Curriculum(ABC):
 
 
 def results_of(episodes: Sequence[Episode], name: str, learners: Container[str], credit: Credit) -> dict[str, Result]:
-    """By task: a play succeeds, in a learner's seat, if the reward `name` that reaches it adds up to more than 0. What
-    counts are plays by the policies' own choices, not a line that a tree chose for its worth.
+    """The results by task. A play is a success for a learner's role if its rewards called `name` sum to more than 0.
+    Only plays by the policies' own choices count, not lines that a tree chose by worth.
 
-    The positive value loss is that of prioritised level replay: the mean over turns of max(0, advantage), the
-    advantage being a critic's, target less value, before it is whitened.
+    The positive value loss is that of prioritised level replay: the mean over turns of max(0, advantage), where the
+    advantage is the critic's target minus its value, before whitening.
     """
     by_task: dict[str, list[Episode]] = {}
     for episode in episodes:
@@ -90,17 +90,17 @@ def results_of(episodes: Sequence[Episode], name: str, learners: Container[str],
 
 
 class Staged(Curriculum):
-    """One stage after the other; the next begins when the last `window` episodes of this one reach the threshold."""
+    """Stages one after another. The next begins when the success in the last `window` episodes reaches `threshold`."""
 
     def __init__(self, section: CurriculumSection, seed: int) -> None:
         super().__init__(section, seed)
         self.stage = 0
         self.recent: list[float] = []
-        self.chosen: dict[str, int] = {}  # tasks that are played now; not part of the state
+        self.chosen: dict[str, int] = {}  # stage of each task that is being played; not part of the state
 
     def choose(self, step: int, count: int, make: Make) -> list[Task]:
         rng, tasks = self._rng(step), []
-        for i in range(count):  # the present stage, but for a share of review
+        for i in range(count):  # the current stage, or with probability `review` an earlier one
             back = rng.random() < self.section.review and self.stage > 0
             stage = rng.randrange(self.stage) if back else self.stage
             tasks.append(make(step * count + i, self.section.stages[stage]))
@@ -128,9 +128,9 @@ class Staged(Curriculum):
 
 
 class SelfPaced(Curriculum):
-    """Difficulty 0 (`easy`) to 1 (`hard`), moved each step by `rate` times how far success is from its target."""
+    """Difficulty from 0 (`easy`) to 1 (`hard`). Each step moves it by `rate` × (success − `target`)."""
 
-    SPREAD = 0.1  # tasks lie this much around the difficulty
+    SPREAD = 0.1  # difficulties of tasks vary by at most this much
 
     def __init__(self, section: CurriculumSection, seed: int) -> None:
         super().__init__(section, seed)
@@ -160,7 +160,7 @@ class SelfPaced(Curriculum):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A level that was played: its number and difficulty make it again."""
+    """A level that was played. Its number and difficulty are enough to make it again."""
 
     index: int
     difficulty: float
@@ -177,17 +177,18 @@ class Known:
 
 
 class LevelReplay(Curriculum):
-    """Prioritised level replay (Jiang et al. 2021): with probability `replay` a known level, else a new one.
+    """Prioritised level replay (Jiang et al. 2021): with probability `replay`, play a known level, else a new one.
 
-    A known level is drawn with P = (1 − ρ) P_score + ρ P_stale: P_score goes with (1 / rank)^(1 / β), by
-    rank in regret (positive value loss) or learnability p(1 − p), P_stale with the steps since it was last played. ρ is
-    `staleness` and β `temperature`. Beyond `capacity` the lowest score goes.
+    A known level is drawn with P = (1 − ρ) P_score + ρ P_stale. P_score is proportional to (1 / rank)^(1 / β), where
+    levels are ranked by regret (positive value loss) or learnability p(1 − p). P_stale is proportional to the steps
+    since the level was last played. ρ is `staleness` and β is `temperature`. If there are more than `capacity` levels,
+    those with the lowest scores are dropped.
     """
 
     def __init__(self, section: CurriculumSection, seed: int) -> None:
         super().__init__(section, seed)
         self.known: dict[int, Known] = {}
-        self.chosen: dict[str, Known] = {}  # of this step; not part of the state
+        self.chosen: dict[str, Known] = {}  # levels of this step by task; not part of the state
 
     def choose(self, step: int, count: int, make: Make) -> list[Task]:
         rng, weights = self._rng(step), self.weights(step)
@@ -196,19 +197,19 @@ class LevelReplay(Curriculum):
         for i in range(count):
             new = rng.random() >= self.section.replay or not weights
             level = Known(step * count + i, rng.random(), step)
-            if not new:  # without putting back: the tasks of a step are all different
+            if not new:  # draw without replacement: all tasks of a step are different
                 index = rng.choices(list(weights), list(weights.values()))[0]
                 del weights[index]
                 level = self.known[index]
             task = make(level.index, between(self.section, level.difficulty) if self.section.easy else {})
-            if not new:  # or its replies would be drawn with the random numbers of the first time
+            if not new:  # a new id, so that replies use other random numbers than before
                 task = replace(task, id=f"{task.id}@{step}")
             tasks.append(task)
             self.chosen[task.id] = level
         return tasks
 
     def weights(self, step: int) -> dict[int, float]:
-        """The probability of each known level to be the next that is replayed."""
+        """The probability of each known level to be replayed next."""
         if not self.known:
             return {}
         section = self.section
@@ -253,7 +254,7 @@ class LevelReplay(Curriculum):
 
 
 def between(section: CurriculumSection, difficulty: float) -> dict[str, int | float]:
-    """The options at a difficulty: on the line from `easy` to `hard`, whole numbers where both ends are."""
+    """The options at a difficulty, interpolated from `easy` to `hard`; rounded if both ends are integers."""
     at = min(1.0, max(0.0, difficulty))
     found: dict[str, int | float] = {}
     for name, low in section.easy.items():

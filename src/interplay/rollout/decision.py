@@ -1,6 +1,6 @@
-"""Everything that one decision under a tree plan is made from.
+"""The inputs and the result of one decision under a tree plan.
 
-`Decision` is handed to all functions that draw, score and keep candidates (`tree.py`, `joint.py`).
+All functions that draw, score and keep candidates take a `Decision` (`tree.py`, `joint.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from interplay.types import Rewards, Role, Turn
 
 @dataclass(frozen=True)
 class Decision:
-    """`views` are what the roles that must act are about to answer. `foresight` says what a fork leads to; `ledger`
-    counts what the episode has used. `earned` is what the line earned before this decision, and `opening` says that it
-    is the first one that is chosen by worth: what follows its candidates is what the policies themselves earn."""
+    """`views` has what each role that must act sees. `foresight` plays out or values forks. `ledger` counts what the
+    episode has used. `earned` holds the rewards before this decision. `opening` marks the first decision that is chosen
+    by worth: the playouts of its candidates show what the policies themselves earn."""
 
     env: Env
     agents: Mapping[Role, Agent]
@@ -34,8 +34,8 @@ class Decision:
 
 @dataclass
 class Choice:
-    """How a decision came out: the fork that is played on, one kept turn for each role, all turns that were drawn
-    (some of them never scored, if that failed), and what the kept joint action earned at once."""
+    """The result of a decision: the fork on which play continues, the kept turn of each role, all sampled turns
+    (without a score where scoring failed), and the rewards of the kept joint action's step."""
 
     env: Env
     kept: dict[Role, Turn]

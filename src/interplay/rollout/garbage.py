@@ -1,9 +1,9 @@
-"""Rare garbage collections while episodes run.
+"""Run Python's garbage collector less often while episodes are played.
 
-Turns are many and live until they are learned from, and there are next to no reference cycles among them. With
-Python's default threshold the collector looked through all of them every 700 objects, which took a third of a tiny
-model's rollout. The threshold is a setting of the whole process: it is raised when the first run begins, in whatever
-thread, and put back when the last one ends.
+There are many turns, they live until they are trained on, and they have almost no reference cycles. With Python's
+default threshold, the collector went through all of them every 700 objects, which took a third of the rollout time of a
+tiny model. The threshold is set for the whole process. It is raised when the first run begins, in any thread, and reset
+when the last one ends.
 """
 
 from __future__ import annotations

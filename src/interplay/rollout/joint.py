@@ -1,6 +1,6 @@
-"""What a joint action is worth on a fork, and which joint actions a tree plan asks about.
+"""Value joint actions on forks, and choose which joint actions a tree plan values.
 
-Forks share the environment's randomness, so that joints differ by what was done in them.
+Forks share the environment's randomness, so joint actions differ only by what was done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from interplay.algorithms import Tree
 from interplay.algorithms.credit import CRITIC, coalition, order_seed, orders
 from interplay.engines.census import census
 from interplay.envs import Env
-from interplay.errors import InterplayError
+from interplay.errors import InterplayError, ReplayError
 from interplay.rollout.decision import Decision
 from interplay.rollout.line import Playout, all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
@@ -24,16 +24,21 @@ PlayedOut = Coroutine[None, None, Playout]
 async def value_joint(
     d: Decision, joint: Mapping[Role, Turn], roles: Sequence[Role], path: tuple[int, ...]
 ) -> tuple[dict[Role, Rewards], list[Turn]]:
-    """Step rewards plus continuation, and the playout turns, where they are recorded.
+    """The value of a joint action (step rewards plus continuation), and the playout turns if they are recorded.
 
-    For everybody; with a critic, for those of `roles`. Empty where every playout failed. `path` tells this joint's
-    playouts from those of others.
+    Values are for all roles; with a critic, only for `roles`. They are empty if every playout failed. `path` tells the
+    playouts of this joint action from those of others.
     """
     fork = d.env.fork()
-    rewards = await step(fork, {r: t.text for r, t in joint.items()})
-    over = not await seen_in(fork)
+    try:
+        rewards = await step(fork, joint)
+        over = not await seen_in(fork)
+    except ReplayError:  # an outside program cannot be brought to this decision again
+        return {}, []
     if over or d.plan.continuation == "none":
-        rewards += await outcome(fork) if over else Rewards()
+        final = await outcome(fork) if over else Rewards()
+        # What belongs to turns before this decision says nothing about it.
+        rewards += Rewards(tuple(r for r in final if r.turn is None or r.turn >= d.stamp.decision))
         _book(d, path, [rewards] * d.plan.playouts)
         return {r: rewards.of(r) for r in d.agents}, []
     if d.plan.continuation == "critic":
@@ -55,13 +60,13 @@ async def value_joint(
 
 
 def _book(d: Decision, path: tuple[int, ...], plays: Sequence[Rewards]) -> None:
-    """Plays to the end from a joint action of the first choice."""
+    """Note plays to the end from a joint action, if this is the first decision chosen by worth."""
     if d.opening and d.ledger.plays is not None:
         d.ledger.plays[path] = [d.earned + play for play in plays]
 
 
 def _playouts(d: Decision, fork: Env, joint: Mapping[Role, Turn], path: tuple[int, ...]) -> list[PlayedOut]:
-    """The same seats play on from the fork that a joint action led to."""
+    """Playouts in which the same seats continue from the fork after a joint action."""
     stamp = d.stamp
     seated = {r: agent.fork() for r, agent in d.agents.items()}
     for r, t in joint.items():
@@ -72,14 +77,14 @@ def _playouts(d: Decision, fork: Env, joint: Mapping[Role, Turn], path: tuple[in
         inner = replace(
             stamp, decision=stamp.decision + 1, path=(*stamp.path, stamp.decision, *path, n), candidate=0, state=""
         )
-        # Playouts of one candidate share the deck up to here and differ in what comes, as the play itself would.
+        # Playouts of one candidate share the past but have different randomness from here on, as in real play.
         start = fork.fork(seed_of("playout", stamp.seed, stamp.episode, stamp.decision, n))
         lines.append(d.foresight.play_out(start, seated, inner, d.ledger, until))
     return lines
 
 
 async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
-    """Fill the outlooks of all trainable roles from joint actions that are scored once for everybody."""
+    """Fill the outlooks of all trainable roles. Each joint action is scored once for all of them."""
     acting = [r for r in drawn if d.agents[r].trainable]
     if not acting:
         return []
@@ -88,7 +93,7 @@ async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Tu
     results = await all_of(value_joint(d, joint, acting, (n,)) for n, (_, joint) in enumerate(joints))
     playouts = [t for _, turns in results for t in turns]
     if parts_of_a_team:
-        for role in acting if all(found for found, _ in results) else ():  # one missing value spoils every share
+        for role in acting if all(found for found, _ in results) else ():  # all values are needed
             worth = {who: found[role] for (who, _), (found, _) in zip(joints, results, strict=True)}
             drawn[role][0].outlook = Outlook(worth[coalition(acting)], worth)
         return playouts
@@ -102,7 +107,7 @@ async def score_joints(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Tu
     return playouts
 
 
-Joints = list[tuple[str, dict[Role, Turn]]]  # the coalition (where there is one) and its joint action
+Joints = list[tuple[str, dict[Role, Turn]]]  # the coalition (or "") and its joint action
 
 
 def _combinations(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan: Tree) -> Joints:
@@ -113,7 +118,8 @@ def _combinations(drawn: Mapping[Role, list[Turn]], acting: Sequence[Role], plan
 
 
 def _coalitions(d: Decision, drawn: Mapping[Role, list[Turn]], acting: Sequence[Role]) -> Joints:
-    """The whole team first. Copies stand for the turns in the others, so that only the first marks the turns."""
+    """The joint action of each coalition, the whole team first. All but the first use copies of the turns, so that only
+    the first can change the turns themselves."""
     if d.plan.joint == "without":
         subsets = [set(acting), *({*acting} - {out} for out in acting)]
     else:
@@ -124,6 +130,6 @@ def _coalitions(d: Decision, drawn: Mapping[Role, list[Turn]], acting: Sequence[
     for present in subsets:
         joint = {role: turns[0] if len(present) == len(acting) else replace(turns[0]) for role, turns in drawn.items()}
         for role in set(acting) - present:
-            joint[role] = replace(joint[role], text=d.plan.default, samples=())
+            joint[role] = replace(joint[role], text=d.plan.default, samples=(), spoken=None)
         out.append((coalition(present), joint))
     return out

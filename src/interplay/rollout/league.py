@@ -1,19 +1,20 @@
-"""The league: past selves to play against, and who of them is drawn. No torch.
+"""The league: past versions of policies as opponents, and how they are drawn. Does not import torch.
 
 Snapshots are players called `policy@start`, `policy@120`, …; a matchup that seats `policy@league` or `@league` gets one
-of them. Who is drawn follows from how often the learner beats each: by PFSP (prioritised fictitious self-play,
-AlphaStar, Vinyals et al. 2019) with weight (1 − p)^power, or p(1 − p), or all alike, or the newest. p is the score
-against it (a win 1, a draw ½) over the games of late: old ones fade, so that one who was not met for long counts as
-even again.
+of them. The draw depends on how often the learner beats each: by PFSP (prioritised fictitious self-play, AlphaStar,
+Vinyals et al. 2019) with weight (1 − p)^power, or by p(1 − p), or uniformly, or always the newest. p is the learner's
+mean score against the opponent (a win is 1, a draw ½). Old games fade, so an opponent that was not met for long counts
+as even again.
 
-An exploiter is a policy that lives to beat whom its matchups name; then it is kept and begins anew. The alarm knows
-each policy's best rating, and calls a fall a collapse. What is decided here is carried out by `training/season.py`.
+An exploiter is a policy that learns to beat the opponents in its matchups. When it succeeds or runs out of patience, it
+is saved and begins a new life. The alarm stores each policy's best rating and reports a large drop as a collapse.
+`training/season.py` carries out what is decided here.
 
-The draw is a function of (seed, step, task, state), and only `record`, `add`, `rate` and `rebirth` change the state: a
-step that was cut off leaves no trace, and a resumed run plays whom the one that was never stopped would have played.
+The draw is a function of (seed, step, task, state), and only `record`, `add`, `rate`, `rebirth` and `roll_back` change
+the state. An interrupted step changes nothing, and a resumed run draws the same opponents as an uninterrupted one.
 
-There are never more than `capacity` snapshots of a policy. The start and the newest stay (the newest is where a
-rollback goes); of the others goes the one that its policy beats most surely, of equals the oldest.
+There are never more than `capacity` snapshots of a policy. When the league is full, drop the snapshot that the policy
+beats most often; of equals, the oldest. The start and the newest stay (a rollback goes to the newest).
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from interplay.seats import (
 )
 from interplay.types import Episode, Role, Task, seed_of
 
-_STEPS = 64  # whose line-ups are remembered: as many as can be played at once
+_STEPS = 64  # steps whose line-ups are remembered: as many as can be played at once
 
 
 @dataclass
 class Tally:
-    """How a learner did against one opponent: faded counts, and one even game for those it has hardly met."""
+    """A learner's results against one opponent: faded counts. The score adds one even game as a prior."""
 
     won: float = 0.0
     games: float = 0.0
@@ -65,7 +66,7 @@ class Tally:
 
 @dataclass
 class Life:
-    """Of an exploiter: the step it began at, its number, its games."""
+    """The current life of an exploiter: its first step, its number, and its games."""
 
     born: int = 0
     number: int = 1
@@ -74,15 +75,15 @@ class Life:
 
 @dataclass
 class Health:
-    """Of a policy under the alarm: its best rating so far, and rollbacks since its newest snapshot."""
+    """What the alarm knows of a policy: its best rating so far, and the rollbacks since its newest snapshot."""
 
     best: float | None = None
     rollbacks: int = 0
 
 
 def score(episode: Episode, role: Role, reward: RewardSection) -> float:
-    """1 for a higher total reward than every other player's, ½ for as high, 0 for less; those of one name are one. The
-    mean over plays by the policies' own choices."""
+    """1 if the role's total reward is higher than that of every other player, ½ if it ties with the best, 0 if it is
+    lower. Roles with the same occupant are one player. The mean over plays by the policies' own choices."""
     found = []
     for play in episode.own:
         totals = {r: credit.mix(play, r, reward) for r in episode.seats}
@@ -92,7 +93,7 @@ def score(episode: Episode, role: Role, reward: RewardSection) -> float:
 
 
 def chances(scores: Sequence[float], draw: Draw, power: float) -> list[float]:
-    """Of opponents that are beaten with `scores`, the newest last."""
+    """The probability of each opponent, given the learner's scores against them, the newest opponent last."""
     weights = {
         "pfsp": [(1.0 - p) ** power for p in scores],
         "variance": [p * (1.0 - p) for p in scores],
@@ -107,7 +108,7 @@ def chances(scores: Sequence[float], draw: Draw, power: float) -> list[float]:
 class League:
     plan: RunPlan
     snapshots: dict[str, list[Snapshot]] = field(default_factory=dict)  # by policy, oldest first
-    tallies: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(dict))  # learner, opponent
+    tallies: dict[str, dict[str, Tally]] = field(default_factory=lambda: defaultdict(dict))  # by learner, opponent
     lives: dict[str, Life] = field(default_factory=dict)
     health: dict[str, Health] = field(default_factory=dict)
 
@@ -126,7 +127,7 @@ class League:
     # -- who plays whom -------------------------------------------------------------------------------------------
 
     def seats_for(self, task: Task, step: int) -> dict[Role, Occupant]:
-        """As the plan seats a task, with a snapshot by name wherever it says `@league`."""
+        """The plan's seats for a task, with a drawn opponent in place of each `@league`."""
         matchup, seats = self.plan.matched(task, step)
         if matchup is None:
             return seats
@@ -140,8 +141,8 @@ class League:
         return out
 
     def lineups(self, step: int) -> dict[tuple[int, FromLeague], list[One]]:
-        """By matchup and name: the opponents drawn for a step, of which each task takes any. So a step needs at most
-        `lineup` of them in memory, and in the long run each plays as often as its chance says."""
+        """By matchup and name: the opponents drawn for a step. Each task then takes one of them at random, so a step
+        needs at most `lineup` of them in memory. Over many steps each opponent plays with its probability."""
         if step not in self._lineups:
             found = {}
             for index, who in self._asked():
@@ -158,7 +159,7 @@ class League:
         return [(i, who) for i, who in named if isinstance(who, FromLeague)]
 
     def odds(self, matchup: Matchup, who: FromLeague) -> dict[One, float]:
-        """The chance of everyone whom `who` may stand for in a matchup."""
+        """The probability of each opponent that `who` may stand for in a matchup."""
         mine = self.snapshots.values() if not who.policy else [self.snapshots[who.policy]]
         past = sorted((n for names in mine for n in names), key=lambda n: n.step)
         pool: list[One] = [*past] if who.policy else [*self.bots, *past]
@@ -168,14 +169,14 @@ class League:
         return dict(zip(pool, found, strict=True))
 
     def learner(self, matchup: Matchup) -> str:
-        """Whose scores a matchup's draw goes by: the first learner in it."""
+        """The learner whose scores decide a matchup's draw: the first one in it."""
         seated = [*matchup.named, *(who for occupant in self.plan.seats.values() for who in everyone(occupant))]
         return next((who.name for who in seated if isinstance(who, Policy) and who.name in self.snapshots), "")
 
     # -- what became of it ----------------------------------------------------------------------------------------
 
     def record(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Take note of a step's episodes; chances as they were drawn by, and scores as they are now."""
+        """Update the tallies with a step's episodes. The metrics have the chances before, and the scores after."""
         metrics = {}
         for index, who in self._asked():
             matchup = self.plan.matchups[index]
@@ -197,13 +198,13 @@ class League:
 
     def _note(self, episode: Episode, role: Role, who: Policy) -> None:
         opponents = {other for other in episode.seats.values() if isinstance(other, Snapshot | Scripted)}
-        for opponent in sorted(map(str, opponents)) if episode.own else ():  # none: every playout failed
+        for opponent in sorted(map(str, opponents)) if episode.own else ():  # empty if every playout failed
             self.tallies[who.name].setdefault(opponent, Tally()).add(score(episode, role, self.plan.recipe.reward))
         if who.name in self.lives and opponents:
             self.lives[who.name].games += 1
 
     def add(self, policy: str, step: int) -> Snapshot:
-        """A new snapshot's name; past the capacity another one goes."""
+        """Add a snapshot and return its name. If there are more than `capacity`, remove another one."""
         added, mine = Snapshot(policy, str(step)), self.snapshots[policy]
         mine.append(added)
         if policy in self.health:
@@ -220,13 +221,13 @@ class League:
     # -- exploiters -----------------------------------------------------------------------------------------------
 
     def over(self, name: str, step: int) -> bool:
-        """Whether an exploiter has beaten everyone it met, or its patience ends."""
+        """Whether an exploiter has beaten every opponent it met, or has run out of patience."""
         section, life = self.section.exploiters[name], self.lives[name]
         beaten = all(tally.score >= section.beats for tally in self.tallies[name].values())
         return step - life.born >= section.patience or (life.games >= section.games and beaten)
 
     def rebirth(self, name: str, step: int) -> bool:
-        """A new life; whether it begins from the start."""
+        """Begin a new life of an exploiter; return whether its weights go back to the start."""
         self.tallies[name].clear()
         self.lives[name] = Life(step, self.lives[name].number + 1)
         return seed_of("rebirth", self.plan.recipe.seed, name, step) / 2**63 < self.section.exploiters[name].reset
@@ -234,7 +235,7 @@ class League:
     # -- the alarm ------------------------------------------------------------------------------------------------
 
     def symptom(self, name: str, episodes: Sequence[Episode], entropy: float | None) -> str | None:
-        """What a step's own figures say is a collapse, as a sentence."""
+        """A sentence if the metrics of a step show a collapse, else None."""
         alarm = self.section.alarm
         if alarm is None:
             return None
@@ -247,12 +248,12 @@ class League:
         return None
 
     def rating(self, scores: Mapping[str, float]) -> float:
-        """Over the panel, as the recipe rates."""
+        """The rating from the scores against the panel: the worst or the mean, as the recipe says."""
         assert self.section.alarm is not None
         return min(scores.values()) if self.section.alarm.rating == "worst" else sum(scores.values()) / len(scores)
 
     def rate(self, name: str, rating: float) -> str | None:
-        """A policy was measured; a sentence where that is a collapse."""
+        """Note a policy's new rating; return a sentence if it shows a collapse."""
         alarm, health = self.section.alarm, self.health[name]
         assert alarm is not None
         if health.best is not None and rating < health.best - alarm.drop:
@@ -262,7 +263,7 @@ class League:
         return None
 
     def roll_back(self, name: str, why: str) -> Snapshot:
-        """The snapshot to go back to."""
+        """Count a rollback and return the snapshot to go back to; raise after too many."""
         alarm, health = self.section.alarm, self.health[name]
         assert alarm is not None
         good = self.snapshots[name][-1]

@@ -1,6 +1,6 @@
-"""A line of play: the roles that must act say what they say, the environment moves on, and a ledger is kept.
+"""A line of play: sample the roles that must act, step the environment, and count what the episode uses.
 
-`Foresight` is what lies ahead of a fork: the same seats play it out, or a critic says what it is worth.
+`Foresight` estimates what a fork is worth: the same seats play it to the end, or a critic values it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ T = TypeVar("T")
 
 @dataclass
 class Ledger:
-    """What an episode has used and earned so far: shared by the line of play and its playouts."""
+    """What an episode has used and earned so far. The line of play and its playouts share it."""
 
     limits: RolloutSection
     gate: asyncio.Event | None = None  # closed while the run is paused
     began: float = field(default_factory=time.monotonic)
     tokens: int = 0
-    plays: dict[tuple[int, ...], list[Rewards]] | None = None  # of each joint action at the first choice by worth
+    plays: dict[tuple[int, ...], list[Rewards]] | None = None  # by joint action of the first choice by worth
     behind: list[asyncio.Task[list[Turn]]] = field(default_factory=list)  # playouts that the line does not wait for
-    cut: bool = False  # one of them was given up at the limit of tokens
+    cut: bool = False  # a playout was given up at the token limit
 
     def spend(self, turns: Sequence[Turn]) -> None:
         self.tokens += sum(t.sampled for t in turns)
 
     def own_plays(self, plan: SamplingPlan) -> tuple[Rewards, ...] | None:
-        """What whole plays earned that were not chosen by their worth; None where the line itself is such a play."""
+        """The rewards of plays to the end that were not chosen by worth; None if the line itself is such a play."""
         if not isinstance(plan, Tree) or not plan.by_worth or (plan.shows_own and self.plays is None):
             return None
         return tuple(play for _, plays in sorted((self.plays or {}).items()) for play in plays)
@@ -52,7 +52,7 @@ class Ledger:
         return self.behind[-1]
 
     async def drop(self) -> None:
-        """Give up what still plays behind the line: nothing stays in the engine."""
+        """Cancel the remaining playouts, so that none of their requests stay in the engine."""
         for task in self.behind:
             task.cancel()
         await asyncio.gather(*self.behind, return_exceptions=True)
@@ -63,7 +63,7 @@ class Ledger:
             await census().elsewhere(self.gate.wait())
 
     def check_tokens(self) -> None:
-        """Of a playout: what it would have earned is not known, so it says nothing."""
+        """End a playout at the token limit. Its return is unknown, so it is not used."""
         if self.spent:
             self.cut = True
             raise LimitError(
@@ -78,7 +78,7 @@ class Ledger:
 
 
 async def all_of(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Every job's result. Where one fails the others are waited for: nothing stays behind in the engine."""
+    """The results of all jobs. If one fails, wait for the others before raising, so that none stay in the engine."""
     results = await census().gather(jobs)
     for result in results:
         if isinstance(result, BaseException):
@@ -86,13 +86,13 @@ async def all_of(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [r for r in results if not isinstance(r, BaseException)]
 
 
-async def step(env: Env, actions: dict[Role, str]) -> Rewards:
-    """`env.step`, in a thread where the environment says that it waits."""
-    return await census().outside(asyncio.to_thread(env.step, actions)) if env.slow else env.step(actions)
+async def step(env: Env, turns: Mapping[Role, Turn]) -> Rewards:
+    """Call `env.act`, in a thread if the environment says that it is slow."""
+    return await census().outside(asyncio.to_thread(env.act, turns)) if env.slow else env.act(turns)
 
 
 async def seen_in(env: Env) -> dict[Role, Observation]:
-    """Who must act now, after whatever the environment waits for."""
+    """Let the environment settle, then return the observations of the roles that must act."""
     if type(env).settle is not Env.settle:
         await census().outside(env.settle())
     return env.observe()
@@ -106,8 +106,8 @@ async def outcome(env: Env) -> Rewards:
 async def sample_each(
     env: Env, agents: Mapping[Role, Player], views: Mapping[Role, View], stamp: Stamp
 ) -> dict[Role, Turn]:
-    """One reply for every role that must act, drawn at the same time."""
-    if len(views) == 1:  # turn-taking: no tasks to schedule
+    """Sample one reply for every role that must act, all at the same time."""
+    if len(views) == 1:  # one role acts: there is nothing to schedule
         ((role, view),) = views.items()
         return {role: await agents[role].sample(env, view, stamp)}
     drawn = await all_of(agents[r].sample(env, v, stamp) for r, v in views.items())
@@ -115,18 +115,18 @@ async def sample_each(
 
 
 class StateValues(Protocol):
-    """The value of the state a turn led to, for its role, in the units of its mixed reward."""
+    """Values the state after a turn for its role, in the units of its weighted reward."""
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float: ...
 
     def arrived(self, role: Role, env: Env, turn: Turn, rewards: Rewards) -> None:
-        """`turn` was kept: with what the others did it led to `env`, and earned `rewards` on the way there."""
+        """Note that `turn` was kept: the joint action led to the state of `env`, and that step gave `rewards`."""
 
 
 @dataclass(frozen=True)
 class Playout:
-    """A playout: what follows for each role, discounted to where it began; all that was earned, not discounted; and the
-    turns, where they are recorded."""
+    """The result of a playout: each role's rewards, discounted to its start; all rewards, not discounted; and the
+    turns, if they are recorded."""
 
     ahead: dict[Role, Rewards]
     rewards: Rewards
@@ -136,15 +136,15 @@ class Playout:
 @dataclass(frozen=True)
 class Foresight:
     reward: RewardSection
-    record: bool = False  # whether the turns of playouts are returned
+    record: bool = False  # whether to return the turns of playouts
     critic: StateValues | None = None
 
     async def play_out(
         self, env: Env, agents: Mapping[Role, Agent], stamp: Stamp, ledger: Ledger, until: frozenset[Role] = frozenset()
     ) -> Playout:
-        """The same seats play `env` to its end, or until one of these roles is asked.
+        """The same seats play `env` to its end, or until one of the roles in `until` must act.
 
-        A reward belongs to the role's latest turn; with d of its turns taken since now, it counts γ^d.
+        A reward belongs to the role's latest turn. If the role has taken d turns since the start, it counts γ^d.
         """
         agents = {role: agent.fork() for role, agent in agents.items()}
         taken = dict.fromkeys(agents, 0)
@@ -153,7 +153,7 @@ class Foresight:
         earned: list[Rewards] = []
         gamma = self.reward.gamma
 
-        first, since = stamp.decision - 1, [dict(taken)]  # the candidate's decision, and turns taken since by each
+        first, since = stamp.decision - 1, [dict(taken)]  # the candidate's decision; turns of each role since then
 
         def book(rewards: Rewards) -> None:
             earned.append(rewards)
@@ -162,7 +162,7 @@ class Foresight:
                 if all(r.turn is None for r in mine):
                     ahead[role] += mine.scaled(gamma ** taken[role])
                     continue
-                for r in mine:  # what belongs to turns before the candidate says nothing about it
+                for r in mine:  # ignore rewards of turns before the candidate
                     turns_since = taken if r.turn is None else since[r.turn - first] if r.turn >= first else None
                     if turns_since is not None:
                         ahead[role] += Rewards((r,)).scaled(gamma ** turns_since[role])
@@ -182,7 +182,7 @@ class Foresight:
             since.append(dict(taken))
             if self.record:
                 turns += kept.values()
-            book(await step(env, {r: t.text for r, t in kept.items()}))
+            book(await step(env, kept))
             stamp = replace(stamp, decision=stamp.decision + 1)
         else:
             book(await outcome(env))

@@ -1,7 +1,7 @@
-"""Logs for people: what was played, what was said, and how it came out.
+"""Logs for people: moves, conversations and results.
 
-`game_results_*.log` has a line per episode, `llm_conversation_*.log` every prompt and reply in full with errors and
-timing, `game_summary_<model>.txt` the totals so far, rewritten as the run goes on.
+`game_results_*.log` has a line per episode. `llm_conversation_*.log` has every prompt and reply in full, with errors
+and timing. `game_summary_<model>.txt` has the totals so far and is rewritten during the run.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _conversation(step: int, episode: Episode) -> str:
 
 
 def _turn(turn: Turn) -> Iterator[str]:
-    """Every model call of a turn; a bot's move alone."""
+    """Every model call of a turn; for a bot, only its move."""
     if not turn.samples:
         yield _said(turn, f"{turn.decision}", "0+0 tokens, 0 ms", turn.observation.messages, turn.text)
     for n, sample in enumerate(turn.samples):

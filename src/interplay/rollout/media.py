@@ -1,4 +1,4 @@
-"""The pictures and sounds of a run, each kept once in a file named for its digest."""
+"""The pictures and sounds of a run, each stored once in a file named by its digest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MediaFolder:
         return self.folder / f"{digest}{_ENDINGS[kind]}"
 
     def put(self, media: Iterable[Media]) -> None:
-        """Write those that are not there yet; a file appears whole or not at all."""
+        """Write those that are not there yet. A file is written completely or not at all."""
         for one in media:
             if one.digest in self._known:
                 continue

@@ -1,7 +1,7 @@
-"""Policies with weights in this process: loaded, copied, replaced and saved.
+"""Policies with weights in this process: load, copy, replace and save them.
 
-Members that are adapters of one base share its model and engine. A full model of a snapshot that sits nowhere any more
-is kept in memory for the next snapshot of its shape.
+Members that are adapters of one base share its model and engine. When a snapshot with a full model is no longer seated,
+its model stays in memory for the next snapshot of the same shape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from interplay.types import Snapshot, seed_of
 
 @dataclass
 class Member:
-    """One policy in memory. The engine samples from `loaded.model` itself, with `adapter` where there is one."""
+    """One policy in memory. The engine samples from `loaded.model` itself, with `adapter` if there is one."""
 
     name: str
     loaded: Loaded
@@ -42,7 +42,7 @@ class Member:
     version: int = 0
 
     def publish(self, version: int) -> None:
-        """The weights changed: the engine samples from them from now on."""
+        """Tell the engine that the weights changed; it samples from the new ones from now on."""
         self.version = version
         if self.adapter is None:
             self.engine.update(version)
@@ -50,7 +50,7 @@ class Member:
             self.engine.load(self.name, self.adapter, version)
 
     def save(self, folder: Path) -> None:
-        """A plain Hugging Face folder, or PEFT's."""
+        """Write a plain Hugging Face folder, or a PEFT folder for an adapter."""
         if self.adapter is None:
             save_model(self.loaded, folder)
         else:
@@ -58,7 +58,7 @@ class Member:
 
 
 class Playable(NamedTuple):
-    """A model with what makes it play."""
+    """A model with its engine and renderer."""
 
     loaded: Loaded
     engine: Engine
@@ -66,19 +66,19 @@ class Playable(NamedTuple):
 
 
 class Members:
-    """By name: the recipe's policies, snapshots of them, and whoever was added."""
+    """All members by name: the recipe's policies, snapshots of them, and models that were added."""
 
     def __init__(self, recipe: Recipe, sources: Mapping[str, str] | None = None) -> None:
-        """Load every policy that is not remote; `sources` replaces the weights of some (a checkpoint's folder)."""
+        """Load every policy that is not remote. `sources` gives other weights for some (a checkpoint's folder)."""
         self.recipe = recipe
         self.by_name: dict[str, Member] = {}
-        self._idle: dict[str, Member] = {}  # full models of snapshots that sit nowhere now
+        self._idle: dict[str, Member] = {}  # full models of snapshots that are not seated now
         shared: dict[str, Playable] = {}
         ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
         bases = {p.base for p in ours.values() if p.adapter is not None}
         for name, policy in ours.items():
             source = (sources or {}).get(name)
-            # An adapter needs its base once, however many there are; so does whoever plays that base as it is.
+            # All adapters of one base share it, and so do frozen policies that play the base itself.
             if policy.adapter is not None or (policy.base in bases and not policy.trainable):
                 if policy.base not in shared:
                     shared[policy.base] = self._seated(policy.base)
@@ -100,7 +100,7 @@ class Members:
         return Playable(loaded, _engine(loaded, self.recipe), Renderer(loaded.tokenizer, loaded.stop_ids))
 
     def freeze(self, who: Snapshot, source: Path) -> None:
-        """A frozen copy of a policy, read from `source`."""
+        """Load a frozen copy of a policy from `source`."""
         name, origin = str(who), self.by_name[who.policy]
         model = origin.loaded.model
         if origin.adapter is not None:
@@ -121,7 +121,7 @@ class Members:
         self.by_name[name] = member
 
     def release(self, who: Snapshot) -> None:
-        """A snapshot leaves its seats. A full model's memory is kept, for the next snapshot of its shape."""
+        """Remove a snapshot. The memory of a full model is kept for the next snapshot of the same shape."""
         name = str(who)
         member = self.by_name.pop(name)
         if member.adapter is not None:
@@ -130,7 +130,7 @@ class Members:
             self._idle[name] = member
 
     def restore(self, name: str, source: Path) -> None:
-        """Give a policy the weights in `source`, in place."""
+        """Overwrite a policy's weights with those in `source`."""
         member = self.by_name[name]
         model = member.loaded.model
         if member.adapter is not None:
@@ -143,8 +143,9 @@ class Members:
                 _overwrite(model.state_dict(), loaded.model.state_dict())
 
     def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> str:
-        """Another model, frozen: anything a policy's base can be, or PEFT's folder. An adapter's base is `base`, or
-        what its folder says; where somebody here plays on that base already, it is shared. Returns that base."""
+        """Add another frozen model: anything that can be the base of a policy, or a PEFT folder. The base of an adapter
+        is `base`, or the one its folder names. If another adapter here has that base, it is shared. Returns the
+        base."""
         peft = Path(source) if (Path(source) / PEFT_CONFIG).is_file() else None
         whole = locate((base or base_of(peft)) if peft else source, recipe.seed)
         adapters = [m for m in self.by_name.values() if m.adapter is not None]  # their bases are never trained
@@ -164,7 +165,7 @@ class Members:
 
     @property
     def engines(self) -> list[Engine]:
-        """Each once, however many members share it."""
+        """All engines; one that several members share is listed once."""
         return list({id(m.engine): m.engine for m in (*self.by_name.values(), *self._idle.values())}.values())
 
 
@@ -181,7 +182,7 @@ def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: 
 
 
 def fresh_adapter(loaded: Loaded, section: AdapterSection, seed: int) -> Adapter:
-    """An adapter as a recipe describes it, which changes nothing yet."""
+    """A new adapter as the recipe describes it, which does not change the model's output yet."""
     alpha = 2.0 * section.rank if section.alpha is None else section.alpha
     return new_adapter(loaded.model, section.rank, alpha, section.targets, seed)
 

@@ -1,11 +1,11 @@
-"""Episodes on disk, schema 1: one JSON object per line, read back as the same records.
+"""Read and write episodes on disk, schema 1: one JSON object per line.
 
     {"schema": 1, "step": 12, "episode": {..., "turns": [{..., "samples": [{..., "credit": {...}}]}]}}
 
-`episodes.jsonl` is what the viewer, imitation and the tests read. Floats are written with all their digits. Pictures
-and sounds are files in `media/`, named by their digests, and records hold the digests. `episodes.index` has a line for
-each episode, with the place and length of its record in bytes, so that one episode can be read without the others.
-Records without a version number are schema 0 (`schema_0.py`) and stay readable.
+The viewer, imitation and the tests read `episodes.jsonl`. Floats are written with all their digits. Pictures and sounds
+are files in `media/`, named by their digests, and records hold the digests. `episodes.index` has a line for each
+episode, with the offset and length of its record in bytes, so that one episode can be read without the others. Records
+without a version number are schema 0 (`schema_0.py`), which can still be read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from interplay.types import (
     Occupant,
     Outlook,
     Parameter,
+    ProgramCall,
     Remote,
     Reward,
     Rewards,
     Sample,
+    Spoken,
     Status,
     Task,
     Tool,
@@ -51,7 +53,7 @@ INDEX, MEDIA = "episodes.index", "media"
 
 @dataclass(frozen=True)
 class Record:
-    """One line of a file of episodes. `schema` is 0 for records of early versions, which do not hold tools."""
+    """One line of an episodes file. `schema` is 0 for records of early versions, which do not contain tools."""
 
     episode: Episode
     credit: Credit
@@ -61,7 +63,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where an episode stands in its file."""
+    """The position of an episode in its file."""
 
     start: int
     size: int
@@ -74,7 +76,7 @@ class Entry:
 
 
 def write(path: Path, episodes: Iterable[Episode], step: int, credit: Credit | None = None) -> None:
-    """Append episodes to a file, their places to its index, and their media to the folder beside it."""
+    """Append episodes to a file, and their positions to its index; write their media to the folder beside it."""
     store = MediaFolder(path.parent / MEDIA)
     with path.open("ab") as file, path.with_name(INDEX).open("a", encoding="utf-8") as index:
         for episode in episodes:
@@ -93,7 +95,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def read_one(path: Path, entry: Entry) -> Record:
-    """One episode, without reading the others."""
+    """Read one episode without the others."""
     with path.open("rb") as file:
         file.seek(entry.start)
         line = file.read(entry.size).decode()
@@ -101,14 +103,14 @@ def read_one(path: Path, entry: Entry) -> Record:
 
 
 def index(path: Path) -> list[Entry]:
-    """Where every episode stands. What the index file does not hold (an early version's, or torn) is looked up."""
+    """The positions of all episodes. Those that the index lacks (early version, or cut off) are read from `path`."""
     found: list[Entry] = []
     listed = path.with_name(INDEX)
     if listed.is_file():
         for text in listed.read_text(encoding="utf-8").splitlines():
             try:
                 entry = Entry(*json.loads(text))
-            except (ValueError, TypeError):  # cut off by a kill
+            except (ValueError, TypeError):  # a killed process wrote only a part
                 break
             if entry.start != (found[-1].start + found[-1].size if found else 0):
                 break
@@ -153,7 +155,7 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
 
 
 def media(episode: Episode) -> Iterator[Media]:
-    """Every picture and sound that was shown in an episode."""
+    """All pictures and sounds shown in an episode."""
     for turn in episode.turns:
         shown = (turn.observation.messages, *(sample.messages for sample in turn.samples))
         for message in chain.from_iterable(shown):
@@ -164,7 +166,7 @@ def media(episode: Episode) -> Iterator[Media]:
 
 
 def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
-    """An episode as plain JSON values; media are named by their digests alone."""
+    """An episode as plain JSON values. Media are given by their digests only."""
     given = credit or Credit()
     out = {f.name: getattr(episode, f.name) for f in fields(Episode) if f.name != "cut"}
     task = episode.task
@@ -178,7 +180,7 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
 
 
 def _seat_out(who: Occupant) -> Any:
-    """By its text; one of a remote model says so, for its text alone does not."""
+    """The text of an occupant. A remote model is marked, since its text looks like that of a policy."""
     return {"remote": who.name} if isinstance(who, Remote) else str(who)
 
 
@@ -198,6 +200,7 @@ def _turn_out(turn: Turn, credit: Credit) -> dict[str, Any]:
             "legal": seen.legal,
             "phase": seen.phase,
             "tools": [_tool_out(t) for t in seen.tools],
+            **({} if seen.call is None else {"call": _call_out(seen.call)}),
         },
         "state": turn.state,
         "candidate": turn.candidate,
@@ -229,6 +232,7 @@ def _sample_out(sample: Sample, seen: tuple[Message, ...], credit: Credit) -> di
         "tool": sample.tool,
         "used": sample.used,
         "seconds": sample.seconds,
+        **({"history": sample.history} if sample.history else {}),
         "credit": {name: table[sample.id] for name, table in _tables(credit).items() if sample.id in table},
     }
 
@@ -248,7 +252,7 @@ def _rewards_out(rewards: Rewards) -> list[list[Any]]:
 
 
 def _message_out(message: Message) -> Any:
-    """Role and content, and what else there is by name."""
+    """Role and content, then a table of other fields if there are any."""
     rest: dict[str, Any] = {}
     if message.name is not None:
         rest["name"] = message.name
@@ -266,18 +270,24 @@ def _tool_out(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": parameters, "seconds": tool.seconds}
 
 
+def _call_out(call: ProgramCall) -> dict[str, Any]:
+    """What an outside program wanted; of the replies that it accepted alone, their words and calls."""
+    out = {f.name: getattr(call, f.name) for f in fields(ProgramCall)}
+    return {**out, "only": [[s.content, [[c.id, c.name, c.arguments] for c in s.calls]] for s in call.only]}
+
+
 # -- in ---------------------------------------------------------------------------------------------------------------
 
 
 def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Credit]:
-    """What `to_json` wrote: the episode, and the credit that its samples were given."""
+    """Read what `to_json` wrote: the episode, and the credit of its samples."""
     credit = Credit()
     turns = [_turn_in(t, store, credit) for t in data["turns"]]
     seats = {role: _seat_in(who) for role, who in data["seats"].items()}
     judged = [_turn_in(t, store, credit) for t in data.get("judged", ())]
     apart = ("task", "seats", "turns", "judged", "rewards", "plays", "sampled")
     rest = {k: v for k, v in data.items() if k not in apart}
-    rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # earlier records have `sampled`, a mean, instead
+    rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # earlier records have a mean, `sampled`
     own = None if plays is None else tuple(_rewards_in(play) for play in plays)
     made = Episode(
         task=Task(**data["task"]), seats=seats, turns=turns, judged=judged, rewards=rewards, plays=own, **rest
@@ -299,7 +309,7 @@ def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Tur
         keys=Keys(**data["keys"]),
         status=Status(data["status"]),
         rewards=_rewards_in(data["rewards"]),
-        observation=Observation(messages, seen["fresh"], tuple(seen["legal"]), seen["phase"], tools),
+        observation=Observation(messages, seen["fresh"], tuple(seen["legal"]), seen["phase"], tools, _call_in(seen)),
         outlook=None
         if outlook is None
         else Outlook(
@@ -307,6 +317,14 @@ def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Tur
         ),
         samples=tuple(_sample_in(s, messages, store, credit) for s in data["samples"]),
     )
+
+
+def _call_in(seen: Mapping[str, Any]) -> ProgramCall | None:
+    if "call" not in seen:
+        return None
+    known = seen["call"]
+    only = tuple(Spoken(words, tuple(ToolCall(*c) for c in calls)) for words, calls in known["only"])
+    return ProgramCall(**{**known, "tools": tuple(known["tools"]), "stop": tuple(known["stop"]), "only": only})
 
 
 def _sample_in(data: Mapping[str, Any], seen: tuple[Message, ...], store: MediaFolder, credit: Credit) -> Sample:
@@ -317,6 +335,7 @@ def _sample_in(data: Mapping[str, Any], seen: tuple[Message, ...], store: MediaF
     new = data["messages"]
     return Sample(
         **{name: data[name] for name in plain},
+        history=data.get("history", ""),
         prompt=tuple(data["prompt"]),
         action=tuple(data["action"]),
         logprobs=tuple(data["logprobs"]),

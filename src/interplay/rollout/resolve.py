@@ -1,6 +1,6 @@
-"""A recipe to checked parts, before anything heavy is imported: environment, seats, algorithm, plan. No torch.
+"""Turn a recipe into a checked plan: environment, seats, algorithm. Does not import torch or other heavy packages.
 
-Everything that can be refused without loading a model is refused here, with the key to change.
+Every error that can be found without loading a model is reported here, with the key to change.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from interplay.config import TEAM, CurriculumSection, Recipe, WarmstartSection
 from interplay.config.judges import SCORING
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
+from interplay.rollout.evolve import make_evolution
 from interplay.seats import (
     ByTurn,
     Occupant,
@@ -32,11 +33,11 @@ from interplay.seats import (
 )
 from interplay.types import Role, seed_of
 
-_TRIED, _LONG = 8, 1000  # games to count turns in, and where to leave one
+_TRIED, _LONG = 8, 1000  # games for counting turns, and the most turns in one
 
 
 def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
-    """The plan, or a sentence about what is wrong; without `training`, nobody needs to learn anything."""
+    """Return the plan, or raise a ConfigError. Without `training`, no policy needs to be trainable."""
     with recipe.env.explained("env"):
         sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
@@ -65,19 +66,20 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     if counted is not None and counted not in plan.trainable:
         raise ConfigError(f"train.budget_policy is '{counted}'; {did_you_mean(counted, plan.trainable)}")
     _check_weights(recipe, sample)
+    make_evolution(plan)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
     return plan
 
 
 def records_of(section: WarmstartSection) -> Path:
-    """The file of recorded play that is imitated."""
+    """The file of recorded play to imitate."""
     path = Path(section.records or "").expanduser()
     return path / "episodes.jsonl" if path.is_dir() else path
 
 
 def _check_players(plan: RunPlan, sample: envs.Env) -> None:
-    """Whoever is seated, by [seats], a matchup or the league, can play this environment."""
+    """Check that every player in [seats], a matchup or the league can play this environment."""
     tables = {"seats": plan.seats, **{f"matchups.{i}.seats": m.seats for i, m in enumerate(plan.matchups)}}
     for key, table in tables.items():
         _check_turns(plan.recipe, key, table)
@@ -129,7 +131,7 @@ def _check_warmstart(recipe: Recipe, sample: envs.Env) -> None:
 
 
 def _check_best(recipe: Recipe) -> None:
-    """A metric of the short evaluations is only there if they are made."""
+    """Check that `checkpoint.best` names a metric of the short evaluations only if they are run."""
     rates = ("win_rate", "draw_rate", "reward", "illegal")
     measured = [f"eval/{what}/{name}" for what in rates for name in recipe.eval.opponents[:1]]
     best = recipe.checkpoint.best or ""
@@ -141,7 +143,7 @@ def _check_best(recipe: Recipe) -> None:
 
 
 def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
-    """The environment and the recipe give what the algorithm needs. `sample` is played a few moves for it."""
+    """Check that environment and recipe offer what the algorithm needs. This plays a few moves of `sample`."""
     recipe, algorithm = plan.recipe, plan.algorithm
     sampling = algorithm.plan
     if isinstance(sampling, Tree) and sampling.joint == "crossed":
@@ -167,7 +169,7 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
 
 
 def _check_needs_no_own_play(recipe: Recipe, sampling: Tree) -> None:
-    """Curriculum and league go by what the policy itself earns, which this tree does not show."""
+    """Refuse curriculum and league: they need what the policy itself earns, which this tree does not show."""
     for section, given in (("curriculum", recipe.curriculum), ("league", recipe.league)):
         if given is not None:
             raise ConfigError(
@@ -192,8 +194,8 @@ def _check_stream(plan: RunPlan) -> None:
 
 
 def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, Occupant]) -> None:
-    """Without a plain seat a role needs one for every turn it can have. That is tried on a few games of random play;
-    a turn that nobody takes stops a run whenever it comes."""
+    """A role that has seats only for single turns needs one for every turn. Check this with a few games of random play.
+    A turn without a player would stop the run later."""
     few = {r: len(who.takers) for r, who in table.items() if isinstance(who, ByTurn) and not who.always}
     for index in range(_TRIED if few else 0):
         env = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, "train", index, recipe.seed))
@@ -286,7 +288,7 @@ def _check_judges(plan: RunPlan, sample: envs.Env) -> None:
 
 
 def _check_weights(recipe: Recipe, env: envs.Env) -> None:
-    """A component that nobody gives would be weighed in silence."""
+    """Refuse weights of unknown rewards, which would have no effect."""
     given = [*env.reward_names, *recipe.judges, *SHAPED]
     for name in recipe.reward.weights:
         if name not in given:
@@ -308,7 +310,7 @@ def _check_exploitable(plan: RunPlan, sample: envs.Env) -> None:
 
 
 def _check_bot(key: str, who: Occupant, env: envs.Env) -> None:
-    """A bot knows this environment; anybody else is checked elsewhere."""
+    """Check that a bot can play this environment. Other players are checked elsewhere."""
     if not isinstance(who, Scripted):
         return
     try:
@@ -318,7 +320,8 @@ def _check_bot(key: str, who: Occupant, env: envs.Env) -> None:
 
 
 def _rewards_steps(env: envs.Env) -> bool:
-    """Whether first legal moves, one of each role, earn anything but `illegal` before the end, or end the episode."""
+    """Play the first legal move once for each role. Whether that gives a reward other than `illegal`, or ends the
+    episode."""
     moved: set[str] = set()
     while seen := env.observe():
         if moved.issuperset(env.roles) or not set(seen) - moved:

@@ -1,7 +1,7 @@
-"""Many episodes at once on one event loop; a failed one is data, not a crash.
+"""Play many episodes at once on one event loop. A failed episode is recorded and does not end the run.
 
-An episode asks its environment who must act, lets those roles act at once, and hands the joint action back. How a
-decision is made, one sample per role or a tree of candidates, is the plan's (`tree.py`).
+An episode asks its environment who must act, lets those roles act at the same time, and passes the joint action to the
+environment. The sampling plan says how a decision is made: one sample per role, or a tree of candidates (`tree.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interplay.types import Cut, Episode, Observation, Occupant, Reward, Rewards
 
 @dataclass(frozen=True)
 class Seated:
-    """Who sits in each role of an episode, and the players that act for them."""
+    """The occupant of each role in an episode, and the players that act for them."""
 
     seats: Mapping[Role, Occupant]
     players: Mapping[Role, Player]
@@ -49,7 +49,7 @@ class Runner:
     ) -> None:
         self.seed, self.limits, self.plan, self.reward = seed, limits, plan, reward
         self.foresight = Foresight(reward, record_playouts, critic)
-        self.gate: asyncio.Event | None = None  # of a stream that can be paused
+        self.gate: asyncio.Event | None = None  # set by a stream, which closes it while it is paused
 
     async def run(
         self, tasks: Sequence[Task], seating: Seating, done: Callable[[Episode], None] | None = None
@@ -66,12 +66,12 @@ class Runner:
         left = deque(enumerate(wanted))
 
         async def play_some() -> None:
-            """Episode after episode; as many of these run at once as the recipe allows."""
+            """Play episodes one after another. `rollout.concurrency` of these run at once."""
             while left:
                 index, (task, replica) = left.popleft()
                 try:
                     episode = out[index] = await self.episode(task, replica, seating(task))
-                except BaseException:  # the others end with the episodes that they are at
+                except BaseException:  # the others stop after their current episodes
                     left.clear()
                     raise
                 if done is not None:
@@ -84,12 +84,12 @@ class Runner:
         return [out[index] for index in range(len(wanted))]
 
     async def episode(self, task: Task, replica: int, seated: Seated) -> Episode:
-        """The place where a failed episode becomes data: typed errors by name, anything else as a bug report."""
+        """Play one episode. Errors are stored in the episode: Interplay's own by name, any other as an EnvError."""
         episode = Episode(f"{task.id}#{replica}", task, replica, seated.seats)
         began = time.monotonic()
         try:
             await asyncio.wait_for(self._play(episode, seated.players), self.limits.max_episode_seconds + 1)
-        except ConfigError:  # no episode's fault, and every other one's too
+        except ConfigError:  # a configuration error affects every episode, so stop the run
             raise
         except InterplayError as error:
             episode.error = f"{type(error).__name__}: {error}"
@@ -97,7 +97,7 @@ class Runner:
             episode.error = (
                 f"LimitError: no answer within rollout.max_episode_seconds ({self.limits.max_episode_seconds:g})."
             )
-        except Exception as error:  # an environment or bot by somebody else: its bug must not end the run
+        except Exception as error:  # a bug in a third-party environment or bot must not end the run
             episode.error = f"EnvError: {type(error).__name__} in {task.env}: {error}"
         episode.seconds = time.monotonic() - began
         return episode
@@ -133,7 +133,7 @@ class Runner:
                 env, kept, turns, rewards = choice.env, choice.kept, choice.drawn, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
-                turns, rewards = list(kept.values()), await step(env, {r: t.text for r, t in kept.items()})
+                turns, rewards = list(kept.values()), await step(env, kept)
                 ledger.spend(turns)
             for role, turn in kept.items():
                 agents[role].commit(views[role], turn)
@@ -150,7 +150,7 @@ class Runner:
 
 
 def _due(agents: Mapping[Role, Player], seen: Mapping[Role, Observation], stamp: Stamp) -> tuple[Turn, ...]:
-    """The turns that the models would take now, without what they would say."""
+    """The turns that models would take now: their prompts, without replies."""
     out = []
     for role, observation in seen.items():
         agent = agents[role]
@@ -163,8 +163,9 @@ def _due(agents: Mapping[Role, Player], seen: Mapping[Role, Observation], stamp:
 
 
 def attribute(rewards: Rewards, latest: Mapping[Role, Turn], turns: Sequence[Turn]) -> None:
-    """Rewards go to each role's latest turn, also when they arrive on another's move; the team's go to all. One that
-    names a decision goes to the role's turn at that decision or, of the team's, to its latest one up to then."""
+    """Add rewards to turns. A reward goes to its role's latest turn, even if another role moved; a team reward goes to
+    the latest turn of every role. A reward that names a decision goes to the role's turn at that decision; for a team
+    reward, to each role's latest turn up to it."""
     for role, turn in latest.items():
         mine = rewards.of(role)
         if mine and all(r.turn is None for r in mine):

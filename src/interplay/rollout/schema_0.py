@@ -1,7 +1,7 @@
-"""Episode records without a version number, as early versions wrote them: read only.
+"""Read episode records without a version number, as early versions wrote them.
 
-There a tool call was a turn of its own inside the turn that it belonged to, credit stood on the turns, pictures were
-written as text, and the tools that a role could call were not recorded.
+In these, each tool call was a turn inside the turn that it belonged to, credit was stored on turns, pictures were
+stored as text, and the tools that a role could call were not recorded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def from_json(data: Mapping[str, Any]) -> tuple[Episode, Credit]:
 def _turn(data: Mapping[str, Any], credit: Credit) -> Turn:
     whole = [] if data["policy"].startswith(BOT) else [*data["calls"], data]
     samples = tuple(_sample(call, credit, call is data) for call in whole)
-    first = whole[0] if whole else data  # its parent is the turn before; a later call's was the call before
+    first = whole[0] if whole else data  # its parent is the previous turn; that of a later call is the previous call
     seen = Observation(_messages(first["messages"]), data["fresh"], tuple(data["legal"]), data["keys"]["phase"])
     outlook = data["outlook"]
     coalitions = {who: _rewards(rows) for who, rows in data["coalitions"].items()}
@@ -86,7 +86,7 @@ def _sample(data: Mapping[str, Any], credit: Credit, last: bool) -> Sample:
         tuple(map(tuple, data["masked"])),
         extends=data["parent"] if data["merged"] else None,
         messages=_messages(data["messages"]),
-        tool="" if last else data["keys"]["tool"],  # the last one named all tools of the turn
+        tool="" if last else data["keys"]["tool"],  # the last one has the names of all tools of the turn
         used=data["used"],
         seconds=data["seconds"],
     )

@@ -1,12 +1,12 @@
-"""Rollout as a producer that lives as long as the run: groups of episodes for a trainer that pulls them. No torch.
+"""Rollout as a producer for the whole run: the trainer pulls groups of episodes from it. Does not import torch.
 
-A group is all episodes of one task; it is delivered when all of them have ended, failures included. Task n belongs to
-training step n // batch. How far sampling may run ahead of training is bounded by the capacity
+A group is all episodes of one task. It is ready when all of them have ended, including failed ones. Task n belongs to
+training step n // batch. The capacity limits how far sampling may run ahead of training:
 
     (staleness + version + 1) · batch − (accepted + running)
 
-where `version` counts training steps and groups that are dropped leave `accepted`. With staleness 0 exactly one batch
-is played between two training steps: that is synchronous training.
+where `version` is the number of training steps taken, and dropped groups no longer count in `accepted`. With staleness
+0 exactly one batch is played between two training steps, which is synchronous training.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from interplay.rollout.runner import Seated
 from interplay.types import Episode, Task
 
 Play = Callable[[Task, int, Seated], Coroutine[Any, Any, Episode]]
-Stage = Callable[[Sequence[Episode]], Awaitable[None]]  # rewards that come after play, such as a judge's
-_POLL = 0.005  # seconds between two looks at whether the engines are idle
+Stage = Callable[[Sequence[Episode]], Awaitable[None]]  # adds rewards after play, for example those of a judge
+_POLL = 0.005  # seconds between two checks whether the engines are idle
 
 
 @dataclass(frozen=True)
 class DrawnTask:
-    """A task, who sits in each of its episodes, and the training steps that had been taken when it was drawn."""
+    """A task, the players for each of its episodes, and the number of training steps when it was drawn."""
 
     task: Task
     seated: Callable[[], Seated]
@@ -56,7 +56,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Pace:
-    """Groups of a training step, episodes of a group, steps that sampling may run ahead, episodes in flight at once."""
+    """Groups per training step, episodes per group, steps that sampling may run ahead, and concurrent episodes."""
 
     batch: int
     replicas: int
@@ -65,8 +65,8 @@ class Pace:
 
 
 class Stream:
-    """`draw` gives the task of a number; `play` plays one episode; `stage` adds rewards to a group that was played;
-    `idle` says whether no engine has a request."""
+    """`draw` returns the task with a number, `play` plays one episode, `stage` adds rewards to a group after play, and
+    `idle` says whether all engines are idle."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Stream:
     ) -> None:
         self.pace, self._draw, self._play, self._stage, self._idle = pace, draw, play, stage, idle
         self.version = 0
-        self.accepted = 0  # groups that were delivered, or wait for it
+        self.accepted = 0  # groups that were pulled or wait to be pulled
         self.gate = asyncio.Event()  # closed while the stream is paused
         self.gate.set()
         self._next = 0
-        self._again: deque[int] = deque()  # numbers that an earlier process issued and did not train on
+        self._again: deque[int] = deque()  # numbers that an earlier process issued but did not train on
         self._running: dict[int, Group] = {}
         self._jobs: deque[tuple[Group, int]] = deque()
         self._ready: list[Group] = []
@@ -94,14 +94,14 @@ class Stream:
     # -- producing ------------------------------------------------------------------------------------------------
 
     def begin(self, version: int, issued: int, again: Iterable[int] = ()) -> None:
-        """Start playing at training step `version`, from task number `issued` on, after those of `again`."""
+        """Start playing at training step `version`: first the tasks `again`, then those from number `issued` on."""
         self.version, self._next = version, issued
         self._again = deque(again)
         self.accepted = version * self.pace.batch
         self._fill()
 
     def advance(self, version: int) -> None:
-        """A training step was taken: more may be played."""
+        """A training step was taken, so more groups may be played."""
         self.version = version
         self._fill()
 
@@ -112,7 +112,7 @@ class Stream:
 
     @property
     def unconsumed(self) -> list[int]:
-        """The numbers that were issued and not pulled: a resumed run issues them again, with the same seeds."""
+        """The task numbers that were issued but not pulled. A resumed run issues them again, with the same seeds."""
         return sorted([*self._again, *self._running, *(g.number for g in self._ready)])
 
     @property
@@ -171,7 +171,7 @@ class Stream:
         return taken
 
     def drop(self, groups: int) -> None:
-        """Groups that were pulled are not trained on: others take their place."""
+        """Replace this many pulled groups by others: they are not trained on."""
         self.accepted -= groups
         self._fill()
 
@@ -179,7 +179,7 @@ class Stream:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Nobody samples: episodes stop before their next decision, and requests in flight come to their end."""
+        """Inside, nothing is sampled: episodes wait before their next decision, and open requests have ended."""
         self.gate.clear()
         while not self._idle():
             await asyncio.sleep(_POLL)
@@ -189,7 +189,7 @@ class Stream:
             self.gate.set()
 
     async def stop(self) -> None:
-        """Give up everything that is played."""
+        """Cancel all episodes in progress."""
         self._stopped = True
         self._jobs.clear()
         actors = list(self._actors)
@@ -199,7 +199,7 @@ class Stream:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Stream]:
-        """Until the end of this, whatever happens."""
+        """Stop the stream at the end of this context, even after an error."""
         with rare_collections:
             try:
                 yield self

@@ -1,6 +1,6 @@
-"""Everybody who can sit in a seat of a run, and the agents made from them for an episode.
+"""All players that can sit in a seat of a run, and the agents made from them for an episode.
 
-Members hold weights here (`members.py`); remotes are models behind somebody's server.
+Members have their weights in this process (`members.py`). Remotes are models behind a server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from interplay.types import ByTurn, Occupant, Remote, Role, Scripted, Snapshot, 
 
 @dataclass(frozen=True)
 class Speech:
-    """How models speak in a game: with `legal`, only replies that are listed as legal can be given."""
+    """Sampling settings of models in a game. With `legal`, only the listed legal replies can be sampled."""
 
     temperature: float
     max_tokens: int
@@ -35,16 +35,16 @@ class Speech:
 
 
 def speech_of(recipe: Recipe) -> Speech:
-    """How models speak while a recipe trains."""
+    """The sampling settings of a recipe for training."""
     sampling = recipe.sampling
     return Speech(sampling.temperature, sampling.max_tokens, sampling.legal)
 
 
 class Team:
-    """`sources` says what each one's weights were made from, or where it answers."""
+    """`sources` says what the weights of each player were made from, or where its server is."""
 
     def __init__(self, recipe: Recipe, sources: Mapping[str, str] | None = None) -> None:
-        """Load every policy; `sources` replaces the weights of some (a checkpoint's folder)."""
+        """Load every policy. `sources` gives other weights for some (a checkpoint's folder)."""
         self.recipe = recipe
         self.pool = Members(recipe, sources)
         self.remotes = {
@@ -69,14 +69,14 @@ class Team:
     # -- who acts -------------------------------------------------------------------------------------------------
 
     def agent(self, role: Role, who: Occupant, how: Speech) -> Agent:
-        """An occupant, ready to sit in `role` for one game."""
+        """Make an agent that plays `role` as this occupant for one game."""
         made, choosing = self.plain(role, who, how), self.choosing
         if choosing is None or not isinstance(made, ModelAgent | RemoteAgent):
             return made
         return made if made.trainable and not choosing.everybody else BestOf(made, choosing)
 
     def plain(self, role: Role, who: Occupant, how: Speech) -> Agent:
-        """An occupant that says what it draws first."""
+        """Make the agent without best-of-n: it says the first reply that it draws."""
         tools = self.recipe.tools
         if isinstance(who, ByTurn):
             made = {one: self.agent(role, one, how) for one in who.takers}
@@ -100,7 +100,7 @@ class Team:
         )  # fmt: skip
 
     def seating(self, seats: Callable[[Task], Mapping[Role, Occupant]], how: Speech) -> Seating:
-        """Fresh agents for each episode, in the seats that `seats` gives its task."""
+        """Make new agents for each episode, with the seats that `seats` returns for its task."""
 
         def seated(task: Task) -> Seated:
             chosen = seats(task)
@@ -111,21 +111,21 @@ class Team:
     # -- who can be seated ----------------------------------------------------------------------------------------
 
     def snapshot(self, who: Snapshot, source: Path) -> None:
-        """Seat a frozen copy of a policy, read from `source`."""
+        """Add a frozen copy of a policy, read from `source`."""
         self.pool.freeze(who, source)
         self.sources[str(who)] = (str(source),)
 
     def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> None:
-        """Seat another model, frozen, under `name` (see `Members.add`)."""
+        """Add another frozen model as `name` (see `Members.add`)."""
         self.sources[name] = (source, self.pool.add(name, source, recipe, base))
 
     def add_remote(self, name: str, model: str, section: RemoteSection) -> None:
-        """Seat a model behind somebody's server under `name`."""
+        """Add a model behind a server as `name`."""
         self.remotes[name] = RemoteEngine(model, section)
         self.sources[name] = (model, str(section))
 
     def bare(self, name: str, recipe: Recipe) -> Snapshot:
-        """Seat what policy `name` was made from: its base without the adapter, or the base's own weights again."""
+        """Add what policy `name` was made from: its base without the adapter, or the original weights of its base."""
         who = Snapshot(name, "base")
         seated, origin = str(who), self.members[name]
         if seated in self.members:

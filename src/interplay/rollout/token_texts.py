@@ -1,4 +1,4 @@
-"""The texts of recorded token ids, read from the tokenizers that a run keeps beside its records. Needs no torch."""
+"""The texts of recorded token ids, from the tokenizers that a run saves beside its records. Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from interplay.errors import InterplayError
 
-TOKENIZERS = "tokenizers"  # a folder of the run, with a file for each policy
+TOKENIZERS = "tokenizers"  # a folder in the run folder, with a file for each policy
 
 
 class TokenTexts:
@@ -17,8 +17,8 @@ class TokenTexts:
         self._read = lru_cache(maxsize=None)(lambda policy: _tokenizer(run / TOKENIZERS, policy))
 
     def of(self, policy: str, ids: Sequence[int]) -> list[str]:
-        """The text of each token. Together they are the text of all: what only later tokens complete, such as a part of
-        a character, is shown with the token that completes it."""
+        """The text of each token. Joined, they are the text of all tokens. A character that is split over several
+        tokens is shown with the token that completes it."""
         tokenizer = self._read(policy.partition("@")[0])
 
         def decode(part: Sequence[int]) -> str:
@@ -26,8 +26,8 @@ class TokenTexts:
 
         whole, told = decode(ids), 0
         out: list[str] = []
-        # Tokens from `start` on are decoded together. Those before `read` are context, for some tokenizers write the
-        # first token of a text in another way; the context ends after `base` characters of the whole text.
+        # Tokens from `start` on are decoded together. Those before `read` are context, since some tokenizers decode
+        # the first token of a text differently. The context ends after `base` characters of the whole text.
         start, read, base, context = 0, 0, 0, ""
         for end in range(1, len(ids) + 1):
             text = decode(ids[start:end])
@@ -38,7 +38,7 @@ class TokenTexts:
                 until = max(told, base + len(new))
             out.append(whole[told:until])
             told = until
-            if told > base and whole[told - 1] != "\ufffd":  # no part of a character
+            if told > base and whole[told - 1] != "\ufffd":  # it does not end inside a character
                 start, read = read, end
                 base, context = told, decode(ids[start:read])
         return out

@@ -1,11 +1,12 @@
-"""One decision under a tree plan: K candidates from one prompt, a fork for each, one kept.
+"""One decision under a tree plan: sample K candidates from one prompt, score each on a fork, and keep one.
 
-A candidate is scored with the other roles at their candidate 0. Forks share the environment's randomness, so that
-candidates differ by what they did; the joint action that is kept is stepped once on a fork with fresh randomness, so
-that choosing the best does not harvest luck. An outcome that only the kept line reaches never enters a group.
+A candidate is scored with candidate 0 of the other roles. The forks share the environment's randomness, so candidates
+differ only by their actions. The kept joint action is stepped again on a fork with fresh randomness, so that choosing
+the best candidate does not select for luck. Outcomes that only the kept line reaches are not used to compare
+candidates.
 
-Where the choice does not ask what a candidate is worth, the play goes on while that is found out: the playouts of all
-decisions of an episode are in flight at once.
+If the choice does not depend on the scores, play continues while candidates are scored. The playouts of all decisions
+of an episode then run at the same time.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from interplay.types import Outlook, Role, Turn, seed_of
 
 
 async def decide(d: Decision) -> Choice:
-    """Sample, score, keep. A candidate whose sampling failed is left out, and of those that are chosen by their worth
-    one whose scoring failed; the group goes on without."""
+    """Sample candidates, score them and keep one. Candidates whose sampling failed are left out. If the choice is by
+    worth, those whose scoring failed are left out too."""
     if d.plan.shows_own and d.ledger.plays is None and any(d.agents[role].trainable for role in d.views):
         d.ledger.plays, d = {}, replace(d, opening=True)
     drawn = await _draw(d)
     every = list(itertools.chain.from_iterable(drawn.values()))
     d.ledger.spend(every)
-    now = {role: agent.fork() for role, agent in d.agents.items()}  # the play may be further when they are asked
+    now = {role: agent.fork() for role, agent in d.agents.items()}  # scoring may run after play has moved on
     scoring = d.ledger.later(_score(replace(d, agents=now), drawn))
     choices = drawn
     if d.plan.by_worth:
@@ -47,7 +48,7 @@ async def decide(d: Decision) -> Choice:
     for turn in every:
         turn.kept = turn is kept[turn.role]
     following = d.env.fork(seed_of("kept", d.stamp.seed, d.stamp.episode, d.stamp.decision))
-    rewards = await step(following, {role: turn.text for role, turn in kept.items()})
+    rewards = await step(following, kept)
     critic = d.foresight.critic
     if critic is not None and await seen_in(following):
         for role, turn in kept.items():
@@ -57,12 +58,12 @@ async def decide(d: Decision) -> Choice:
 
 
 def _words(turn: Turn) -> tuple[str, ...]:
-    """All that a role said at a decision, its tool calls included: what it will remember of it."""
+    """All text of a role at a decision, including tool calls. Equal words lead to the same state."""
     return turn.role, *([s.text for s in turn.samples] or [turn.text])
 
 
 async def _draw(d: Decision) -> dict[Role, list[Turn]]:
-    """K replies in trainable seats, one elsewhere."""
+    """Sample K replies in trainable seats, and one in all others."""
     agents, views = d.agents, d.views
     wanted = [(r, k) for r in views for k in range(d.plan.candidates if agents[r].trainable else 1)]
     jobs = [agents[r].sample(d.env, views[r], replace(d.stamp, candidate=k)) for r, k in wanted]
@@ -82,7 +83,7 @@ async def _draw(d: Decision) -> dict[Role, list[Turn]]:
 
 
 async def _score(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
-    """Fill the outlooks of what trainable roles said; returns the playout turns, where they are recorded."""
+    """Fill the outlooks of the turns of trainable roles; return the playout turns if they are recorded."""
     plan, ledger = d.plan, d.ledger
     if ledger.spent:
         return []
@@ -93,14 +94,14 @@ async def _score(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
     if plan.compares and not d.opening:
         for role in [role for role, ts in asked.items() if said[_words(ts[0])] == len(ts)]:
             for turn in asked.pop(role):
-                turn.outlook = Outlook()  # all said the same: there is nothing to compare
-    # Candidates that said the same led to the same state: the first is scored for all, with the playouts of all.
+                turn.outlook = Outlook()  # all candidates are equal: there is nothing to compare
+    # Equal candidates lead to the same state. The first is scored for all of them, with the playouts of all.
     distinct = {_words(t): t for ts in asked.values() for t in reversed(ts)}
     first = {role: ts[0] for role, ts in drawn.items()}
 
     async def one(turn: Turn, times: int) -> list[Turn]:
         joint = {**first, turn.role: turn}
-        whose = (list(joint).index(turn.role),) if len(joint) > 1 else ()  # each of those that act at once has its own
+        whose = (list(joint).index(turn.role),) if len(joint) > 1 else ()  # roles that act at once have separate paths
         whole = replace(d, plan=replace(plan, playouts=plan.playouts * times))
         found, playouts = await value_joint(whole, joint, [turn.role], (*whose, turn.candidate))
         turn.outlook = Outlook(found[turn.role]) if turn.role in found else None
@@ -113,7 +114,7 @@ async def _score(d: Decision, drawn: Mapping[Role, list[Turn]]) -> list[Turn]:
 
 
 def _keep(d: Decision, drawn: Mapping[Role, list[Turn]]) -> dict[Role, Turn]:
-    """One reply of each role; where joints are aligned, those of one joint."""
+    """Choose one reply of each role. If joints are aligned, all come from the same joint action."""
     plan, reward = d.plan, d.foresight.reward
     values = {
         role: [candidate_return(t, reward) if plan.by_worth else 0.0 for t in turns]

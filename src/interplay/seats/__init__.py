@@ -1,4 +1,4 @@
-"""Who sits where: the occupants of an environment's roles, and the plan of a run."""
+"""Who plays which role: the occupants of an environment's roles, and the plan of a run."""
 
 from interplay.seats.plan import Matchup, RunPlan
 from interplay.seats.seating import Seats, per_role, policy_of

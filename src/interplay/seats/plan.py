@@ -1,4 +1,4 @@
-"""What a recipe comes to: its roles, who sits in them, who learns when, and which tasks are played. No torch."""
+"""The plan of a run, made from its recipe: the roles, who plays them, who learns when, and the tasks. No torch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Matchup:
-    """Other seats for a share of the training episodes: those of some roles, or `one` in a role drawn for each task and
-    `others` in all the rest."""
+    """Other occupants for a share of the training episodes: either `seats` for some roles, or `one` in a role that is
+    drawn for each task and `others` in all other roles."""
 
     section: MatchupSection
     seats: Mapping[Role, Occupant]
@@ -30,7 +30,7 @@ class Matchup:
 
     @property
     def named(self) -> list[One]:
-        """Who sits somewhere in it."""
+        """Everybody who has a seat in this matchup."""
         if self.one is None or self.others is None:
             return [who for occupant in self.seats.values() for who in everyone(occupant)]
         return [self.one, self.others]
@@ -46,7 +46,7 @@ class RunPlan:
 
     @staticmethod
     def make(recipe: Recipe, roles: tuple[Role, ...], algorithm: Algorithm) -> RunPlan:
-        """Parse everybody whom the recipe seats."""
+        """Parse the occupants in [seats] and [[matchups]] and make the plan."""
         parser = Seats(recipe.policies)
         matchups = []
         for i, section in enumerate(recipe.matchups):
@@ -56,15 +56,15 @@ class RunPlan:
         return RunPlan(recipe, roles, parser.map(recipe.seats, roles), tuple(matchups), algorithm)
 
     def occupant(self, text: str) -> Occupant:
-        """Whom a text names: it may name any policy of the recipe."""
+        """The occupant that a text names; it may name any policy of the recipe."""
         return Seats(self.recipe.policies).occupant(text)
 
     def seats_for(self, task: Task, step: int = 0) -> dict[Role, Occupant]:
-        """Who sits where in the training episodes of a task: [seats], or one of the [[matchups]] by its share."""
+        """The occupants in the training episodes of a task: those of [seats], or of a matchup drawn by its share."""
         return self.matched(task, step)[1]
 
     def matched(self, task: Task, step: int) -> tuple[Matchup | None, dict[Role, Occupant]]:
-        """The matchup of a task, None where it is played with [seats], and the seats as they are written there."""
+        """The matchup of a task (None if it is played with [seats]), and its seats before the league draws a player."""
         draw = seed_of("matchup", self.recipe.seed, task.id) / 2**63
         for matchup in self.matchups:
             share = matchup.section.share_at(step)
@@ -81,7 +81,7 @@ class RunPlan:
 
     @property
     def starts(self) -> set[Snapshot]:
-        """Those who sit in a matchup as they were when reinforcement learning began."""
+        """The `@start` snapshots that play in a matchup or serve a judge."""
         named = [who for m in self.matchups for who in m.named]
         for judge in self.recipe.judges.values():
             texts = (judge.policy, judge.against)
@@ -90,14 +90,14 @@ class RunPlan:
 
     @property
     def panel(self) -> list[One]:
-        """Against whom the league's alarm rates a policy."""
+        """The players against whom the league's alarm rates a policy."""
         league = self.recipe.league
         names = league.alarm.panel if league is not None and league.alarm is not None else ()
         return [Seats(self.recipe.policies).one(name) for name in names]
 
     @property
     def snapshots(self) -> list[Snapshot]:
-        """The policies that must be kept as they were when reinforcement learning began."""
+        """The snapshots that the run must keep from the beginning of reinforcement learning."""
         found = self.starts | {who for who in self.panel if isinstance(who, Snapshot)}
         if self.algorithm.reference or self.recipe.league is not None:
             found |= {Snapshot(name) for name in self.trainable}
@@ -109,7 +109,7 @@ class RunPlan:
 
     @property
     def learning(self) -> dict[Role, Occupant]:
-        """The seats in which somebody learns, and who sits there."""
+        """The roles that a trainable policy plays, with their occupants."""
         trainable = self.trainable
         return {role: who for role, who in self.seats.items() if learns(who, trainable)}
 
@@ -122,19 +122,19 @@ class RunPlan:
         return [awake[step // train.update_period % len(awake)]]
 
     def on(self, bases: Mapping[str, str]) -> RunPlan:
-        """The same with other bases for some policies."""
+        """The same plan with other base models for some policies."""
         policies = {
             n: p.model_copy(update={"base": bases[n]}) if n in bases else p for n, p in self.recipe.policies.items()
         }
         return replace(self, recipe=self.recipe.model_copy(update={"policies": policies}))
 
     def settings(self, name: str) -> TrainSection:
-        """[train] as it holds for a policy; its `steps` are those in which the policy learns."""
+        """[train] with the policy's own settings applied; `steps` counts only the steps in which the policy learns."""
         policy, train = self.recipe.policies[name], self.recipe.train
         own = {k: v for k in _OWN if (v := getattr(policy, k)) is not None}
         return train.model_copy(update={**own, "steps": sum(name in self.updated(s) for s in range(train.steps))})
 
     def task(self, index: int, split: str = "train", options: Mapping[str, Any] | None = None) -> Task:
-        """Task number `index`; `options` go over those of [env]."""
+        """Task number `index`; `options` override those of [env]."""
         env = self.recipe.env
         return envs.sample_task(env.name, {**env.options, **(options or {})}, split, index, self.recipe.seed)

@@ -1,10 +1,10 @@
-"""The seat map: who sits in each role. It is the whole of L1, L2 and L3; the environment never knows. No torch.
+"""The seat map: who plays each role. The environment does not know who plays. No torch.
 
 `seats = "player"`                              one policy in every seat (shared weights, self-play)
 `seats = { X = "strong", O = "bot:random" }`    a policy or a bot per role
-`seats = { "a@1" = "opener", a = "player" }`    another one for a role's first turn; the plain key has the rest
+`seats = { "a@1" = "opener", a = "player" }`    another player for a role's first turn; the plain key is for the rest
 
-With `per = "role"` a policy of the recipe stands for one in each role that names it (`per_role`).
+A policy with `per = "role"` becomes a separate policy in each role that names it (`per_role`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interplay.types.occupant import parse, parse_one
 
 
 class Seats:
-    """Parses the occupants of a recipe: it knows which of its policies are remote."""
+    """Parses the occupants that a recipe names, and marks those that are remote models."""
 
     def __init__(self, policies: Mapping[str, PolicySection]) -> None:
         self.remotes = {name for name, policy in policies.items() if policy.is_remote}
@@ -36,7 +36,7 @@ class Seats:
         return Remote(who.name) if isinstance(who, Policy) and who.name in self.remotes else who
 
     def map(self, seats: str | Mapping[str, str], roles: Sequence[Role], key: str = "seats") -> dict[Role, Occupant]:
-        """Every role's occupant; a role left out or not of this environment is refused."""
+        """The occupant of every role. A missing role, or one that this environment does not have, is an error."""
         if isinstance(seats, str):
             return dict.fromkeys(roles, self.one(seats))
         found = self.some(seats, roles, key)
@@ -48,7 +48,7 @@ class Seats:
         return {role: found[role] for role in roles}
 
     def some(self, seats: Mapping[str, str], roles: Sequence[Role], key: str) -> dict[Role, Occupant]:
-        """The occupants of the roles that `seats` speaks of."""
+        """The occupants of the roles that `seats` names."""
         turns: dict[Role, dict[int | None, One]] = {}
         for seat, name in seats.items():
             role, turn = split_seat(seat)
@@ -59,7 +59,7 @@ class Seats:
 
 
 def _by_turn(role: Role, named: Mapping[int | None, One], key: str) -> Occupant:
-    """The occupant of a role from who takes its turn 1, 2, …, and who takes the rest (None)."""
+    """The occupant of a role. `named` says who takes its turns 1, 2, …; the key None stands for all other turns."""
     rest = named.get(None)
     last = max((turn for turn in named if turn is not None), default=0)
     if not last:
@@ -76,7 +76,7 @@ def _by_turn(role: Role, named: Mapping[int | None, One], key: str) -> Occupant:
 
 
 def policy_of(who: One) -> str:
-    """The policy whose weights an occupant plays with, now or as they were; empty for bots and for anybody's."""
+    """The policy whose current or earlier weights an occupant plays with; empty for bots and for `@league`."""
     if isinstance(who, Policy | Remote):
         return who.name
     return who.policy if isinstance(who, Snapshot | FromLeague) else ""
@@ -86,7 +86,7 @@ def policy_of(who: One) -> str:
 
 
 def per_role(recipe: Recipe, roles: Sequence[Role]) -> Recipe:
-    """The recipe with a policy of its own, `name-role`, for each role in which a policy with `per = "role"` sits."""
+    """The recipe in which each policy with `per = "role"` is replaced by one policy `name-role` per role it plays."""
     shared = {name: policy for name, policy in recipe.policies.items() if policy.per == "role"}
     if not shared:
         return recipe
@@ -95,7 +95,7 @@ def per_role(recipe: Recipe, roles: Sequence[Role]) -> Recipe:
     made: dict[str, PolicySection] = {}
 
     def own(seats: Mapping[str, str]) -> dict[str, str]:
-        """`player` becomes `player-X`, and `player@start` `player-X@start`."""
+        """Rename in each seat: `player` becomes `player-X`, and `player@start` becomes `player-X@start`."""
         out = {}
         for seat, name in seats.items():
             who = parse_one(name)
@@ -122,8 +122,8 @@ def per_role(recipe: Recipe, roles: Sequence[Role]) -> Recipe:
 
 
 def _by_role(matchup: MatchupSection, roles: Sequence[Role], shared: Collection[str]) -> list[MatchupSection]:
-    """A matchup as it is or, where `one` or `others` is another policy in each role, one for each role `one` can have:
-    an even part of its share."""
+    """The matchup unchanged or, if `one` or `others` is a policy with `per = "role"`, one matchup for each role that
+    `one` can play. These divide the share evenly."""
     if matchup.one is None or matchup.others is None:
         return [matchup]
     if not any(policy_of(parse_one(name)) in shared for name in (matchup.one, matchup.others)):
@@ -142,7 +142,7 @@ def _by_role(matchup: MatchupSection, roles: Sequence[Role], shared: Collection[
 
 
 def _refuse_for_all(recipe: Recipe, shared: Collection[str]) -> None:
-    """Places where one policy is meant, whatever its role."""
+    """Refuse a policy with `per = "role"` where the recipe must name a single policy for all roles."""
     league = recipe.league
     named = [("eval.opponents", name) for name in recipe.eval.opponents]
     if league is not None:

@@ -1,1 +1,1 @@
-"""Gradients."""
+"""Train policies: the loop, the learners and checkpoints."""

@@ -1,7 +1,7 @@
-"""Tries to tensors: micro-batches for the learner's forward pass.
+"""Turn tries into tensors: micro-batches for the learner's forward pass.
 
-A sample keeps the indices of the predictions that belong to its sampled tokens; only those are trained. On a CPU rows
-are padded to one length; on a GPU tries are laid end to end in one row, without padding (`spans.py`).
+Each sample has the indices of the predictions for its sampled tokens; only those are trained. On a CPU, rows are padded
+to one length. On a GPU, tries are laid end to end in one row, without padding (`spans.py`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from interplay.types import Sample
 
 @dataclass
 class MicroBatch:
-    """Rows padded to one length. M predictions: `logits of (row, column)` predict `targets`, at a temperature."""
+    """Rows padded to one length, or one packed row. Of M predictions, the logits at (row, column) predict `target`."""
 
     ids_BL: Tensor
     positions_BL: Tensor
-    mask_B1LL: Tensor | None  # None where no row branches: plain causal attention
+    mask_B1LL: Tensor | None  # None if no row branches: plain causal attention
     row_M: Tensor
     column_M: Tensor
     target_M: Tensor
-    examples: list[int]  # those whose predictions are here, by index in the batch
-    prediction_N: Tensor  # for every token of those examples, in order, which of the M predictions is its own
-    policies: list[str]  # of each row; of each span in a packed row
-    spans: Spans | None = None  # of a packed row; None: rows are padded
-    allowed: list[tuple[int, ...] | None] | None = None  # per prediction, where replies were masked: what could be said
+    examples: list[int]  # whose predictions are here, by index in the batch
+    prediction_N: Tensor  # for each token of those examples, in order, the index of its prediction
+    policies: list[str]  # of each row, or of each span in a packed row
+    spans: Spans | None = None  # of a packed row; None if rows are padded
+    allowed: list[tuple[int, ...] | None] | None = None  # per prediction, if replies were masked: legal tokens
 
 
 def micro_batches(
@@ -44,7 +44,7 @@ def micro_batches(
     actions: bool = True,
     pack: bool = False,
 ) -> Iterator[MicroBatch]:
-    """Cut the rows into pieces of at most `max_tokens`, longest first, each with its examples; padded or, with `pack`,
+    """Split the rows into micro-batches of at most `max_tokens`, longest rows first. Rows are padded or, with `pack`,
     laid end to end."""
     by_row: dict[int, list[int]] = {}
     for i, spot in enumerate(trie.spots):
@@ -72,7 +72,7 @@ def _pack(
     device: torch.device,
     actions: bool,
 ) -> MicroBatch:
-    """Tries one behind the other, each as spans that go down first; every example has predictions of its own."""
+    """Lay tries end to end, each as spans in depth-first order. Examples do not share predictions."""
     tokens, members = list[tuple[int, ...]](), list[int]()
     positions, columns = list[np.ndarray](), list[np.ndarray]()
     lengths, depths, policies = list[int](), list[int](), list[str]()
@@ -118,8 +118,7 @@ def _pack(
 
 
 def _chains(row: Row) -> Iterator[tuple[list[int], int]]:
-    """The nodes of a trie as runs that nothing branches off within, each followed by those below it, with their
-    depths."""
+    """Split a trie into runs of nodes without a branch inside, in depth-first order, each with its depth."""
     children: list[list[int]] = [[] for _ in row.nodes]
     for i, node in enumerate(row.nodes[1:], 1):
         children[node.parent].append(i)
@@ -182,7 +181,7 @@ def _collate(
 
 
 def allowed_by(sample: Sample) -> list[tuple[int, ...] | None]:
-    """What could be said at each token of a sample, given those before it; None: anything."""
+    """The tokens that were allowed at each place of a sample, given those before it; None: any token."""
     if not sample.mask:
         return [None] * len(sample.action)
     out: list[tuple[int, ...] | None] = []
@@ -194,7 +193,8 @@ def allowed_by(sample: Sample) -> list[tuple[int, ...] | None]:
 
 
 def _visibility(row: Row, width: int) -> np.ndarray:
-    """Who sees whom in a row: own node and the nodes above, nothing later. Padding sees itself, to stay finite."""
+    """The attention mask of a row: a token sees its own node and those above, up to itself. Padding sees padding, so
+    that the softmax stays finite."""
     above = np.zeros((len(row.nodes) + 1, len(row.nodes) + 1), bool)
     node_of = np.full(width, len(row.nodes))
     for i, node in enumerate(row.nodes):
@@ -207,7 +207,7 @@ def _visibility(row: Row, width: int) -> np.ndarray:
 
 
 def _predicted(row: Row, spot: Spot, sample: Sample, actions: bool) -> list[tuple[int, int]]:
-    """(column that predicts, predicted id) for each sampled token; without actions: the prompt's last column."""
+    """(predicting column, predicted id) for each sampled token; without `actions`, only the prompt's last column."""
     prompt = row.nodes[spot.prompt]
     last = prompt.offset + len(prompt.tokens) - 1
     if not actions:

@@ -1,9 +1,9 @@
-"""Checkpoints: written whole or not at all, checked when read; the latest few are kept, and the best.
+"""Checkpoints: written completely or not at all, and verified when read. The latest few and the best are kept.
 
 `checkpoints/step-000012/` holds each trained policy as a plain Hugging Face or PEFT folder, `state.pt` (optimisers,
-critic) and `trainer.json` (step, versions, algorithm state, how long each record file was); `MANIFEST.json` has every
-file's SHA-256 and is written last. The folder gets its name only when all of it is on disk. `checkpoints/best` is a
-link to the one that did best in the metric that `checkpoint.best` names.
+critic) and `trainer.json` (step, versions, algorithm state, lengths of the record files). `MANIFEST.json` has the
+SHA-256 of every file and is written last. The folder gets its final name only when everything is on disk.
+`checkpoints/best` links to the checkpoint that is best by the metric `checkpoint.best`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 
 from interplay.errors import CheckpointError
 
-FORMAT = 2  # raised when what a checkpoint holds changes its meaning; 2 notes the length of the index of episodes
+FORMAT = 2  # increased when the contents of checkpoints change; 2 has the length of the index of episodes
 BEST = "best"
 log = logging.getLogger("interplay")
 
@@ -49,7 +49,7 @@ def save(
     state: Mapping[str, Any],
     trainer: Mapping[str, Any],
 ) -> Path:
-    """Write the checkpoint of a step. Each of `policies` writes itself to the folder that it is given."""
+    """Write the checkpoint of a step. Each function in `policies` saves its policy to the folder it is given."""
     final = _folder(root, step)
     with written(final) as work:
         for name, save_policy in policies.items():
@@ -69,17 +69,17 @@ def prune(root: Path, step: int, keep: int, best: int | None = None) -> None:
     stay = {*steps[max(0, now - keep) : now], *([] if best is None else [_folder(root, best)])}
     if best is not None:
         _link(root / BEST, _folder(root, best).name)
-    for other in steps:  # later ones were left by a run that was resumed from before them
+    for other in steps:  # later ones remain if the run was resumed from an earlier one
         if other not in stay:
             shutil.rmtree(other)
 
 
 @contextmanager
 def written(final: Path) -> Iterator[Path]:
-    """A folder to write in, which becomes `final` whole, with all of it on disk, or not at all; what stood there is
-    left by a run that was resumed from before it."""
+    """Yield a folder to write in. It is renamed to `final` when everything is on disk; after an error it is removed. An
+    existing `final` is replaced: it remains if the run was resumed from an earlier step."""
     work = final.with_name(f".writing-{final.name}")
-    for left in final.parent.glob(".writing-*"):  # by a run that was killed
+    for left in final.parent.glob(".writing-*"):  # left by a killed run
         shutil.rmtree(left, ignore_errors=True)
     try:
         work.mkdir(parents=True)
@@ -100,7 +100,7 @@ def written(final: Path) -> Iterator[Path]:
 
 
 def _no_room(error: Exception) -> bool:
-    """Whether the disk, or the user's part of it, is full; torch and safetensors say so in words of their own."""
+    """Whether the disk or the user's quota is full. torch and safetensors raise errors of their own for it."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     signs = ("PytorchStreamWriter", "inline_container", f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}")
@@ -108,14 +108,14 @@ def _no_room(error: Exception) -> bool:
 
 
 def latest(root: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole. Damaged ones are passed over, and said so; with nothing else, refused."""
+    """The newest intact checkpoint. Damaged ones are skipped with a warning; if all are damaged, raise."""
     failed: CheckpointError | None = None
     steps = _steps(root)
     for folder in reversed(steps):
         try:
             found = read(folder)
         except Damaged as error:
-            if _steps(root) != steps:  # a run goes on here, and has removed it for a newer one
+            if _steps(root) != steps:  # a running process has replaced it by a newer one
                 return latest(root)
             log.warning("%s", error)
             failed = failed or error
@@ -129,11 +129,11 @@ def latest(root: Path) -> Checkpoint | None:
 
 
 class Damaged(CheckpointError):
-    """Not what was written; another checkpoint may be."""
+    """This checkpoint is not what was written. Another one may be intact."""
 
 
 def snapshots(root: Path) -> set[str]:
-    """The snapshots that the checkpoints speak of; from one that is damaged no run goes on."""
+    """The snapshots that checkpoints refer to. Damaged ones are skipped, since no run can resume from them."""
     out: set[str] = set()
     for step in _steps(root):
         with suppress(Damaged):
@@ -155,7 +155,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def _papers(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """The manifest, which must vouch for what every checkpoint has, and what the trainer noted."""
+    """The manifest, which must list the files of every checkpoint, and the contents of trainer.json."""
     try:
         manifest, trainer = (json.loads((folder / name).read_text()) for name in ("MANIFEST.json", "trainer.json"))
     except (OSError, ValueError) as error:
@@ -185,7 +185,7 @@ def _steps(root: Path) -> list[Path]:
 def _intact(path: Path, digest: str) -> bool:
     try:
         return file_digest(path) == digest
-    except OSError:  # gone, or no file any more
+    except OSError:  # the file is missing or unreadable
         return False
 
 

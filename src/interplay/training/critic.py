@@ -1,11 +1,12 @@
-"""Values: what a critic expects from here on.
+"""Critics: they estimate the return from here on.
 
-`Critic` has a head that starts at zero over a trunk of its own, all of it, or over an adapter of its own on a base that
-others use too: either way the policy's gradient and the critic's never meet. `StateCritic` serves trees whose
-candidates are continued by a value instead of by playing on: it reads the role and `Env.state()` after the candidate's
-step, and learns from the lines that were kept: from the state they really came to (where several act at once that is
-not the one a candidate was scored in), what was earned beyond it (`credit.beyond`); requests from many episodes are
-answered in one forward pass.
+`Critic` has a value head that starts at zero. Below it is a full model of its own, or an adapter of its own on a shared
+base. Either way, policy and critic share no trained parameters.
+
+`StateCritic` is for trees that value candidates instead of playing them out. It reads the role and `Env.state()` after
+the candidate's step. It learns from the kept lines: the input is the state after the kept joint action (if several
+roles act at once, a candidate may have been scored in another state), the target is what was earned after it
+(`credit.beyond`). Requests from many episodes are answered in one forward pass.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from interplay.types import Message, Rewards, Role, Sample, Turn, seed_of
 
 
 class Critic:
-    """A value for every prompt. With `adapter`, its tensors and the head are what is trained, and the model stays."""
+    """Computes a value for every prompt. With `adapter`, only its tensors and the head are trained."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Critic:
         return out
 
     def step(self, examples: Sequence[Example], tokens: bool = False) -> dict[str, float]:
-        """Move towards the examples' targets: epochs × minibatches optimiser steps, as the policy takes."""
+        """Fit the examples' targets, in epochs × minibatches optimiser steps like those of the policy."""
         examples = [e for e in examples if e.targets is not None]
         if self.scale is not None:
             with self.latch.writing():
@@ -124,7 +125,7 @@ class Critic:
         return values if self.scale is None else [self.scale.outer(v) for v in values]
 
     def _column(self, parts: Iterable[Sequence[float]]) -> Tensor:
-        """Returns of many examples, in the head's units."""
+        """The returns of many examples as one tensor, in the head's units."""
         inner = self.scale.inner if self.scale is not None else float
         return torch.tensor([inner(x) for part in parts for x in part], device=self.device)
 
@@ -143,7 +144,7 @@ class Critic:
 
 
 class Question(NamedTuple):
-    """Whose value is asked for, and the state as that policy's tokens."""
+    """The policy whose critic is asked, and the state as tokens of that policy."""
 
     policy: str
     seen: tuple[int, ...]
@@ -152,7 +153,7 @@ class Question(NamedTuple):
 def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Sequence[str]) -> dict[str, Critic]:
     """A critic for each policy of `names`."""
     out: dict[str, Critic] = {}
-    # An adapter's base is there once, for whatever policies and critics add to it.
+    # A base is loaded once for all policies and critics with adapters on it.
     bases = {p.base: team.members[n].loaded for n, p in recipe.policies.items() if p.adapter is not None}
     for name in names:
         member, base = team.members[name], settings.base or recipe.policies[name].base
@@ -173,14 +174,14 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
 
 
 class StateCritic(Desk[Question, float]):
-    """What trees ask: the value of the state that a candidate led to."""
+    """Answers the questions of trees: the value of the state after a candidate."""
 
     def __init__(
         self, critics: Mapping[str, Critic], renderers: Mapping[str, Renderer], weights: RewardSection
     ) -> None:
         super().__init__()
         self.critics, self.renderers, self.weights = critics, renderers, weights
-        self._arrived: dict[str, tuple[tuple[int, ...], float]] = {}  # turn id -> the state as ids, what the step paid
+        self._arrived: dict[str, tuple[tuple[int, ...], float]] = {}  # turn id -> state as ids, reward of the step
 
     async def value(self, role: Role, env: Env, turn: Turn) -> float:
         seen = view_of(self.renderers[turn.policy], role, env.state())
@@ -205,7 +206,7 @@ class StateCritic(Desk[Question, float]):
         return EngineError(f"the critic failed: {type(error).__name__}: {error}")
 
     def learn(self, lines: Sequence[Sequence[Turn]]) -> dict[str, float]:
-        """Learn from each role's kept turns, in order."""
+        """Learn from lines: the kept turns of a role, in order."""
         examples: dict[str, list[Example]] = {name: [] for name in self.critics}
         paid = {turn: earned for turn, (_, earned) in self._arrived.items()}
         for line in lines:
@@ -216,10 +217,10 @@ class StateCritic(Desk[Question, float]):
 
 
 def _read(policy: str, seen: tuple[int, ...]) -> Example:
-    """A state as a critic reads it: a prompt that nobody answers."""
+    """A state as an example for a critic: a prompt without a reply."""
     return Example(policy, Sample("", seen, (), (), (), ""))
 
 
 def view_of(renderer: Renderer, role: Role, state: str) -> tuple[int, ...]:
-    """What a central critic reads: the whole state, and whose value is asked for."""
+    """The prompt of a central critic: the whole state, and the role whose value is asked for."""
     return renderer.prompt((Message("user", f"{state}\nYou are {role}."),)).ids

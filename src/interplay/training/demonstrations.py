@@ -1,8 +1,9 @@
-"""What imitation learns from: the moves of a bot or of recorded play, as replies of the policies that learn them.
+"""Examples for imitation: moves of a bot or of recorded play, as replies of the policies that learn them.
 
-Each move becomes the reply that the policy in that seat should have given to the prompt it would have seen. A bot sits
-in every seat; recorded play is read from `episodes.jsonl`, whoever played it. Tools that a bot calls are called, in the
-form of the model that learns it; recorded calls stay as they were said, unless that was another model's form.
+Each move becomes the reply that the policy in that seat should give to the prompt that it would see. A bot plays all
+seats. Recorded play is read from `episodes.jsonl`, no matter who played. If a bot calls tools, they are run, and the
+calls are written in the format of the learning model. Recorded calls are kept as they are, unless they are in
+another model's format.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from interplay import envs
+from interplay.agents.arguments import Call, Malformed, checked
 from interplay.agents.bots import Bot, make_bot
 from interplay.agents.calls import LAST, cut, replies
 from interplay.agents.model import ModelAgent
 from interplay.agents.player import Agent, View
 from interplay.agents.relay import Relay
-from interplay.agents.syntax import FORMS, Call, Malformed, checked
+from interplay.agents.syntax import FORMS
 from interplay.agents.toolbox import Toolbox
 from interplay.algorithms import credit
 from interplay.config import WarmstartSection
@@ -39,7 +41,7 @@ from interplay.types.occupant import Scripted, parse_one
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """Tools used before a move: one call by a bot, which has no form yet, or a reply as it was recorded."""
+    """Tool use before a move: one call by a bot, not yet written as text, or a recorded reply and its outputs."""
 
     call: Call | None
     text: str = ""
@@ -48,7 +50,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """Who saw what at a decision, which tools it called, and what it said."""
+    """What a role saw at a decision, which tools it called, and what it said."""
 
     decision: int
     role: Role
@@ -58,7 +60,7 @@ class Demonstration:
 
 
 def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
-    """The moves as examples, by the policy that would have made them; every tool call is one too."""
+    """The training examples of each policy: one for every move and one for every reply that calls a tool."""
     out: dict[str, list[Example]] = defaultdict(list)
     tools = Toolbox()
     for name, moves in _bot_play(plan, section) if section.bot else _recorded_play(plan, section):
@@ -85,7 +87,7 @@ def _bot_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, I
 
 
 def _moves_of(bot: Bot, env: Env, rng: random.Random) -> Iterator[Demonstration]:
-    """Each move before it is made: tools that it calls read the environment as it is then."""
+    """Yield each move before the environment is stepped, so that its tools read the state before the move."""
     for decision in itertools.count():
         if not (seen := env.observe()):
             return
@@ -104,7 +106,7 @@ def _call(bot: Bot, role: Role, name: str, given: Mapping[str, Any], tools: Sequ
 
 
 def _recorded_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, list[Demonstration]]]:
-    """What every role did in each whole episode; with `min_reward`, what those did that earned it."""
+    """The moves of each episode without an error; with `min_reward`, only of roles that earned at least that."""
     path = records_of(section)
     may_call = bool(plan.recipe.tools.calls)
     found = 0
@@ -130,7 +132,7 @@ def _recorded_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[s
 
 
 def _moves(record: Record, path: Path, may_call: bool) -> list[Demonstration]:
-    """The line that was played; without `may_call` no tools are shown."""
+    """The moves of the played line; without `may_call`, no tools are offered."""
     episode, tools = record.episode, _tools_of(record, path) if may_call else {}
     moves = []
     for t in episode.line():
@@ -146,13 +148,13 @@ def _moves(record: Record, path: Path, may_call: bool) -> list[Demonstration]:
 
 
 def _tools_of(record: Record, path: Path) -> dict[tuple[int, Role], tuple[Tool, ...]]:
-    """What could be called at each decision. Early records do not say: their task is played again."""
+    """The tools offered at each decision. Early records do not have them, so their task is played again."""
     episode = record.episode
     if record.schema > 0:
         return {(t.decision, t.role): t.observation.tools for t in episode.line()}
     try:
         return _tools(episode)
-    except (InterplayError, LookupError) as error:  # its data or package is gone, or it has an option more by now
+    except (InterplayError, LookupError) as error:  # data or a package is missing, or options have changed
         why = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
         raise ConfigError(
             f"warmstart.records: episode {episode.id} of '{path}' cannot be played again, which shows what tools there "
@@ -161,7 +163,7 @@ def _tools_of(record: Record, path: Path) -> dict[tuple[int, Role], tuple[Tool, 
 
 
 def _tools(episode: Episode) -> dict[tuple[int, Role], tuple[Tool, ...]]:
-    """The task is played again, as far as the record goes."""
+    """Play the recorded actions again and collect the tools; stop where other roles act than in the record."""
     env, line = envs.make(episode.task), episode.line()
     last = max((t.decision for t in line), default=0)
     out: dict[tuple[int, Role], tuple[Tool, ...]] = {}
@@ -170,13 +172,13 @@ def _tools(episode: Episode) -> dict[tuple[int, Role], tuple[Tool, ...]]:
         if seen.keys() != said.keys():
             break
         out |= {(decision, role): observation.tools for role, observation in seen.items()}
-        if decision < last:  # what only the end shows is not needed, and is often the dearest
+        if decision < last:  # the last step is not needed, and is often the slowest
             env.step(said)
     return out
 
 
 def _turn(agent: Agent, view: View, move: Demonstration, name: str, tools: Toolbox) -> Turn:
-    """The move as the agent's own, after its calls."""
+    """The move as a turn of the agent, after its tool calls."""
     samples: list[Sample] = []
     digest = view.prompt.digest if view.prompt else ""
     if isinstance(agent, ModelAgent):
@@ -201,7 +203,7 @@ def _numbered(name: str, call: int) -> str:
 
 
 def _sample(agent: ModelAgent, view: View, text: str, name: str, outputs: tuple[Message, ...]) -> Sample:
-    """A reply that the agent should have given, as its own tokens."""
+    """A reply that the agent should give, in its own tokens."""
     prompt = view.prompt
     assert prompt is not None
     action = agent.renderer.encode_reply(text)
@@ -210,7 +212,7 @@ def _sample(agent: ModelAgent, view: View, text: str, name: str, outputs: tuple[
 
 
 def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[str, Sequence[str | Call]]]:
-    """Replies that call, as this model would say them, each with what its calls were answered, or are yet to be."""
+    """Replies with tool calls in this model's format, each with the recorded answers, or with calls still to be run."""
     syntax, tools = agent.renderer.syntax, view.observation.tools
     if called.call:
         yield syntax.write(called.call), [called.call]
@@ -221,7 +223,7 @@ def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[st
         return
     wanted = next((found for form in FORMS if (found := form.calls(called.text, tools))), [])
     for call, answer in zip(wanted, answers, strict=False):
-        if isinstance(call, Call):  # a mistake in another model's form cannot be made in this one's
+        if isinstance(call, Call):  # a malformed call of another format cannot be translated
             yield syntax.write(call), [answer]
 
 

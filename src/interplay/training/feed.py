@@ -1,4 +1,4 @@
-"""Where a training step's episodes come from: tasks are drawn, seated and played as a stream, and pulled by groups."""
+"""The source of episodes for training steps: draw tasks, seat players, play them as a stream, and pull groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interplay.types.occupant import everyone
 
 
 class Feed:
-    """`stage` adds rewards to a group after play, such as a judge's."""
+    """`stage` adds rewards to a group after play, for example those of a judge."""
 
     def __init__(self, state: RunState, runner: Runner, stage: Stage | None = None) -> None:
         self.state, self.runner = state, runner
@@ -27,10 +27,10 @@ class Feed:
         self.stream = Stream(pace, self._draw, runner.episode, stage, self._idle)
         runner.gate = self.stream.gate
         self._seating = state.team.seating
-        self._tasks: dict[int, list[Task]] = {}  # of the training steps that some task was drawn for
-        self._used: Counter[Snapshot] = Counter()  # by groups that are played or wait to be pulled
-        self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups
-        self._held: set[Snapshot] = set()  # by an evaluation beside the stream
+        self._tasks: dict[int, list[Task]] = {}  # of recent training steps, by step
+        self._used: Counter[Snapshot] = Counter()  # in groups that are being played or wait to be pulled
+        self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups, by their numbers
+        self._held: set[Snapshot] = set()  # for an evaluation beside the stream
         self.dropped = 0
 
     @property
@@ -41,14 +41,15 @@ class Feed:
         return on_cpu and self.settings.max_staleness == 0
 
     def begin(self) -> None:
-        """Start playing; what an earlier process had issued and not trained on is issued again."""
+        """Start playing. Tasks that an earlier process issued but did not train on are issued again."""
         state = self.state
         saved = state.stream or {}
         self.stream.begin(state.step_index, saved.get("issued", state.step_index * self.batch), saved.get("again", ()))
 
     async def pull(self) -> list[Group]:
-        """The groups of the next training step. Those whose episodes are all too old are replaced by others. To those
-        that teach the algorithm nothing others are added, as many as it asks for at most: they are still measured."""
+        """The groups of the next training step. Groups whose episodes are all too old are replaced. For each group that
+        teaches the algorithm nothing, another group is added, up to the algorithm's limit; the group itself stays in
+        the metrics."""
         groups: list[Group] = []
         missing, spare = self.batch, self.batch * self.state.algorithm.resample
         while missing:
@@ -68,14 +69,14 @@ class Feed:
         return bool(good) and self.state.algorithm.teaches(good)
 
     def _keep_fresh(self, group: Group) -> bool:
-        """Drop the episodes of a group with tokens that are too old; whether any is left."""
+        """Drop the episodes of a group that have too old tokens; return whether any are left."""
         fresh = [e for e in group.played if self.lag(e) <= self.settings.max_staleness]
         self.dropped += len(group.played) - len(fresh)
         group.episodes = [*fresh]
         return bool(fresh)
 
     def lag(self, episode: Episode) -> int:
-        """How old the oldest token is that could be trained on, in training steps."""
+        """The age of an episode's oldest trainable token, in training steps."""
         state = self.state
         lags = [
             max(state.versions.lags(turn.policy, sample.versions, state.step_index), default=0)
@@ -86,13 +87,13 @@ class Feed:
         return max(lags, default=0)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run must know: which tasks were issued, and which of them no step was trained on."""
+        """What a resumed run must know: which tasks were issued, and which of those were not trained on."""
         return {"issued": self.stream.issued, "again": self.stream.unconsumed}
 
     # -- tasks ----------------------------------------------------------------------------------------------------
 
     def _draw(self, number: int) -> DrawnTask:
-        """Task n belongs to training step n // batch. The first one of a step is drawn with those of the whole step, by
+        """Task n belongs to training step n // batch. All tasks of a step are chosen when its first one is drawn, with
         the curriculum and the league as they are then."""
         state, step = self.state, number // self.batch
         if step not in self._tasks:
@@ -115,22 +116,22 @@ class Feed:
             del self._tasks[old]
         self.seat_snapshots(step)
         if not self.settings.max_staleness:
-            for engine in state.team.engines:  # nothing cached by an evaluation, or in an earlier step, is reused
+            for engine in state.team.engines:  # do not reuse what an evaluation or an earlier step cached
                 engine.flush()
 
     def _release(self, number: int) -> None:
         self._used -= Counter(_snapshots(self._seats.pop(number)))
 
     def hold(self, copies: Iterable[Snapshot], step: int) -> None:
-        """These stay in memory, read anew, until others are held."""
+        """Read these snapshots anew and keep them in memory until this is called again."""
         self._held = set()
         self.seat_snapshots(step)
         self._held = set(copies)
         self.seat_snapshots(step)
 
     def seat_snapshots(self, step: int) -> None:
-        """Whom a step needs as they were: the start where a matchup names it, references, the league's opponents, and
-        whoever still sits in an episode."""
+        """Load the snapshots that a step needs: starts that a matchup names, references, opponents from the league,
+        those that still play in an episode, and those that are held."""
         state = self.state
         drawn = set() if state.season is None else state.season.opponents(step)
         state.snapshots.seat(state.plan.starts | set(state.references.values()) | drawn | set(self._used) | self._held)
@@ -141,13 +142,13 @@ class Feed:
 
 
 def _snapshots(seats: Mapping[Role, Occupant]) -> list[Snapshot]:
-    """The frozen copies that sit somewhere."""
+    """The frozen copies among the occupants of these seats."""
     sitting = [who for occupant in seats.values() for who in everyone(occupant)]
     return [who for who in sitting if isinstance(who, Snapshot) and not who.is_now]
 
 
 def consumed(groups: Sequence[Group], step: int, learners: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What stream.jsonl keeps of the groups that a step was trained on, in the order they were taken."""
+    """The rows of stream.jsonl for the groups that a step was trained on, in order."""
     rows = []
     for group in groups:
         versions: dict[str, list[int]] = {}

@@ -1,8 +1,8 @@
-"""Samples to log-probs: the learner's forward pass, on a CPU and on a GPU.
+"""From samples to log-probs: the learner's forward pass, on a CPU and on a GPU.
 
-On a GPU sequences are packed without padding, and models of a known shape run through fused kernels (`packed.py`);
-elsewhere tries are padded rows and the model runs as transformers wrote it. Log-probs are fp32, after temperature, and
-made from hidden states in pieces: [tokens, vocabulary] never exists as a whole.
+On a GPU, sequences are packed without padding, and models of a known architecture use fused kernels (`packed.py`).
+Otherwise the model runs with the code of transformers; on a CPU, tries are padded rows. Log-probs are fp32, after
+temperature. They are computed from hidden states in pieces, so the full [tokens, vocabulary] matrix is never in memory.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from interplay.training.logits import CPU_LOGITS
 from interplay.training.spans import Varlen
 from interplay.training.tries import Example, Trie, lay
 
-GAIN = 0.6  # tokens with sharing, of those without: from here on the GPU gains more than the calls cost
+GAIN = 0.6  # share prefixes on a GPU if at most this fraction of the tokens remains
 
 
 def pieces(
     model: PreTrainedModel, examples: Sequence[Example], max_tokens: int, actions: bool = True
 ) -> Iterator[MicroBatch]:
-    """The examples as micro-batches for this model's device, made one by one: a GPU computes while the next is made."""
+    """The examples as micro-batches for this model's device. They are made lazily, while the GPU computes."""
     packed = model.device.type == "cuda"
     trie = lay(examples, row_limit=max_tokens, actions=actions)
     if packed and any(row.branches for row in trie.rows):
@@ -44,15 +44,15 @@ def pieces(
 
 
 def _pays(model: PreTrainedModel, shared: Trie, apart: Trie) -> bool:
-    """Whether a GPU gains by computing once what sequences share: attention then takes a call more for each level of
-    branches, for which there are kernels in half precision only, and none with a window across them."""
+    """Whether sharing prefixes is worth it on a GPU. It takes one more attention call for each level of branches. There
+    are kernels for that in half precision only, and none with a sliding window."""
     window = getattr(model.config, "sliding_window", None) or shared.longest
     fits = model.dtype in (torch.bfloat16, torch.float16) and shared.longest <= window
     return fits and shared.size <= GAIN * apart.size
 
 
 def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = None, recompute: bool = False) -> Tensor:
-    """The hidden states [M, C] at the columns that predict."""
+    """The hidden states [M, C] at the predicting columns."""
     flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
     if batch.spans is not None:
         from interplay.models import fused
@@ -77,7 +77,7 @@ def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = N
 
 @contextmanager
 def _computed_again(decoder: nn.Module, layout: Layout, mix: Mix | None) -> Iterator[None]:
-    """Inside, a layer keeps only what goes into it; the backward pass computes it again, attending as it did."""
+    """Inside, layers keep only their inputs. The backward pass runs them again with the same layout and adapters."""
 
     @contextmanager
     def as_before() -> Iterator[None]:
@@ -86,7 +86,7 @@ def _computed_again(decoder: nn.Module, layout: Layout, mix: Mix | None) -> Iter
 
     again = partial(checkpoint, use_reentrant=False, context_fn=lambda: (nullcontext(), as_before()))
     blocks: list[Any] = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
-    for block in blocks:  # transformers asks for both; a block alone has no dropout
+    for block in blocks:  # transformers needs both flags; blocks themselves have no dropout
         block.gradient_checkpointing, block.training, block._gradient_checkpointing_func = True, True, again
     try:
         yield
@@ -96,14 +96,14 @@ def _computed_again(decoder: nn.Module, layout: Layout, mix: Mix | None) -> Iter
 
 
 class AdapterMixer:
-    """The adapters of policies that share a model, joined once for many micro-batches."""
+    """The adapters of policies that share a model, stacked once for many micro-batches."""
 
     def __init__(self, model: PreTrainedModel, adapters: Mapping[str, Adapter]) -> None:
         self._order = {name: i for i, name in enumerate(adapters)}
         self._source = Stacked(model, list(adapters.values())) if adapters else None
 
     def mix(self, batch: MicroBatch) -> Mix | None:
-        """Each row with the adapter of its policy; None where there are none."""
+        """Select the adapter of the policy for each row or span; None if there are no adapters."""
         source = self._source
         if source is None:
             return None
@@ -115,7 +115,7 @@ class AdapterMixer:
         return Mix(source, source.keep(each).unsqueeze(0))
 
     def collect(self) -> None:
-        """Hand the gradients of what was joined to the adapters' own tensors."""
+        """Add the gradients of the stacked tensors to those of the adapters' own tensors."""
         if self._source is not None:
             self._source.collect()
 
@@ -151,7 +151,7 @@ def _from_hidden(
     allowed: Sequence[tuple[int, ...] | None] | None,
 ) -> tuple[Tensor, Tensor]:
     logits_MV = head(hidden_MC).float() / temperature
-    if allowed is not None and any(tokens is not None for tokens in allowed):  # the same mask the engine sampled under
+    if allowed is not None and any(tokens is not None for tokens in allowed):  # the same mask as in the engine
         logits_MV = logits_MV.masked_fill(_forbidden(allowed, logits_MV), -1e30)
     logp_MV = torch.log_softmax(logits_MV, dim=-1)
     entropy_M = -(logp_MV.exp() * logp_MV).sum(-1)
@@ -159,7 +159,7 @@ def _from_hidden(
 
 
 def _forbidden(allowed: Sequence[tuple[int, ...] | None], logits_MV: Tensor) -> Tensor:
-    """Where nothing could be said; written at once, for a mask a row at a time costs more than the model."""
+    """The mask of forbidden tokens. It is written in one go, since row by row would cost more than the model."""
     masked = [i for i, tokens in enumerate(allowed) if tokens is not None]
     spots = [(i, t) for i in masked for t in allowed[i] or ()]
     to = lambda numbers: torch.tensor(numbers, device=logits_MV.device)  # noqa: E731
@@ -174,8 +174,8 @@ def _forbidden(allowed: Sequence[tuple[int, ...] | None], logits_MV: Tensor) -> 
 def logprobs(
     model: PreTrainedModel, examples: Sequence[Example], max_tokens: int, adapters: Mapping[str, Adapter] | None = None
 ) -> list[list[float]]:
-    """log π(action | prompt) of each sample under `model`, at the temperature they were sampled with; with the adapter
-    of each one's policy, where `adapters` are given."""
+    """log π(action | prompt) of each sample under `model`, at the temperature of sampling. If `adapters` are given,
+    each sample uses that of its policy."""
     out: list[list[float]] = [[] for _ in examples]
     mixer = AdapterMixer(model, adapters or {})
     for batch in pieces(model, examples, max_tokens):

@@ -1,8 +1,9 @@
-"""Watches every step of every policy, and says so when something goes wrong: never silently on.
+"""Watch every training step of every policy, and warn when something goes wrong.
 
-The gate between engine and learner (promise 2) and non-finite losses stop a step in `learner.py`, before the weights
-move. Here are the slower illnesses: gradients that leap, entropy that collapses, credit that says nothing. Each
-warns when it begins; with `train.stop_on_guard` the run stops instead, its newest checkpoint whole.
+The learner itself stops a step at the gate between engine and learner (promise 2) and at non-finite losses, before the
+weights change. The guards here look for slower problems: gradient spikes, entropy collapse, advantages that are all
+zero. Each warns when its problem begins. With `train.stop_on_guard` the run stops instead; its newest checkpoint is
+complete.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from interplay.config import TrainSection
 from interplay.errors import GuardError
 
 log = logging.getLogger("interplay")
-_MEMORY = 0.9  # of the running mean of gradient norms
-_YOUNG = 5  # steps before a mean means anything
-_LASTING = ""  # no policy is called so
-_MUTE = 5  # steps in a row in which all of a role's advantages may be zero
+_MEMORY = 0.9  # decay of the running mean of gradient norms
+_YOUNG = 5  # steps before the running mean is used
+_LASTING = ""  # a key in the saved state that is no policy's name
+_MUTE = 5  # warn after this many steps in a row in which all advantages of a role are zero
 
 
 class Guards:
     def __init__(self, config: TrainSection) -> None:
         self.config = config
         self._norms: dict[str, tuple[int, float]] = {}  # per policy: steps seen, running mean
-        self._lasting: dict[str, int] = {}  # what is wrong, and for how many steps now
+        self._lasting: dict[str, int] = {}  # by problem: for how many steps in a row
 
     def gate(self, name: str, metrics: Mapping[str, float], rounded: bool) -> None:
-        """Promise 2, every step: the learner's log-probs before the step are those the engine sampled with.
+        """Promise 2: at every step, check that the learner's log-probs before the step are those of the engine.
 
-        Past `gap_stop` the learner itself refuses the step; this is the earlier warning."""
+        Past `gap_stop` the learner itself refuses the step; this warns earlier."""
         key, limit = ("gap_mean", self.config.gap_mean_warn) if rounded else ("gap", self.config.gap_warn)
         gap, ratio = metrics.get(key, 0.0), metrics.get("ratio_mean" if rounded else "ratio", 1.0)
         if gap > limit:
@@ -41,18 +42,18 @@ class Guards:
             log.warning(sentence, name, ratio, key)
 
     def watch(self, step: int, policies: Sequence[str], metrics: Mapping[str, float]) -> None:
-        """Warn of what is wrong with a step; where the recipe says so, end the run."""
+        """Warn of problems in a step; with `train.stop_on_guard`, end the run."""
         zero = _below("credit/zero_share/", metrics)
         found = []
         for i, name in enumerate(policies):
-            found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # a role's credit: spoken of once
+            found += self.look(name, _below(f"{name}/", metrics), {} if i else zero)  # report the credit of roles once
         if found and self.config.stop_on_guard:
             raise GuardError(f"step {step}: {'; '.join(found)}; train.stop_on_guard is set.")
         for sentence in found:
             log.warning("step %d: %s", step, sentence)
 
     def look(self, name: str, metrics: Mapping[str, float], zero_shares: Mapping[str, float]) -> list[str]:
-        """What is wrong with this step of policy `name`, a sentence each. `zero_shares` are by role."""
+        """The problems in this step of policy `name`, one sentence each. `zero_shares` are by role."""
         found = []
         norm = metrics.get("grad_norm")
         if norm is not None:

@@ -1,8 +1,8 @@
-"""What a run is made of and cannot change on the way: a recipe that says otherwise is refused before anything is read.
+"""The settings that cannot change within a run. A resumed run with other values is refused before weights are read.
 
-Steps, rates, rewards, sampling, opponents may change when a run is resumed; the weights, what is added to them, their
-optimiser's moments and the algorithm's own state are those of the checkpoint, and a recipe that names others would be
-heard in silence, or break. Recipes say it in their own keys, so that the sentence can.
+Steps, learning rates, rewards, sampling and opponents may change when a run is resumed. The weights, the adapters, the
+moments of the optimiser and the state of the algorithm come from the checkpoint: a recipe that names others would be
+ignored silently, or fail. Settings are stored under the keys of the recipe, so that the error can name the key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interplay.training.checkpoint import Checkpoint
 
 
 def made_of(plan: RunPlan, bases: Mapping[str, str]) -> dict[str, Any]:
-    """By key of the recipe; `bases` are the policies whose base the run itself made."""
+    """The fixed settings, by key of the recipe. `bases` has the policies whose base the run itself made."""
     recipe, critic = plan.recipe, plan.algorithm.critic
     out: dict[str, Any] = {
         "seed": recipe.seed,
@@ -38,7 +38,7 @@ def made_of(plan: RunPlan, bases: Mapping[str, str]) -> dict[str, Any]:
 
 
 def refuse_another(plan: RunPlan, found: Checkpoint) -> None:
-    """Where the recipe is not of the run that wrote this checkpoint."""
+    """Raise if the recipe does not fit the run that wrote this checkpoint."""
     if set(found.trainer["versions"]) != set(plan.trainable):
         raise CheckpointError(
             f"checkpoint '{found.folder}' trains {sorted(found.trainer['versions'])}, "

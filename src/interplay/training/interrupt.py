@@ -1,6 +1,7 @@
 """Signals that end a run early: Ctrl-C, SIGTERM, and SIGUSR1, which schedulers send before a time limit.
 
-The first ends the run after the work that must not be cut in half, with a checkpoint. A second Ctrl-C ends it at once.
+After the first signal the run finishes work that must not be interrupted, writes a checkpoint and ends. A second
+Ctrl-C ends the run at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") i
 
 
 class Interrupted(Exception):
-    """A signal ended work that leaves nothing behind."""
+    """A signal ended work whose partial results are not kept."""
 
 
 class Interrupt:
@@ -27,10 +28,10 @@ class Interrupt:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """The signals are answered here for as long as this lasts."""
+        """Handle the signals inside this context."""
         try:
             before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
-        except ValueError:  # not the main thread: whoever runs us handles signals
+        except ValueError:  # not in the main thread: the caller handles signals
             yield
             return
         try:
@@ -47,7 +48,7 @@ class Interrupt:
             self._work.get_loop().call_soon_threadsafe(self._work.cancel)
 
     async def ends(self, work: Awaitable[T]) -> T | None:
-        """What the work comes to, or None where a signal ended it: for work that changes nothing before it is done."""
+        """The result of the work, or None if a signal ended it. Only for work that changes nothing until it is done."""
         self._work = future = asyncio.ensure_future(work)
         if self.asked:
             future.cancel()

@@ -1,7 +1,7 @@
-"""What the trainer asks of a learner: one policy's parameters, optimiser and schedule, wherever they are.
+"""The interface of a learner: the parameters, optimiser and schedule of one policy.
 
-Every policy owns all of these, so a step of one leaves the others bit-identical; a policy without tokens takes no
-step. `local.py` is a model in this process.
+Every policy has its own, so a step of one policy leaves the others bit-identical. A policy without tokens takes no
+step. `local.py` is a learner with its model in this process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
 
 @dataclass(frozen=True)
 class Objective:
-    """What a step minimises: a loss over tokens, what its mean is taken over, and whether tokens without an advantage
-    have a gradient all the same (an entropy bonus, a pull to the reference). Tokens whose weights are more than
-    `staleness` training steps old are left out of loss and mean."""
+    """What a step minimises: a loss over tokens, what its mean is taken over, and whether tokens with zero advantage
+    still have a gradient (from an entropy bonus or a KL penalty). Tokens whose weights are more than `staleness`
+    training steps old are left out of both the loss and its mean."""
 
     loss: Loss
     average: str | int = "token"
@@ -53,7 +53,7 @@ class Learner(Protocol):
         ...
 
     def weights(self) -> Mapping[str, Tensor]:
-        """What is trained, by name."""
+        """The trained tensors by name."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...

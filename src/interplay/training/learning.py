@@ -1,6 +1,6 @@
 """One training step, from played episodes to new weights: reward → score → credit → batch → step.
 
-It runs on the learner's own thread. Blind to the algorithm, the environment and who sits where.
+It runs on the learner's own thread. It does not depend on the algorithm, the environment or the seats.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interplay.algorithms import credit
+from interplay.envs.programs.counts import refuse_bug
+from interplay.envs.programs.counts import take as program_counts
 from interplay.errors import GuardError
 from interplay.training.critic import StateCritic
 from interplay.training.learner import Objective
@@ -25,7 +27,7 @@ from interplay.types import Credit, Episode, Sample
 
 @dataclass(frozen=True)
 class Batch:
-    """One policy's part of a step: what it is trained on, and what its critic is fitted to."""
+    """One policy's part of a step: the examples for the policy, and those for its critic."""
 
     trained: list[Example]
     valued: list[Example]
@@ -33,7 +35,7 @@ class Batch:
 
 @dataclass
 class Learned:
-    """What a step came to: the episodes that it was trained on, their credit, each policy's batch, and metrics."""
+    """The result of a step: the episodes that it was trained on, their credit, each policy's batch, and metrics."""
 
     episodes: list[Episode]
     credit: Credit
@@ -60,10 +62,12 @@ class Learning:
         return Learned(episodes, given, batches, metrics)
 
     def _reward(self, episodes: Sequence[Episode]) -> tuple[list[Episode], dict[str, float]]:
-        """Tally every component by name; episodes that the machinery failed are counted and dropped."""
+        """Compute metrics of the rewards. Episodes with errors are counted and dropped."""
         plan = self.state.plan
+        refuse_bug(episodes, self.state.step_index)
         good = [e for e in episodes if e.error is None]
         metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
+        metrics |= program_counts()
         if not good:
             first = next(e.error for e in episodes if e.error)
             if is_shortage(first):
@@ -84,7 +88,7 @@ class Learning:
         return metrics
 
     def _batch(self, episodes: Sequence[Episode], given: Credit) -> dict[str, Batch]:
-        """Split by policy, in an order that no timing can change."""
+        """Split by policy, in an order that does not depend on timing."""
         out = {}
         for name, turns in by_policy(episodes, self.state.learners).items():
             ordered = sorted(turns, key=order)
@@ -110,7 +114,7 @@ class Learning:
         return out
 
     def _masked(self, batches: Mapping[str, Batch]) -> dict[str, float]:
-        """The share of tokens that are too old to be trained on."""
+        """The share of tokens that are too old to train on."""
         limit = self.state.plan.recipe.stream.max_staleness
         if not limit:
             return {}
@@ -119,7 +123,7 @@ class Learning:
         return {"stream/masked": old / max(1, sum(len(e.sample.action) for e in examples))}
 
     def _lags(self, name: str, sample: Sample) -> tuple[int, ...] | None:
-        """How old each token is, in training steps; None where all were sampled with the newest weights."""
+        """The age of each token in training steps; None if all were sampled with the newest weights."""
         if not self.state.plan.recipe.stream.max_staleness:
             return None
         lags = self.state.versions.lags(name, sample.versions, self.state.step_index)
@@ -145,7 +149,7 @@ class Learning:
         return metrics
 
     def _sharing(self, batches: Mapping[str, Batch]) -> list[list[LocalLearner]]:
-        """The learners whose step it is and who have something to learn, those of one model together."""
+        """The learners that take this step and have credited examples, grouped by model."""
         by_model: dict[int, list[LocalLearner]] = defaultdict(list)
         for name in self.state.plan.updated(self.state.step_index):
             if any(e.advantage is not None for e in batches[name].trained):

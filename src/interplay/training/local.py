@@ -1,7 +1,7 @@
-"""A learner whose model is in this process: the very object that the local engine samples from.
+"""A learner whose model is in this process. The local engine samples from the same model object.
 
-Publishing new weights is a version number and copies nothing. Where the model computes in bf16, the optimiser holds
-fp32 masters and writes them back after every step.
+Publishing new full weights only sets a version number and copies nothing. If the model computes in bf16, the optimiser
+has fp32 copies of the weights and writes them back after every step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from interplay.training.tries import Example
 
 
 class LocalLearner:
-    """With `adapter`, its tensors are what is trained, and the model is a base that other policies may share."""
+    """With `adapter`, only its tensors are trained, and other policies may share the model as their base."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LocalLearner:
             self._named: dict[str, Tensor] = dict(model.named_parameters())
         else:
             model.requires_grad_(False)
-            # By name: a file holds them in another order than the model.
+            # Sorted by name, since a file may have another order than the model.
             self._named = {
                 f"{layer}.{side}": tensor.requires_grad_()
                 for layer, pair in sorted(adapter.weights.items())
@@ -84,11 +84,11 @@ class LocalLearner:
 
     @property
     def adapters(self) -> dict[str, Adapter]:
-        """Its adapter by its name, where it has one."""
+        """Its adapter, if it has one, by the policy's name."""
         return {} if self.adapter is None else {self.name: self.adapter}
 
     def imitate(self, examples: Sequence[Example]) -> float:
-        """One optimiser step towards given replies; the mean negative log-likelihood per token."""
+        """Take one optimiser step towards given replies; return the mean negative log-likelihood per token."""
         weight = token_weights(examples, "token")
         mixer = AdapterMixer(self.model, self.adapters)
         total = 0.0
@@ -106,7 +106,7 @@ class LocalLearner:
         return total
 
     def apply(self, loss: float) -> float:
-        """Clip the gradients and take an optimiser step; the gradient norm."""
+        """Clip the gradients and take an optimiser step; return the gradient norm."""
         who, limit = f"policy '{self.name}'", self.config.grad_clip
         with latch_of(self.model).writing() if self.adapter is None else nullcontext():
             norm = clipped_step(self.optimizer, self.masters.own, limit, loss, who, "lower train.lr")
@@ -121,18 +121,18 @@ class LocalLearner:
 
     @property
     def rounded(self) -> bool:
-        """Whether the model computes in less than fp32."""
+        """Whether the model computes in lower precision than fp32."""
         return self.model.dtype is not torch.float32
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def reset_optimizer(self, lr: float) -> None:
-        """A clean optimiser at `lr`: between imitation and reinforcement learning."""
+        """Make a new optimiser with learning rate `lr`."""
         self.optimizer = make_optimizer(self.masters.own, self.config, lr)
         self.lr = lr
 
     def begin_again(self) -> None:
-        """The weights were replaced: forget what the optimiser knows of the ones before."""
+        """Make a new optimiser after the weights were replaced."""
         self.masters.reread()
         self.reset_optimizer(self.lr)
 

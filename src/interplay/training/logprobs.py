@@ -1,7 +1,7 @@
-"""Log-probs and entropies from hidden states on a GPU, with a backward pass of their own.
+"""Log-probs and entropies from hidden states on a GPU, with their own backward pass.
 
-They are computed a few thousand rows at a time, and the logits are made again in the backward pass, so the whole
-matrix of [tokens × vocabulary] never exists.
+They are computed a few thousand rows at a time, and the backward pass computes the logits again, so the full [tokens ×
+vocabulary] matrix is never in memory.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def _logit_grad(
 
 
 class LogProbs(torch.autograd.Function):
-    """Log-probs of the targets and entropies, from hidden states and the output layer's matrix. Over a frozen matrix
-    the forward pass also keeps ∂ log-prob / ∂ hidden: then the backward pass needs no logits, unless the loss asks for
-    the entropy's gradient."""
+    """Log-probs of the targets and entropies, from hidden states and the output matrix. If the matrix is frozen, the
+    forward pass also stores ∂ log-prob / ∂ hidden. The backward pass then needs no logits, unless the loss uses the
+    gradient of the entropy."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, heat: float) -> tuple[Tensor, Tensor]:

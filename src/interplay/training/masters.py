@@ -1,4 +1,4 @@
-"""The parameters that an optimiser steps."""
+"""The parameters that an optimiser updates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Masters:
-    """What the optimiser steps: fp32 parameters themselves, and fp32 copies of those that compute in less."""
+    """The fp32 tensors that the optimiser updates: fp32 parameters themselves, and fp32 copies of all others."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
@@ -18,7 +18,7 @@ class Masters:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Add the gradients of a micro-batch to the masters', in fp32."""
+        """Add the gradients of a micro-batch to those of the fp32 copies."""
         for master, parameter in self._copies:
             if parameter.grad is not None:
                 if master.grad is None:

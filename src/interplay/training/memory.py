@@ -1,8 +1,9 @@
-"""What a run will need in memory, said before it starts; and one clear sentence where there is too little after all.
+"""Estimate the memory that a run needs before it starts, and explain errors when memory runs out anyway.
 
-Models are built on torch's `meta` device, which has shapes and no numbers: parameters are counted exactly, and what a
-forward pass keeps for its backward pass is counted by running one. The key-value cache is as large as the engine makes
-it: a share of what is left on a GPU, and on a CPU only as much of it as is used; so it is named, and never refused.
+Models are built on torch's `meta` device, which has shapes but no data. Parameters are counted exactly, and the memory
+that a forward pass keeps for its backward pass is measured by running one. The engine chooses the size of the key-value
+cache: a share of the free memory on a GPU; on a CPU, memory is taken only as it is used. So the cache is reported, but
+a run is never refused because of it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
 
 GiB = 1 << 30
 _FP32 = 4
-_SMALL = 4096  # tensors under this keep fp32 moments in an 8-bit optimiser
-_BLOCK = 256  # numbers that share a scale there
-_LOGITS_CPU = 5  # copies of a piece in fp32: logits, scaled, log-probs, probabilities, their product
-_TOKENS = 64  # of the pass that is counted
+_SMALL = 4096  # an 8-bit optimiser keeps fp32 moments for tensors smaller than this
+_BLOCK = 256  # numbers per scale in an 8-bit optimiser
+_LOGITS_CPU = 5  # fp32 copies of a piece: logits, scaled, log-probs, probabilities, their product
+_TOKENS = 64  # in the forward pass that is measured
 REMEDY = (
     "lower train.micro_batch_tokens, rollout.concurrency or sampling.max_tokens, set train.recompute = true or "
     "train.optimizer = 'adamw_8bit', or train adapters (policies.NAME.adapter) instead of all weights"
@@ -45,7 +46,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes by purpose, and what the device has."""
+    """The needed bytes by purpose, and the memory of the device."""
 
     parts: dict[str, int]
     cache: int
@@ -63,7 +64,7 @@ class MemoryEstimate:
         return f"needs about {_size(total)} of {_size(self.available)} of {_place(self.device)} ({listed})"
 
     def refuse(self) -> None:
-        """Where it cannot fit, say so instead of beginning."""
+        """Raise if the run cannot fit into memory."""
         if self.needed > self.available:
             listed = ", ".join(f"{name} {_size(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
@@ -74,16 +75,16 @@ class MemoryEstimate:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A model in numbers."""
+    """The sizes of a model."""
 
-    tensors: tuple[int, ...]  # parameters of each
-    activations: int  # bytes that a token keeps for the backward pass
-    layer_input: int  # bytes of it that stay where activations are computed again
+    tensors: tuple[int, ...]  # number of parameters of each
+    activations: int  # bytes per token kept for the backward pass
+    layer_input: int  # bytes per token and layer kept with train.recompute
     layers: int
     vocabulary: int
-    cache: int  # bytes of a token in the key-value cache
-    context: int  # tokens that it can read
-    adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of what can take one
+    cache: int  # bytes per token in the key-value cache
+    context: int  # longest sequence in tokens
+    adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of layers that can have one
 
     @property
     def count(self) -> int:
@@ -95,7 +96,7 @@ class _Shape:
 
 
 def estimate(plan: RunPlan) -> MemoryEstimate:
-    """What the run will need, part by part."""
+    """Estimate the memory of a run, part by part."""
     recipe, train = plan.recipe, plan.recipe.train
     device = device_of(recipe)
     dtype = dtype_of(recipe, device)
@@ -105,7 +106,7 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     gradients: dict[str, int] = {}
     engines = _add_policies(plan, shapes, dtype, parts, gradients)
     _add_critics(plan, shapes, parts, gradients)
-    parts["gradients"] = max(gradients.values(), default=0)  # those of one model at a time
+    parts["gradients"] = max(gradients.values(), default=0)  # only one model has gradients at a time
     if recipe.warmstart is not None and recipe.warmstart.base:
         parts["imitation of the base"] = _imitation(plan, shapes, dtype, parts)
     parts["activations"] = train.micro_batch_tokens * max(_kept(s, recipe) for s in shapes.values())
@@ -126,7 +127,7 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
 def _add_policies(
     plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int], gradients: dict[str, int]
 ) -> list[str]:
-    """Count the policies and their frozen copies; returns the base of every engine that serves them."""
+    """Add the memory of policies and their frozen copies to `parts`; return the base of each of their engines."""
     recipe = plan.recipe
     width, rounded = dtype.itemsize, dtype is not torch.float32
     ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
@@ -139,7 +140,7 @@ def _add_policies(
         shape = shapes[policy.base]
         if policy.adapter is not None:
             own = shape.adapter(policy.adapter)
-            parts["weights"] += (_FP32 + width) * sum(own)  # its own, and its place among the engine's
+            parts["weights"] += (_FP32 + width) * sum(own)  # its own weights, and the engine's copy
             group = policy.base
         elif policy.base in bases and not policy.trainable:
             continue
@@ -163,8 +164,8 @@ def _add_policies(
 
 
 def _imitation(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> int:
-    """What imitation by all weights of a base needs beyond what training needs later: the two are never there at
-    once."""
+    """The memory that imitation by all weights of a base needs beyond that of training. The two never run at the same
+    time."""
     policies = [p for p in plan.recipe.policies.values() if not p.is_remote]
     moving = [shapes[p.base].tensors for p in policies if p.adapter is not None and p.trainable]
     weight = _FP32 + (0 if dtype is torch.float32 else _FP32 + dtype.itemsize)
@@ -180,7 +181,7 @@ def _bases(plan: RunPlan) -> set[str]:
 
 
 def _frozen_copies(plan: RunPlan, shapes: dict[str, _Shape]) -> list[str]:
-    """Whose snapshots are in memory at once: references, starts that sit somewhere, and what a league draws."""
+    """The policies of all snapshots in memory at once: references, seated starts, and opponents from a league."""
     recipe, league = plan.recipe, plan.recipe.league
 
     def size(name: str) -> tuple[bool, int]:
@@ -215,9 +216,9 @@ def _add_critics(plan: RunPlan, shapes: dict[str, _Shape], parts: dict[str, int]
 
 
 def _moments(tensors: tuple[int, ...], optimizer: Optimizer) -> int:
-    """Bytes of an optimiser's state on the device."""
+    """The bytes of an optimiser's state on the device."""
     if optimizer.startswith("paged"):
-        return 0  # the driver keeps it on the host when it must
+        return 0  # the driver can move it to the host
     if optimizer == "adamw":
         return 2 * _FP32 * sum(tensors)
     small = sum(n for n in tensors if n < _SMALL)
@@ -250,7 +251,7 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
 
 
 class _Attend(torch.autograd.Function):
-    """What attention keeps: queries, keys, values, its result and a number per query and head."""
+    """Keeps what attention keeps: queries, keys, values, output, and one number per query and head."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -265,19 +266,19 @@ class _Kept:
 
 
 def saved_bytes(model: PreTrainedModel, tokens: int) -> int:
-    """Bytes that a forward pass over `tokens` keeps for its backward pass, beside the parameters."""
+    """The bytes that a forward pass over `tokens` keeps for its backward pass, without the parameters."""
     with count_saved(model) as counted, using(_Kept()):
         ids = torch.zeros((1, tokens), dtype=torch.int64, device=model.device)
-        mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)  # else it is made from numbers
+        mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)  # else it is made from data
         model.base_model(input_ids=ids, position_ids=ids, attention_mask=mask, use_cache=False)
     return sum(counted.values())
 
 
 @contextmanager
 def count_saved(model: torch.nn.Module) -> Iterator[dict[Any, int]]:
-    """The storages that autograd keeps inside, with their bytes; parameters are not counted."""
+    """Yield the storages that autograd keeps inside this context, with their bytes. Parameters are not counted."""
     found: dict[Any, int] = {}
-    alive = []  # or an address would be used twice
+    alive = []  # so that no address is used twice
     known = {p.untyped_storage()._cdata for p in model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -293,7 +294,7 @@ def count_saved(model: torch.nn.Module) -> Iterator[dict[Any, int]]:
 
 @contextmanager
 def explained(plan: RunPlan) -> Iterator[None]:
-    """Running out of memory, inside, is one sentence that says what to lower."""
+    """Turn an out-of-memory error inside this context into one that says which settings to lower."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -305,7 +306,7 @@ def explained(plan: RunPlan) -> Iterator[None]:
 
 
 def is_shortage(message: str) -> bool:
-    """Whether an error's text says that memory ran out; a CPU's allocator raises a plain RuntimeError."""
+    """Whether an error's text says that memory ran out. The CPU allocator raises a plain RuntimeError."""
     return any(sign in message for sign in ("OutOfMemoryError", "out of memory", "not enough memory", "MemoryError"))
 
 
@@ -323,7 +324,7 @@ def _available(device: str) -> int:
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[1])
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")  # a container's
+    limit = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
     if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
         total = min(total, int(text))
     return total

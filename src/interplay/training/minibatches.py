@@ -1,4 +1,4 @@
-"""How a batch is cut into optimiser steps, what a token weighs in one, and the learning rate in force."""
+"""Split a batch into optimiser steps, weigh the tokens of each, and compute the current learning rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interplay.types import seed_of
 
 
 def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) -> list[list[Example]]:
-    """The examples of each optimiser step: `epochs` passes, each cut into shuffled `minibatches`."""
+    """The examples of each optimiser step: `epochs` passes, each split into shuffled `minibatches`."""
     out: list[list[Example]] = []
     for epoch in range(config.epochs if examples else 0):
         order = list(range(len(examples)))
@@ -24,9 +24,9 @@ def minibatches(examples: Sequence[Example], config: TrainSection, seed: int) ->
 
 
 def token_weights(examples: Sequence[Example], average: str | int, staleness: int = 0) -> dict[str, float]:
-    """The weight of one token of each sample, by the sample's id, so that all weights together are 1; given a constant
-    length, of that many tokens per sample. An example counts as its share of a sample; tokens more than `staleness`
-    training steps old do not count."""
+    """The weight of one token of each sample, by the sample's id. The weights of all tokens add up to 1; if `average`
+    is a constant length, they would if each sample had that many tokens. An example counts as `share` samples. Tokens
+    more than `staleness` training steps old do not count."""
     counts = {e.sample.id: _counted(e, staleness) for e in examples}
     shares = {e.sample.id: e.share if counts[e.sample.id] else 0.0 for e in examples}
     left = sum(shares.values())
@@ -45,7 +45,7 @@ def _counted(example: Example, staleness: int) -> int:
 
 
 def rate_factor(config: TrainSection, step: int) -> float:
-    """The share of the learning rate in force at a step."""
+    """The factor on the learning rate at a step."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.schedule == "constant":

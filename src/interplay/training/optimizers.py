@@ -1,8 +1,8 @@
-"""The optimisers a recipe can name. All of them step fp32 parameters or fp32 masters (`learner.Masters`).
+"""The optimisers that a recipe can name. All of them update fp32 parameters or fp32 copies (`masters.py`).
 
 `adamw` is torch's. `adamw_8bit` keeps both moments in 8 bits, in blocks of 256 with a scale each (2110.02861): 2 bytes
-a parameter instead of 8; tensors of fewer than 4,096 numbers keep theirs in fp32. The `paged` ones let the driver move
-their state to the host when a GPU runs short. These come from bitsandbytes.
+per parameter instead of 8. Tensors of fewer than 4,096 numbers keep theirs in fp32. The `paged` optimisers let the
+driver move their state to the host when GPU memory is short. All but `adamw` come from bitsandbytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
         "lr": lr, "betas": (config.beta1, config.beta2), "eps": 1e-8, "weight_decay": config.weight_decay,
     }  # fmt: skip
     on_gpu = own[0].is_cuda
-    if config.optimizer == "adamw":  # on a CPU torch's default order of sums is kept
+    if config.optimizer == "adamw":  # on a CPU, keep torch's default implementation
         return torch.optim.AdamW(own, **settings, fused=on_gpu or None)
     if config.optimizer.startswith("paged") and not on_gpu:
         raise ConfigError(
@@ -38,7 +38,7 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
 
 
 def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """What a checkpoint holds; decay and betas stay as the recipe has them now."""
+    """Load the moments from a checkpoint. Weight decay and betas stay those of the current recipe."""
     own = [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, mine in zip(optimizer.param_groups, own, strict=True):
@@ -48,7 +48,8 @@ def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> 
 def clipped_step(
     optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float, loss: float, who: str, remedy: str
 ) -> float:
-    """A step with the gradients' norm clipped to `limit`; the norm they had. No step where something is not finite."""
+    """Clip the gradient norm to `limit` and take a step; return the norm before clipping. If the loss or the norm is
+    not finite, raise and take no step."""
     norm = float(nn.utils.clip_grad_norm_(parameters, limit))
     if not (math.isfinite(norm) and math.isfinite(loss)):
         optimizer.zero_grad(set_to_none=True)
@@ -64,7 +65,7 @@ def clipped_step(
 def _bitsandbytes(wanted: str) -> Any:
     logger = logging.getLogger("bitsandbytes")
     before = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of kernels for other things
+    logger.setLevel(logging.ERROR)  # it warns about kernels that are not used here
     try:
         import bitsandbytes
     except ImportError:

@@ -1,7 +1,7 @@
-"""The learner's forward pass on a GPU: tokens packed without padding, fused kernels with a backward of their own.
+"""The learner's forward pass on a GPU: packed tokens without padding, and fused kernels with their own backward.
 
-The same blocks of weights that the engine decodes with (`models/fused.py`), the same rounding at the same
-places. `logprobs.py` turns the hidden states into log-probs.
+It uses the same blocks of weights as the engine (`models/fused.py`) and rounds at the same places. `logprobs.py` turns
+the hidden states into log-probs.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _norm_backward(
 
 
 class AddNorm(torch.autograd.Function):
-    """RMSNorm of x + residual; returns it and the sum, which is fp32 as the residual is. Without a residual the sum is
-    x."""
+    """RMSNorm of x + residual. Returns the norm and the sum, which is fp32 like the residual. Without a residual, the
+    sum is x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -134,7 +134,7 @@ def _turn_back(
 
 
 class Rotate(torch.autograd.Function):
-    """Rows of q, k and v side by side to queries [T, H, D], keys and values [T, G, D], turned by their positions."""
+    """Split rows of q, k and v into queries [T, H, D], keys and values [T, G, D], and apply rotary positions."""
 
     @staticmethod
     def forward(
@@ -199,7 +199,7 @@ class SiluMul(torch.autograd.Function):
 
 
 class Together(torch.autograd.Function):
-    """One product for layers whose matrices lie side by side; every layer's own parameters get their gradients."""
+    """One matrix product for layers whose matrices are stored together. Each layer's parameters get their gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, count: int, *parameters: Tensor) -> Tensor:
@@ -223,9 +223,11 @@ class Together(torch.autograd.Function):
 
 
 class TogetherWithAdapters(torch.autograd.Function):
-    """The same over a frozen base, plus every token's own adapter: y = x·Wᵀ + ((x·Dᵀ) ∘ keep)·U. Where the output is
-    the wider side, that is one product, of [x, low] with [W, Uᵀ], and where the input is, its gradient is: laying them
-    side by side costs less than another pass over the wide result. D and U are fp32, their gradients too."""
+    """The same over a frozen base, plus the adapter of each token: y = x·Wᵀ + ((x·Dᵀ) ∘ keep)·U.
+
+    If the output is wider than the input, this is one product of [x, low] with [W, Uᵀ]. If the input is wider, its
+    gradient is one product. Concatenating costs less than another pass over the wide result. D and U and their
+    gradients are fp32."""
 
     @staticmethod
     def forward(
@@ -270,8 +272,8 @@ def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
 def hidden_states(
     fused: Fused, ids_T: Tensor, positions_T: Tensor, spans: Spans, mix: Mix | None, save: bool
 ) -> Tensor:
-    """The normed hidden states [T, C] of packed sequences. With `save`, layers keep only their input and are computed
-    again in the backward pass."""
+    """The normed hidden states [T, C] of packed sequences. With `save`, layers keep only their input, and the backward
+    pass computes them again."""
 
     def layer_forward(layer: Layer, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         normed, total = AddNorm.apply(x, residual, layer.norm, fused.eps)
@@ -298,7 +300,7 @@ def hidden_states(
 
 
 def _head_norms(qkv: Tensor, layer: Layer, fused: Fused, groups: int) -> Tensor:
-    """Qwen3 norms every query and key head before turning it."""
+    """Qwen3 normalises every query and key head before it applies rotary positions."""
     heads = qkv.unflatten(1, (-1, fused.size))
     q, k, v = heads.split([fused.heads, groups, groups], dim=1)
 

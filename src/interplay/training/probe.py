@@ -1,16 +1,18 @@
-"""After every update the engine scores some recent tokens, and must agree with the learner (promise 11).
+"""After every update, the engine scores some recent tokens and must agree with the learner (promise 11).
 
-A weight update that does not arrive looks like slow learning, and nothing else tells it: an output layer that keeps old
-weights, an adapter that was not delivered, a scale that is applied twice. Past the limits of promise 2 the run stops
-before anything is sampled from such an engine.
+A weight update that does not reach the engine looks just like slow learning. Examples are an output layer with old
+weights, an adapter that was not sent, or a scale that is applied twice. If the difference exceeds the limits of promise
+2, the run stops before anything is sampled from such an engine.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 from interplay.config import TrainSection
+from interplay.engines.census import census
 from interplay.errors import GuardError
 from interplay.rollout.members import Member
 from interplay.training.learner import Learner
@@ -25,7 +27,7 @@ class Probe:
         self._recent: dict[str, list[Sample]] = {}
 
     def remember(self, policy: str, examples: Sequence[Example]) -> None:
-        """Keep a few of a policy's newest samples, to be scored after the next updates."""
+        """Keep a few of a policy's newest samples, to score them after updates."""
         chosen: list[Sample] = []
         left = self.tokens
         for example in reversed(examples):
@@ -41,22 +43,26 @@ class Probe:
             self._recent[policy] = chosen
 
     async def compare(self, member: Member, learner: Learner, config: TrainSection, rounded: bool) -> dict[str, float]:
-        """Score the remembered samples in the engine and in the learner; raise where they disagree."""
+        """Score the remembered samples in the engine and in the learner; raise if they disagree."""
         samples = self._recent.get(member.name, [])
         if not self.tokens or not samples:
             return {}
         examples = [Example(member.name, sample) for sample in samples]
-        ours = await self.thread.do(lambda: learner.logprobs(examples))
         adapter = None if member.adapter is None else member.name
+        questions = [member.engine.score(sample.prompt, [sample.action], adapter) for sample in samples]
+        ours, theirs = await asyncio.gather(
+            self.thread.do(lambda: learner.logprobs(examples)), census().gather(questions)
+        )
         gaps: list[float] = []
-        for sample, expected in zip(samples, ours, strict=True):
-            (found,) = await member.engine.score(sample.prompt, [sample.action], adapter)
-            gaps += [abs(a - b) for a, b in zip(found, expected, strict=True)]
+        for expected, found in zip(ours, theirs, strict=True):
+            if isinstance(found, BaseException):
+                raise found
+            gaps += [abs(a - b) for a, b in zip(found[0], expected, strict=True)]
         worst, mean = max(gaps), sum(gaps) / len(gaps)
         gap, key, limit = (
             (mean, "gap_mean_stop", config.gap_mean_stop) if rounded else (worst, "gap_stop", config.gap_stop)
         )
-        if not gap <= limit:  # also where it is not a number
+        if not gap <= limit:  # also true for NaN
             raise GuardError(
                 f"policy '{member.name}': after the update the engine's log-probs differ from the learner's by "
                 f"{gap:.2e} over {len(gaps)} recent tokens, past train.{key} ({limit:g}): the engine does not sample "

@@ -1,13 +1,14 @@
-"""What a run leaves behind: run.json, metrics.jsonl, episodes.jsonl with its index and media, the tokenizers,
-TensorBoard, and logs that people read.
+"""The files of a run: run.json, metrics.jsonl, episodes.jsonl with its index and media, the tokenizers,
+TensorBoard, and logs for people.
 
-Record files are append-only; a checkpoint notes how long each was, and a resumed run rewinds them to that, so that
-nothing is counted twice.
+Record files are append-only. A checkpoint stores the length of each, and a resumed run truncates them to that length,
+so that nothing is counted twice.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from interplay.types import Credit, Episode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger("interplay")
 
 STREAM = "stream.jsonl"
 _PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
@@ -50,7 +53,7 @@ class RunFolder:
         self._board = _tensorboard(folder, recipe.records.tensorboard)
 
     def recipe(self, recipe: Recipe) -> None:
-        """What the run is made from."""
+        """Write run.json: the recipe, the seed and the versions of packages."""
         (self.folder / "run.json").write_text(
             json.dumps({"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": versions()}, indent=1)
         )
@@ -67,14 +70,14 @@ class RunFolder:
                 self._board.add_scalar(name, value, step)
 
     def _chosen(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Those of a step that are written down: the first ones, or as many at even distances."""
+        """The episodes of a step that are recorded: the first ones, or the same number evenly spaced."""
         count = min(self.section.episodes_per_step, len(episodes))
         if self.section.keep == "first":
             return list(episodes[:count])
         return [episodes[i * len(episodes) // count] for i in range(count)]
 
     def tokenizers(self, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -> None:
-        """Keep each policy's tokenizer beside the records, so that token ids can be read without its weights."""
+        """Save each policy's tokenizer beside the records, so that token ids can be decoded without its model."""
         folder = self.folder / TOKENIZERS
         folder.mkdir(exist_ok=True)
         for name, tokenizer in tokenizers.items():
@@ -83,7 +86,7 @@ class RunFolder:
                 backend.save(str(folder / f"{name}.json"))
 
     def consumed(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Which groups a step was trained on, in order, and the versions of the weights that sampled them."""
+        """Record which groups a step was trained on, in order, and the weight versions that sampled them."""
         with (self.folder / STREAM).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
 
@@ -95,10 +98,17 @@ class RunFolder:
         return {p.name: p.stat().st_size if p.exists() else 0 for p in self._files}
 
     def rewind(self, offsets: Mapping[str, int]) -> None:
+        """Cut every file to the length that a checkpoint noted. A file that is shorter has lost lines: it stays as it
+        is, and a warning says so."""
         for path in self._files:
-            if path.exists():
-                with path.open("r+b") as file:
-                    file.truncate(offsets[path.name])
+            if not path.exists():
+                continue
+            noted, size = offsets[path.name], path.stat().st_size
+            if size < noted:
+                log.warning("'%s' has %d bytes, and the checkpoint notes %d: lines of it were lost.", path, size, noted)
+                continue
+            with path.open("r+b") as file:
+                file.truncate(noted)
 
     def close(self) -> None:
         self.logs.close()

@@ -1,4 +1,4 @@
-"""What the algorithm needs before credit: critic values, log-probs of the reference or of all legal replies."""
+"""Compute what the algorithm needs for credit: critic values, log-probs of the reference or of all legal replies."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Scorer:
     algorithm: Algorithm
     team: Team
     learners: Mapping[str, Learner]
-    references: Mapping[str, Snapshot]  # of each policy: the snapshot it is held to now
+    references: Mapping[str, Snapshot]  # for each policy: its current reference
 
     def score(self, turns: Mapping[str, Sequence[Turn]], due: Sequence[Turn], credit: Credit) -> None:
-        """Fill in what is needed, for the turns of each policy; and the values of turns that were `due` when an episode
-        was cut off."""
+        """Fill in what the algorithm needs for the turns of each policy. Where it needs values, also compute those of
+        turns that were `due` when an episode was cut off."""
         for name, mine in turns.items():
             if self.algorithm.reference:
                 self._reference(name, mine, credit)
@@ -53,7 +53,7 @@ class Scorer:
         credit.values |= {e.sample.id: values for e, values in zip(seen, found, strict=True)}
 
     def seen_by_critic(self, name: str, turn: Turn) -> list[Sample]:
-        """A turn's samples with what a critic reads as the prompt: what the policy was asked, or the whole state."""
+        """The samples of a turn, with the prompt that the critic reads: the policy's own prompt, or the whole state."""
         if "central" in self.algorithm.needs:
             view = view_of(self.team.members[name].renderer, turn.role, turn.state)
             return [replace(s, prompt=view, media=(), extends=None) for s in turn.samples]

@@ -1,8 +1,8 @@
-"""A league in a run: what `rollout/league.py` decides, carried out on weights and files.
+"""A league in a run: carries out the decisions of `rollout/league.py` on weights and files.
 
-After every step: a policy that has collapsed goes back to its newest snapshot, with a clean optimiser; one that is due
-is kept, unless it has collapsed, so that the newest snapshot is always a good one; an exploiter whose life is over is
-kept and begins anew. The rating is measured only where a snapshot is due.
+After every step: A policy that has collapsed goes back to its newest snapshot, with a new optimiser. A policy that is
+due and has not collapsed is saved as a snapshot, so the newest snapshot is always a good one. An exploiter whose life
+is over is saved and begins a new life. Ratings are measured only when a snapshot is due.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Season:
     async def end_step(
         self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float]
     ) -> tuple[dict[str, float], set[str]]:
-        """What there is to log, and whose weights changed."""
+        """Take the league's actions after a step; return metrics, and the policies whose weights changed."""
         found: dict[str, float] = {}
         changed = set()
         for name in self.league.mains:
@@ -62,7 +62,7 @@ class Season:
         return found, changed
 
     def _answer(self, name: str, step: int, wrong: str) -> bool:
-        """To a collapse: go back, or only say so."""
+        """Answer a collapse: roll back, or only warn. Returns whether the weights changed."""
         alarm = self.league.section.alarm
         assert alarm is not None
         if not alarm.rollback:
@@ -78,7 +78,7 @@ class Season:
         self.learners[name].begin_again()
 
     async def _rate(self, name: str) -> tuple[dict[str, float], str | None]:
-        if self.league.health[name].best is None:  # the first time: what it began as is the first to compare with
+        if self.league.health[name].best is None:  # the first time, rate its start for comparison
             self.snapshots.seat({*self.snapshots.seated, Snapshot(name)})
             self.league.rate(name, self.league.rating(await self._panel(Snapshot(name))))
         scores = await self._panel(Policy(name))
@@ -87,8 +87,8 @@ class Season:
         return metrics | {f"league/rating/{name}": rating}, self.league.rate(name, rating)
 
     async def _panel(self, who: One) -> dict[str, float]:
-        """A player's score against each of the panel, over all seats, on the same held-out tasks every time; sampled as
-        in training, whose collapse this is about."""
+        """A player's score against each opponent of the panel, over all seats, always on the same held-out tasks.
+        Sampling is as in training, since the alarm is about collapse in training."""
         recipe, alarm, panel = self.plan.recipe, self.league.section.alarm, self.plan.panel
         assert alarm is not None
         self.snapshots.seat({*self.snapshots.seated, *(other for other in panel if isinstance(other, Snapshot))})

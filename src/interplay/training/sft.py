@@ -1,7 +1,7 @@
-"""A short imitation before reinforcement learning, of a bot or of recorded play: the same batch code.
+"""Short imitation of a bot or of recorded play before reinforcement learning. It uses the same batch code.
 
-An adapter learns it as it learns anything, or leaves it to the model under it: that one then stays in the run's folder,
-and is the base from there on.
+If a policy has an adapter, either the adapter is trained, or the base model under it. In the second case the new base
+is saved in the run folder and used from then on.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def warmstart(
     plan: RunPlan, team: Team, learners: Mapping[str, LocalLearner], section: WarmstartSection, folder: Path,
     report: Callable[[str, int, int, float], None],
 ) -> dict[str, str]:  # fmt: skip
-    """Imitate, then give every learner a clean optimiser. With `base`, adapters leave it to the model under them, which
-    is saved in `folder`; returns where each such policy's base is now."""
+    """Imitate, then give the trained learners new optimisers. With `section.base`, the base models under adapters are
+    trained instead and saved in `folder`. Returns the new base of each policy on them."""
     examples = demonstrations(plan, team, section)
     moved: dict[str, str] = {}
     by_model: dict[int, list[str]] = defaultdict(list)
@@ -44,7 +44,7 @@ def warmstart(
         loaded.model.requires_grad_(False)
         where = folder.resolve() / plan.recipe.policies[names[0]].base.strip("/.~").replace("/", "--")
         save(loaded, where)
-        loaded.model.config.name_or_path = str(where)  # what adapters call their base
+        loaded.model.config.name_or_path = str(where)  # adapters save this as the name of their base
         moved |= {n: str(where) for n, m in team.members.items() if m.loaded is loaded}
     return moved
 

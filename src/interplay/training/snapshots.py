@@ -1,8 +1,8 @@
-"""Policies as they were, in the run folder: `snapshots/player@start`, `snapshots/player@120`, …
+"""Snapshots of policies in the run folder: `snapshots/player@start`, `snapshots/player@120`, …
 
-Each is a plain Hugging Face folder, or PEFT's, written whole or not at all and never changed; its digest is in the
-checkpoints and is checked when it is read. A snapshot is removed when no checkpoint that is kept speaks of it any more,
-so that a run can always be resumed from any of them. In memory are those that the present step needs.
+Each is a plain Hugging Face or PEFT folder, written completely or not at all. Its digest is in the checkpoints and is
+verified when it is read. A snapshot is removed when no remaining checkpoint refers to it, so that a run can be resumed
+from any checkpoint. Only those that the current step needs are in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Snapshots:
         self.seated: set[Snapshot] = set()
 
     def keep(self, who: Snapshot) -> None:
-        """Write down the policy of a snapshot as it is now."""
+        """Save the current weights of a snapshot's policy."""
         folder = self.folder / str(who)
         with written(folder) as work:
             self.team.members[who.policy].save(work)
@@ -33,12 +33,12 @@ class Snapshots:
 
     def digest(self, who: Snapshot) -> str:
         name = str(who)
-        if name not in self.digests:  # a run that an earlier version began
+        if name not in self.digests:  # the run was started by an earlier version
             self.digests[name] = _digest(self.folder / name)
         return self.digests[name]
 
     def source(self, who: Snapshot) -> Path:
-        """Where a snapshot is, after a look at whether it is what was written."""
+        """The folder of a snapshot, after its digest was verified."""
         name = str(who)
         folder = self.folder / name
         if not folder.is_dir() and name not in self.digests:
@@ -51,7 +51,7 @@ class Snapshots:
         return folder
 
     def seat(self, wanted: Collection[Snapshot]) -> None:
-        """These can sit in seats, and no others."""
+        """Load these snapshots for seats, and release all others."""
         for who in sorted(self.seated - set(wanted), key=str):
             self.team.pool.release(who)
         for who in sorted(set(wanted) - self.seated, key=str):
@@ -59,7 +59,7 @@ class Snapshots:
         self.seated = set(wanted)
 
     def prune(self, wanted: Collection[str]) -> None:
-        """Remove what neither this run nor any checkpoint speaks of."""
+        """Remove all snapshots but those in `wanted`."""
         for name in set(self.digests) - set(wanted):
             del self.digests[name]
         for folder in self.folder.glob("*@*"):

@@ -1,10 +1,10 @@
-"""Sequences laid end to end without padding, for the learner on a GPU, and how their tokens attend.
+"""Sequences laid end to end without padding, for the learner on a GPU, and attention over them.
 
-Where sequences begin alike, what they share is laid once: a *span* is followed by all the spans that continue it. A
-token attends causally within its own span, and to the whole of every span above it. That is one call of an attention
-kernel for the first, and one for each level of spans above; their results are joined by their log-sums of
-exponentials. Nothing is approximate: given the joined output and log-sum, the kernel's backward pass of each part
-yields just that part's share of the gradient.
+A prefix that several sequences share is stored once: a *span* is followed by all the spans that continue it. A token
+attends causally within its own span, and to the whole of every span above it. The first takes one call of an attention
+kernel, the second one call for each level of spans above. The results are combined by their log-sum-exps. This is
+exact: given the combined output and log-sum-exp, the kernel's backward pass on each part yields exactly that part of
+the gradient.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _BACKENDS = [
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 ]
-_LONG, _WIDTH, _WASTE = 1024, 256, 1.3  # when packed sequences are attended to as rows
+_LONG, _WIDTH, _WASTE = 1024, 256, 1.3  # when to use padded rows for packed sequences
 # Shapes: T tokens, H query heads, G key-value heads, D head size; Q and L queries and keys of a part.
 
 
 @dataclass(frozen=True)
 class Part:
-    """Who attends to whom in one call: the i-th run of queries to the i-th run of keys."""
+    """One attention call: the i-th run of queries attends to the i-th run of keys."""
 
     query_lengths: tuple[int, ...]
     key_lengths: tuple[int, ...]
@@ -51,8 +51,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Spans:
-    """`lengths` in the order they are laid, `bounds` where each begins, and the end; `above`, level by level, what
-    spans continue."""
+    """`lengths` are in the order of the layout. `bounds` says where each span begins, and where the last one ends.
+    `above` holds, for each level, the attention of deeper spans to the spans of that level."""
 
     bounds: Tensor
     lengths: tuple[int, ...]
@@ -60,7 +60,7 @@ class Spans:
 
     @staticmethod
     def of(lengths: Sequence[int], depths: Sequence[int], device: torch.device) -> Spans:
-        """Spans in the order of a walk that goes down first; `depths` says how many are above each."""
+        """Spans in depth-first order; `depths` says how many spans are above each."""
         size, depth = np.array(lengths), np.array(depths)
         bounds = np.concatenate([[0], np.cumsum(size)])
         to = lambda a: torch.from_numpy(np.asarray(a)).to(device)  # noqa: E731
@@ -78,7 +78,7 @@ class Spans:
 
     @property
     def whole(self) -> Part:
-        """Every span by itself."""
+        """Every span attends to itself."""
         return Part(self.lengths, self.lengths, self.bounds, self.bounds)
 
     @property
@@ -87,20 +87,20 @@ class Spans:
 
     @property
     def width(self) -> int:
-        """Of rows that could hold one sequence each. Long ones have few widths, since kernels are planned for each."""
+        """The width of padded rows, one sequence each. Long rows use few widths, since kernels are planned for each."""
         step = _WIDTH if self.longest >= _LONG else 16
         return -(-self.longest // step) * step
 
     @property
     def alike(self) -> bool:
-        """Long sequences of like length: as padded rows they are little more work, and cuDNN's kernel for rows is
-        faster than flash attention's for packed tokens."""
+        """Whether the sequences are long and of similar length. As padded rows they then take little more work, and
+        cuDNN's kernel for rows is faster than flash attention for packed tokens."""
         work = len(self.lengths) * self.width**2
         return self.longest >= _LONG and work <= _WASTE * sum(n * n for n in self.lengths)
 
     @cached_property
     def places(self) -> Tensor | None:
-        """Where each token stands in those rows; None where nothing is padded."""
+        """The index of each token in the padded rows; None if there is no padding."""
         if all(n == self.width for n in self.lengths):
             return None
         at = torch.arange(int(sum(self.lengths)), device=self.bounds.device)
@@ -110,7 +110,7 @@ class Spans:
 
 
 def _ends(depths: Sequence[int]) -> list[int]:
-    """Behind the last span below each."""
+    """For each span, the index after its last descendant."""
     out = [len(depths)] * len(depths)
     path: list[int] = []
     for i, depth in enumerate(depths):
@@ -122,7 +122,7 @@ def _ends(depths: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Varlen:
-    """The layout of a model that runs as transformers wrote it: one row of spans."""
+    """The layout for a model with the code of transformers: one row of spans."""
 
     spans: Spans
 
@@ -134,8 +134,8 @@ class Varlen:
 
 
 def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float, window: int) -> Tensor:
-    """Causal attention along every path through the spans: the fastest kernel there is for this dtype. Windows are
-    for spans with none above."""
+    """Causal attention along every path through the spans, with the fastest kernel for this dtype. `window` is ignored
+    where spans have others above them."""
     if spans.above:
         mixed: Tensor = Joined.apply(q_THD, k_TGD, v_TGD, spans, scale)
         return mixed
@@ -149,7 +149,7 @@ def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: flo
         if scale != D**-0.5:
             q_THD = q_THD * (scale * D**0.5)
         options: dict[str, Any] = {"window_size": (-1 if window >= longest else window - 1, 0)}
-        if "enable_gqa" in signature(varlen_attn).parameters:  # torch 2.11 takes fewer key-value heads untold
+        if "enable_gqa" in signature(varlen_attn).parameters:  # torch 2.11 has no such option and needs none
             options["enable_gqa"] = True
         bounds = spans.bounds
         packed: Any = varlen_attn(q_THD, k_TGD, v_TGD, bounds, bounds, longest, longest, **options)
@@ -162,7 +162,7 @@ def varlen(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: flo
 
 
 def as_rows(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: float) -> Tensor:
-    """The same, one padded row per sequence: padding comes last, so causality hides it."""
+    """The same, with one padded row per sequence. Padding comes last, so the causal mask hides it."""
     shape = (len(spans.lengths), spans.width)
     places = spans.places
 
@@ -180,7 +180,7 @@ def as_rows(q_THD: Tensor, k_TGD: Tensor, v_TGD: Tensor, spans: Spans, scale: fl
 
 
 class Joined(torch.autograd.Function):
-    """Attention along paths through spans: every part's result, weighed by its share of the exponentials."""
+    """Attention along paths through spans: the results of all parts, weighted by their shares of the softmax."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, spans: Spans, scale: float) -> Tensor:
@@ -221,7 +221,7 @@ def _has_kernel(q: Tensor) -> bool:
 
 
 def _flash(q_QHD: Tensor, k_LGD: Tensor, v_LGD: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
-    """A part's output and log-sums [H, Q]."""
+    """The output and the log-sum-exps [H, Q] of a part."""
     bounds, most = (part.query_bounds, part.key_bounds), (max(part.query_lengths), max(part.key_lengths))
     forward = torch.ops.aten._flash_attention_forward
     out, lse, *_ = forward(q_QHD, k_LGD, v_LGD, *bounds, *most, 0.0, part.causal, False, scale=scale)
@@ -232,7 +232,7 @@ def _flash_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse_HQ: Tensor, part: Part, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     bounds, most = (part.query_bounds, part.key_bounds), (max(part.query_lengths), max(part.key_lengths))
-    none = torch.zeros(2, dtype=torch.uint64, device=q.device)  # nothing is dropped: no random state
+    none = torch.zeros(2, dtype=torch.uint64, device=q.device)  # there is no dropout, so no random state
     backward = torch.ops.aten._flash_attention_backward
     dq, dk, dv = backward(
         grad, q, k, v, out, lse_HQ, *bounds, *most, 0.0, part.causal, none, none.new_empty(0), scale=scale
@@ -241,7 +241,7 @@ def _flash_backward(
 
 
 def _plain(q_QHD: Tensor, k_LGD: Tensor, v_LGD: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
-    """What the kernel does, written out: for a CPU and for fp32."""
+    """The same as the kernel in plain torch, for CPUs and for fp32."""
     out, lse = [], []
     for q, k, v in _runs(q_QHD, k_LGD, v_LGD, part):
         scores_HQL = _scores(q, k, part.causal, scale)
@@ -268,7 +268,7 @@ def _plain_backward(
 
 
 def _runs(q: Tensor, k: Tensor, v: Tensor, part: Part) -> Any:
-    """The runs of a part, keys and values repeated for the query heads that share them."""
+    """The runs of a part. Keys and values are repeated for the query heads that share them."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     return zip(q.split(part.query_lengths), k.split(part.key_lengths), v.split(part.key_lengths), strict=True)
 

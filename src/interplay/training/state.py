@@ -1,6 +1,6 @@
-"""All that a run holds and a checkpoint keeps: made from the plan, written down, and put back.
+"""The state of a run, as a checkpoint keeps it: made from the plan, saved and restored.
 
-`save` and `restore` stand side by side, so that neither forgets a part. The loop that moves the state is `trainer.py`.
+`save` and `_restore` are next to each other, so that neither misses a part. The training loop is in `trainer.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
+from interplay.rollout.evolve import make_evolution
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan, parse_snapshot
 from interplay.training import checkpoint
@@ -32,15 +33,15 @@ from interplay.types import Snapshot
 
 @dataclass
 class RunState:
-    """Made fresh, or from the newest checkpoint in the run folder."""
+    """A new state, or that of the newest checkpoint in the run folder."""
 
     plan: RunPlan
     folder: Path
     step_index: int = field(default=0, init=False)
     # The step that checkpoint.best found best, and its value.
     best: tuple[int, float] | None = field(default=None, init=False)
-    # Time spent training: imitation, steps and the short evaluations between them. A run that is resumed goes on
-    # counting from its checkpoint.
+    # Time spent on training: imitation, steps and the short evaluations between them. A resumed run continues the
+    # count of its checkpoint.
     seconds: float = field(default=0.0, init=False)
     tokens: Counter[str] = field(default_factory=Counter, init=False)  # sampled by each policy in trained episodes
 
@@ -50,7 +51,7 @@ class RunState:
         self.saved_step = found.step if found else -1
         if found:
             refuse_another(self.plan, found)
-        self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # imitated, where adapters stand on them
+        self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # made by imitation with warmstart.base
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
@@ -58,7 +59,8 @@ class RunState:
         self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
-        self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
+        self.evolution = make_evolution(self.plan)
+        self.curriculum = self.evolution if section is None else make_curriculum(section, recipe.seed)
         self.snapshots = Snapshots(self.folder / "snapshots", self.team)
         self.references = {name: Snapshot(name) for name in self.plan.trainable if self.algorithm.reference}
         self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
@@ -69,7 +71,7 @@ class RunState:
         self.judges = Judges(self.plan)
         self.guards = Guards(recipe.train)
         self.versions = Versions()
-        self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of them not trained on
+        self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of those were not trained on
         self.records = RunFolder(self.folder, recipe)
         self.records.tokenizers({name: m.loaded.tokenizer for name, m in self.team.members.items()})
         if found:
@@ -80,7 +82,7 @@ class RunState:
         return LocalLearner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
 
     def save(self) -> None:
-        """Write a checkpoint of the present step."""
+        """Write a checkpoint of the current step."""
         state: dict[str, Any] = {
             "learners": {n: x.state_dict() for n, x in self.learners.items()},
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
@@ -112,14 +114,14 @@ class RunState:
         self.saved_step = self.step_index
 
     def _snapshots(self) -> set[Snapshot]:
-        """What a run that goes on from here may need."""
+        """The snapshots that a run may need when it is resumed from here."""
         if self.fresh and self.step_index == 0:
-            return set()  # they are what this checkpoint holds, and are made from it
+            return set()  # at step 0 they equal this checkpoint, and are made from it
         league = [] if self.season is None else self.season.league.snapshots.values()
         return {*self.plan.snapshots, *self.references.values(), *(who for mine in league for who in mine)}
 
     def _restore(self, found: Checkpoint) -> None:
-        """Go on from a checkpoint; the policies' weights were read from it already."""
+        """Load the rest of a checkpoint; the policies' weights were read from it already."""
         state, papers = found.state(), found.trainer
         if set(state["critics"]) != set(self.critics):
             raise CheckpointError(
@@ -135,7 +137,7 @@ class RunState:
         self.tokens = Counter(papers.get("tokens", {}))
         self._restore_judges(state, papers)
         self.stream = papers["stream"]
-        if self.curriculum is not None and papers.get("curriculum") is not None:  # else it begins now
+        if self.curriculum is not None and papers.get("curriculum") is not None:  # else the curriculum begins now
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.season is not None:
             if papers.get("league") is None:
@@ -162,14 +164,14 @@ class RunState:
     # -- versions -------------------------------------------------------------------------------------------------
 
     def follow_learners(self) -> None:
-        """From now on every optimiser step makes a version of its policy's weights."""
+        """From now on, every optimiser step makes a new version of its policy's weights."""
         for name, learner in self.learners.items():
             learner.written = partial(self._written, name)
         self.mark_versions()
 
     def _written(self, name: str) -> None:
-        """The optimiser has written. The engine samples from full weights as they are; an adapter is copied to it when
-        the whole training step is done."""
+        """The optimiser has changed the weights. The engine samples from the same full weights at once; an adapter is
+        copied to it after the whole training step."""
         member = self.team.members[name]
         if member.adapter is None:
             member.publish(member.version + 1)
@@ -184,13 +186,13 @@ class RunState:
                 member.publish(member.version)
 
     def publish(self, name: str) -> None:
-        """A policy's weights were replaced outside of a training step."""
+        """Make a new version of a policy whose weights were replaced outside of a training step."""
         member = self.team.members[name]
         member.publish(member.version + 1)
         self.versions.made(name, member.version, self.step_index)
 
     def mark_versions(self) -> None:
-        """The newest versions are those of the training steps that are completed now."""
+        """Note that the newest versions belong to the current number of completed training steps."""
         for name in self.learners:
             self.versions.made(name, self.team.members[name].version, self.step_index)
 
@@ -202,7 +204,7 @@ class RunState:
         return bool(train.budget_tokens) and sum(self.tokens[name] for name in counted) >= train.budget_tokens
 
     def parameters(self) -> dict[str, int]:
-        """How many each trained policy has."""
+        """The number of trained parameters of each policy."""
         return {n: sum(p.numel() for p in x.masters.own) for n, x in self.learners.items()}
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""One training step of policies that share a model: their adapters go through it in one forward and backward pass.
+"""One training step of policies that share a model: one forward and backward pass for all their adapters.
 
-Everything else stays apart: minibatches, denominators, the gate, clipping, the optimiser. Nobody's weights move before
-everybody has passed the gate between engine and learner (promise 2).
+Everything else is separate for each policy: minibatches, denominators, the gate, clipping, the optimiser. No weights
+change before all policies have passed the gate between engine and learner (promise 2).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interplay.types import Sample, seed_of
 
 
 class Stepping(Protocol):
-    """What a step needs of each learner."""
+    """What a step needs from each learner."""
 
     name: str
     model: PreTrainedModel
@@ -51,12 +51,12 @@ class Stepping(Protocol):
 def step(
     learners: Sequence[Stepping], examples: Mapping[str, Sequence[Example]], objective: Objective
 ) -> dict[str, dict[str, float]]:
-    """One training step of each learner over its examples; metrics by policy."""
+    """Take one training step of each learner on its examples; return the metrics by policy."""
     credited = {x.name: [e for e in examples[x.name] if e.advantage is not None] for x in learners}
     parts = {x.name: _begin(x, credited[x.name]) for x in learners}
     everyone = [e for x in learners for e in credited[x.name]]
     old: dict[str, list[float]] = {}
-    if any(len(p) > 1 for p in parts.values()):  # later minibatches need the policy as it was before the first
+    if any(len(p) > 1 for p in parts.values()):  # later minibatches need the log-probs from before the first
         first = learners[0]
         found = logprobs(first.model, everyone, first.config.micro_batch_tokens, _adapters(learners))
         old = {e.sample.id: lp for e, lp in zip(everyone, found, strict=True)}
@@ -90,13 +90,13 @@ def _begin(learner: Stepping, examples: Sequence[Example]) -> list[list[Example]
 
 @dataclass
 class _Account:
-    """What one policy's minibatch came to."""
+    """Running totals over one minibatch of one policy."""
 
     metrics: dict[str, float] = field(default_factory=dict)
-    gap: float = 0.0
-    far: float = 0.0
-    ratio: float = 0.0  # the same two of the learner with itself, where its two passes should agree
-    strayed: float = 0.0
+    gap: float = 0.0  # largest difference in log-prob between engine and learner
+    far: float = 0.0  # sum of these differences
+    ratio: float = 0.0  # largest difference between two passes of the learner over the same weights
+    strayed: float = 0.0  # sum of these differences
     tokens: int = 0  # sampled with the newest weights
     weight: float = 0.0
     stale: int = 0  # tokens sampled with older weights
@@ -104,7 +104,7 @@ class _Account:
 
 
 class _Minibatch:
-    """One optimiser step of each learner. `old` holds the log-probs before the first step, where there are several."""
+    """One optimiser step of each learner. If there are several, `old` holds the log-probs from before the first."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Minibatch:
         spans = (token_weights(part, objective.average, objective.staleness) for part in parts.values())
         every = [w for part in spans for w in part.items()]
         self.weight = dict(every)
-        # A sample without advantage counts in the denominators but has no gradient: it need not be computed.
+        # A sample with zero advantage counts in the denominators but has no gradient, so it is not computed.
         self.examples = [e for x in learners for e in parts[x.name] if objective.keep_zeros or e.has_signal]
         self.accounts: dict[str, _Account] = {}
 
@@ -150,7 +150,7 @@ class _Minibatch:
             yield learner.name, self._moved(learner)
 
     def _loss(self, account: _Account, examples: Sequence[Example], outputs: Outputs) -> Tensor:
-        """One policy's part of the loss of a micro-batch, entered in its account."""
+        """The loss of one policy on a micro-batch; it is also added to the policy's account."""
         flat, samples = self.lead.flat, [e.sample for e in examples]
         before = flat(self.old[s.id] for s in samples) if self.old else outputs.logprobs_N.detach()
         sampled = flat(s.logprobs for s in samples)
@@ -175,12 +175,12 @@ class _Minibatch:
         return value
 
     def _compare(self, account: _Account, apart: Tensor, examples: Sequence[Example]) -> None:
-        """`apart` is log π_old − log π_rollout. Where the weights were the newest, engine and learner must agree; where
-        they were older, it says how far the policy has moved since."""
+        """Account for `apart`, log π_old − log π_rollout. For tokens sampled with the newest weights, engine and
+        learner must agree. For older tokens, it measures how far the policy has moved since."""
         if any(e.lags is not None for e in examples):
             lags = torch.tensor([lag for e in examples for lag in e.lags or (0,) * len(e.sample.action)])
             stale = lags.to(apart.device) > 0
-            moved = -apart[stale]  # log π_rollout − log π_old: the samples are the rollout policy's
+            moved = -apart[stale]  # log π_rollout − log π_old: the samples come from the rollout policy
             account.stale += int(stale.sum())
             account.stale_kl += (torch.expm1(-moved) + moved).sum().item()
             apart = apart[~stale]
@@ -215,13 +215,14 @@ class _Minibatch:
         if self.first:
             both = account.tokens + account.stale
             gaps |= {"ratio": math.exp(account.ratio), "ratio_mean": math.exp(account.strayed / both)}
-        # Means over what was computed: samples without advantage may not be, and a constant length is no count.
+        # Means are over the computed tokens: samples with zero advantage may be left out, and with a constant length
+        # the weights do not add up to 1.
         means = {key: value / (account.weight or 1.0) for key, value in account.metrics.items() if key != "loss"}
         return {"loss": account.metrics["loss"], **means, **gaps, "grad_norm": norm}
 
 
 class _Spread:
-    """One number per sample, to each of its tokens."""
+    """Repeat one number per sample for each of its tokens."""
 
     def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
         self._lengths = torch.tensor([len(s.action) for s in samples], device=device)
@@ -231,7 +232,7 @@ class _Spread:
 
 
 def _apart(examples: Sequence[Example], device: torch.device) -> Iterator[tuple[str, list[Example], Tensor | None]]:
-    """Each policy's examples, and where their tokens stand among all tokens; None: everywhere."""
+    """Each policy's examples, and the indices of their tokens among all tokens (None: all of them)."""
     if len({e.policy for e in examples}) == 1:
         yield examples[0].policy, list(examples), None
         return
@@ -247,8 +248,8 @@ def _apart(examples: Sequence[Example], device: torch.device) -> Iterator[tuple[
 
 
 def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Stepping]) -> None:
-    """Promise 2. In bf16 single tokens may be far apart: there the mean is what must be small. And before the first
-    step of a batch the ratio to the policy as it was is 1."""
+    """Promise 2: raise if engine and learner disagree. In bf16 single tokens may differ much, so there the mean is
+    tested. Also raise if the ratio to the policy before the step is not 1 in the first minibatch."""
     config, rounded = learner.config, learner.rounded
     key, limit = ("gap_mean_stop", config.gap_mean_stop) if rounded else ("gap_stop", config.gap_stop)
     gap, stray = (

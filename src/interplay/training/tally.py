@@ -1,9 +1,9 @@
-"""What a step came to, as metrics by name: what the episodes earned, how their turns went, what the engines did."""
+"""The metrics of a step: rewards of the episodes, statistics of turns, and work of the engines."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 
 from interplay.agents.calls import MALFORMED
@@ -15,11 +15,11 @@ from interplay.types.occupant import learns
 
 
 def tally(episodes: Sequence[Episode], learners: Collection[str], weights: RewardSection) -> dict[str, float]:
-    """Every component of the reward, and how those who learn did; of episodes that the machinery did not fail.
+    """Metrics of episodes without errors: every component of the reward, and how the learners played.
 
-    `reward` and its parts are what the policies earn by their own choices. A tree that goes on with the best of several
-    replies plays better than its policy: what its lines earned is `reward_kept`. Where nothing shows what the policy
-    itself earns, there is no `reward`, and the parts are called `reward_kept/…` too.
+    `reward` and its parts are what the policies earn by their own choices. A tree that continues with the best of
+    several replies plays better than its policy, so the reward of its lines is called `reward_kept`. If it is unknown
+    what the policy itself earns, there is no `reward`, and the parts are called `reward_kept/…` too.
     """
     known = [e for e in episodes if e.own]
     metrics = _turns(episodes, learners)
@@ -38,6 +38,8 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     metrics["turns_illegal"] = sum(t.illegal for t in trainable) / max(1, len(trainable))
     metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
     metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
+    told = Counter(t.last.history for t in trainable if t.last.history)  # by outside programs
+    metrics |= {f"history/{how}": count / len(trainable) for how, count in sorted(told.items())}
     if calls := [c for t in trainable for c in t.samples[:-1]]:
         metrics["tool_calls"] = len(calls) / len(trainable)
         metrics["tool_calls_malformed"] = sum(MALFORMED in c.tool for c in calls) / len(calls)
@@ -49,8 +51,8 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
 def _earned(
     name: str, plays: Sequence[tuple[Episode, Sequence[Rewards]]], learners: Collection[str], weights: RewardSection
 ) -> dict[str, float]:
-    """Under `name`: what the seats of those who learn earned with the recipe's weights; each component of the reward
-    over all seats; and each level's part of the whole. Episodes count alike, and so do the plays of one."""
+    """Metrics under `name`: the mean weighted reward in the seats of learners, each component of the reward over all
+    seats, and the contribution of each level. All episodes count the same, and so do all plays of one episode."""
     mine = [(played, role) for e, played in plays for role, who in e.seats.items() if learns(who, learners)]
     components: dict[str, list[float]] = defaultdict(list)
     for _, played in plays:
@@ -67,12 +69,12 @@ def _earned(
 
 
 class Meter:
-    """What the engines did between `start` and `stop`."""
+    """Counts the tokens that the engines processed between `start` and `stop`."""
 
     def __init__(self, team: Team) -> None:
         self.team = team
         self._before = (0, 0, 0)
-        self.sampled, self.asked, self.saved = self._before  # tokens; of the prompts: all, and those found in caches
+        self.sampled, self.asked, self.saved = self._before  # tokens: sampled, in prompts, and of those cached
 
     def start(self) -> None:
         self._before = self._read()

@@ -1,6 +1,7 @@
 """The learner's own thread, so that a training step never blocks the event loop.
 
-It is a daemon: a second Ctrl-C ends the program at once, in the middle of a step, and the newest checkpoint is whole.
+It is a daemon thread: a second Ctrl-C ends the program at once, even during a step. The newest checkpoint stays
+complete.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class LearnerThread:
             work, done = job
             try:
                 done.set_result(work())
-            except BaseException as error:  # it is raised where the result is awaited
+            except BaseException as error:  # raised where the result is awaited
                 done.set_exception(error)
 
     async def do(self, work: Callable[[], T]) -> T:
-        """What `work` comes to on the learner's thread. It is not cut off: whoever stops waiting leaves it running."""
+        """Run `work` on the learner's thread and return its result. If the caller is cancelled, `work` goes on."""
         done: Future[T] = Future()
         self._work.put((work, done))
         return await asyncio.shield(asyncio.wrap_future(done))

@@ -1,7 +1,7 @@
 """The loop: tasks → rollout → reward → score → credit → batch → step → publish → log.
 
-Rollout is a stream that lives as long as the run (`feed.py`), on one event loop; a step's learning runs on its own
-thread (`learning.py`). All randomness is a function of (seed, step, …), so that a resumed run is bit-identical to an
+Rollout is a stream on one event loop that lasts as long as the run (`feed.py`). Learning runs on its own thread
+(`learning.py`). All randomness is a function of (seed, step, …), so that a resumed run is bit-identical to an
 uninterrupted one.
 """
 
@@ -20,6 +20,7 @@ from interplay.rollout.runner import Runner
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.training.critic import StateCritic
+from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
@@ -31,27 +32,28 @@ from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread
 from interplay.types import ByTurn, Occupant, Policy, Role, Snapshot
 
-_WAITING = 64  # threads for environments that wait for something
+_WAITING = 64  # threads for slow environments
 
 
 @dataclass
 class Observer:
-    """What a caller wants to be told; the command line draws its progress bar from this."""
+    """Callbacks for the caller; the command line uses them for its progress bar."""
 
     warmstarted: Callable[[str, int, int, float], None] = lambda name, done, of, loss: None
-    ready: Callable[[], None] = lambda: None  # imitation is done, reinforcement learning begins
+    ready: Callable[[], None] = lambda: None  # imitation is done and reinforcement learning begins
     stepped: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None
-    # Measures the policies in these seats while they train (evaluation is a sibling room, so it is handed in).
+    # Evaluates the policies in these seats during training. It is passed in, since this package may not import
+    # evaluation.
     evaluate: Callable[[Team, int, Mapping[Role, Occupant]], Awaitable[Mapping[str, float]]] | None = None
 
 
 @dataclass
 class Trainer(RunState):
-    """A run's state, and the loop that moves it."""
+    """The state of a run, and its training loop."""
 
     observer: Observer = field(default_factory=Observer)
     judging: Judging | None = field(default=None, init=False)
-    _counted: float = field(default=0.0, init=False)  # up to when `seconds` counts
+    _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -62,6 +64,8 @@ class Trainer(RunState):
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
+        evolution = self.evolution
+        self.evolver = None if evolution is None else Evolver(self.plan, self.team, evolution, self.folder)
         self.runner = Runner(
             recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, state_critic
         )
@@ -75,8 +79,8 @@ class Trainer(RunState):
     # -- the loop -------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Run to the recipe's last step, or until a signal ends it (`interrupt.py`). Either way the newest checkpoint
-        holds all of it. If the signal comes during imitation, nothing is kept."""
+        """Train to the recipe's last step, or until a signal (`interrupt.py`). Either way the newest checkpoint has the
+        final state. If the signal comes during imitation, nothing is saved."""
         with self.interrupt.heard(), explained(self.plan):
             try:
                 self._begin()
@@ -89,22 +93,22 @@ class Trainer(RunState):
                 self.save()
 
     def _begin(self) -> None:
-        """Imitate, where the recipe asks for it, and keep what the run begins with."""
+        """Imitate if the recipe asks for it, and save the start of the run."""
         if self.fresh and self.plan.recipe.warmstart is not None:
             began, where = time.monotonic(), self.folder / "bases"
             section = self.plan.recipe.warmstart
             self.bases = warmstart(self.plan, self.team, self.learners, section, where, self._imitated)
             self.seconds += time.monotonic() - began
             self._publish(self.plan.trainable)
-            for engine in self.team.engines:  # a base may have moved under whoever plays it as it is
+            for engine in self.team.engines:  # imitation may have changed a base that others play
                 engine.flush()
-        if self.fresh:  # step 0 holds the imitation: a resumed run does not do it again
+        if self.fresh:  # step 0 includes imitation, so that a resumed run does not repeat it
             self.save()
         if self.step_index == 0:
             for who in self.plan.snapshots:
                 self.snapshots.keep(who)
         self.snapshots.seat(self.plan.starts | set(self.references.values()))
-        self.records.recipe(self.plan.on(self.bases).recipe)  # nothing more can refuse it
+        self.records.recipe(self.plan.on(self.bases).recipe)  # the recipe has passed all checks
         self.follow_learners()
 
     def _imitated(self, name: str, done: int, of: int, loss: float) -> None:
@@ -137,7 +141,7 @@ class Trainer(RunState):
                 await self._measured_beside()
 
     def _count(self) -> None:
-        """Add the time since the last call to what the run has spent."""
+        """Add the time since the last call to `seconds`."""
         now = time.monotonic()
         self.seconds += now - self._counted
         self._counted = now
@@ -151,6 +155,8 @@ class Trainer(RunState):
         self.meter.stop()
         oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
         played = [e for group in groups for e in group.played]
+        if self.evolver is not None:
+            played += self.evolver.pending()
         learned = await self.thread.do(lambda: self.learning.learn(played, clock))
         if self.judging is not None:
             learned.metrics |= self.judging.metrics()
@@ -170,16 +176,16 @@ class Trainer(RunState):
         return self._log(groups, learned, clock)
 
     def _record(self, learned: Learned) -> dict[str, float]:
-        """Tell curriculum and league how the step's episodes went."""
+        """Update curriculum and league with the step's episodes."""
         metrics: dict[str, float] = {}
-        if self.curriculum is not None:  # after credit, which the critics' targets come from
+        if self.curriculum is not None:  # after credit, which computes the critics' targets
             metrics |= self.curriculum.record(self.step_index, learned.episodes, self.learners, learned.credit)
         if self.season is not None:
             metrics |= self.season.league.record(learned.episodes)
         return metrics
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
-        """What is done between two steps, while nobody samples: probe, league, references, a short evaluation."""
+        """Work between two steps, while nothing is sampled: probe, league, references, a short evaluation."""
         metrics: dict[str, float] = {}
         for name in self.plan.updated(self.step_index - 1):
             learner = self.learners[name]
@@ -190,6 +196,9 @@ class Trainer(RunState):
             metrics |= found
             self._publish(changed)
             clock.lap("league")
+        if self.evolver is not None and self.evolver.due(self.step_index):
+            metrics |= await self.evolver.round()
+            clock.lap("evolve")
         self._refresh_references()
         if self.plan.recipe.stream.max_staleness:
             self.feed.seat_snapshots(self.step_index)
@@ -203,7 +212,7 @@ class Trainer(RunState):
         return metrics
 
     async def _measure_beside(self) -> dict[str, float]:
-        """Begin to measure copies of the policies as they are now; returns what the last such measurement found."""
+        """Start to evaluate copies of the current policies; return the metrics of the previous such evaluation."""
         assert self.observer.evaluate is not None
         metrics = await self._measured_beside()
         copies = {Policy(name): Snapshot(name, "eval") for name in self.plan.trainable}
@@ -216,7 +225,7 @@ class Trainer(RunState):
         return metrics
 
     async def _measured_beside(self) -> dict[str, float]:
-        """What the evaluation beside the stream found, once it is done."""
+        """Wait for the evaluation beside the stream and return its metrics."""
         if self._beside is None:
             return {}
         step, work = self._beside
@@ -226,7 +235,7 @@ class Trainer(RunState):
         return found
 
     def _publish(self, names: Iterable[str]) -> None:
-        """Weights were replaced outside of a training step."""
+        """Publish weights that were replaced outside of a training step."""
         for name in names:
             self.publish(name)
 
@@ -257,12 +266,12 @@ class Trainer(RunState):
     # -- what is kept ---------------------------------------------------------------------------------------------
 
     def _is_best(self, metrics: Mapping[str, float]) -> bool:
-        """Whether this step is the best so far in the metric that the recipe names; it is then remembered."""
+        """Whether this step is the best so far by the metric `checkpoint.best`; if so, remember it."""
         section = self.plan.recipe.checkpoint
         if section.best is None:
             return False
         if section.best not in metrics:
-            # Some come every few steps, others only where a policy had something to learn or a playout ended.
+            # Some metrics come only every few steps, others only if a policy had something to learn.
             comes_later = section.best.startswith("eval/") or section.best.partition("/")[0] in self.learners
             if self.best is None and not comes_later:
                 raise ConfigError(f"checkpoint.best names '{section.best}'; {did_you_mean(section.best, metrics)}")
@@ -282,7 +291,7 @@ class Trainer(RunState):
 
     @property
     def stopping(self) -> bool:
-        """A signal was heard: the run ends with this step."""
+        """Whether a signal has asked the run to end after this step."""
         return self.interrupt.asked
 
     def close(self) -> None:

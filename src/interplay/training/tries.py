@@ -1,9 +1,9 @@
-"""Samples laid into token tries: what they share is computed once, nothing is tokenised.
+"""Lay samples into token tries, so that shared prefixes are computed once. Nothing is tokenised here.
 
 A prompt that several candidates answer is one node, equal replies are one node, and a prompt that extends an earlier
-sample token for token hangs below that sample's reply. Each trie is a row; a token attends to its own node and the
-nodes above it, so every path reads exactly as if it stood alone. Prompts that differ in a picture or a sound never
-share a node.
+sample token for token is a child of that sample's reply. Each trie is a row. A token attends to its own node and the
+nodes above it, so the result for each path is the same as if it were computed alone. Prompts that differ in a picture
+or a sound never share a node.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from interplay.types import Advantage, Episode, Sample, Turn
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A sample as the learner takes it: whose it is, and its credit. Without an advantage it is not trained. `share` is
-    how much of one sample it counts as in the loss's mean (`algorithm.Weighed`).
+    """A sample as the learner uses it, with its policy and its credit. A sample without an advantage is not trained on.
+    `share` is its weight, in samples, in the mean of the loss (`algorithm.Weighed`).
 
-    `values` and `targets` are a critic's: one number at the end of the prompt, or one before each sampled token."""
+    `values` and `targets` are for a critic: one number at the end of the prompt, or one before each sampled token."""
 
     policy: str
     sample: Sample
@@ -27,7 +27,7 @@ class Example:
     reference: tuple[float, ...] | None = None
     values: tuple[float, ...] = ()
     targets: tuple[float, ...] | None = None
-    lags: tuple[int, ...] | None = None  # training steps since each token's weights; None: all are the newest
+    lags: tuple[int, ...] | None = None  # age of each token's weights in training steps; None: all newest
     share: float = 1.0
 
     @property
@@ -37,7 +37,7 @@ class Example:
 
 
 def by_policy(episodes: Sequence[Episode], names: Collection[str]) -> dict[str, list[Turn]]:
-    """The turns that each of `names` took; those that only estimated a candidate's return are left out."""
+    """The turns that each of the policies `names` took. Turns of playouts are left out."""
     out: dict[str, list[Turn]] = {name: [] for name in names}
     for episode in episodes:
         for turn in episode.turns:
@@ -47,7 +47,7 @@ def by_policy(episodes: Sequence[Episode], names: Collection[str]) -> dict[str, 
 
 
 def order(turn: Turn) -> tuple[str, int, str, int]:
-    """By episode and in the order of play, so that a turn stands behind the one it extends."""
+    """A sort key: by episode and in the order of play, so that a turn comes after the one it extends."""
     return turn.keys.episode, turn.decision, turn.role, turn.candidate
 
 
@@ -55,7 +55,7 @@ def order(turn: Turn) -> tuple[str, int, str, int]:
 class Node:
     tokens: tuple[int, ...]
     parent: int  # index in the row, -1 at the root
-    offset: int  # where its tokens stand in the row
+    offset: int  # where its tokens begin in the row
     position: int  # of its first token in the sequence it belongs to
 
 
@@ -79,7 +79,7 @@ class Row:
 
 @dataclass
 class Spot:
-    """Where an example stands: its row, the node of its prompt's last part and the node of its reply."""
+    """The place of an example: its row, the node of the last part of its prompt, and the node of its reply."""
 
     row: int
     prompt: int
@@ -88,19 +88,19 @@ class Spot:
 
 @dataclass
 class Trie:
-    """The rows of a batch, and where each example stands in them."""
+    """The rows of a batch, and the place of each example in them."""
 
     rows: list[Row]
     spots: list[Spot]
 
     @property
     def size(self) -> int:
-        """Tokens that are computed."""
+        """The number of tokens that are computed."""
         return sum(row.length for row in self.rows)
 
     @property
     def longest(self) -> int:
-        """Of the sequences that are read in it."""
+        """The length of the longest path from a root."""
         return max(n.position + len(n.tokens) for row in self.rows for n in row.nodes)
 
 
@@ -110,10 +110,10 @@ Ends = dict[tuple[str, tuple[int, ...]], tuple[int, int]]  # (policy, identity o
 def lay(
     examples: Sequence[Example], share: bool = True, row_limit: int = 16_384, actions: bool = True, branch: bool = True
 ) -> Trie:
-    """Lay `examples` into tries. With `share` off every one gets a row of its own (for tests and comparison); with
-    `branch` off a row is one sequence: an example is merged only into the one it extends.
+    """Lay `examples` into tries. With `share` off, each example gets its own row (for tests and comparison). With
+    `branch` off, a row is one sequence: an example can only continue the end of a row.
 
-    A row that would pass `row_limit` tokens is left as it is, and the example starts a new one.
+    An example that would make a row longer than `row_limit` tokens starts a new row.
     """
     rows: list[Row] = []
     spots: list[Spot] = []
@@ -132,7 +132,7 @@ def lay(
         if reply:
             path = (policy, asked + reply)
             known = ends.get(path) if share else None
-            # An equal path may be cut elsewhere: a prompt that ends inside another sample's reply.
+            # An equal path may be split into nodes differently: a prompt can end inside the reply of another sample.
             if known is not None and known[0] == row and rows[row].nodes[known[1]].parent == prompt:
                 action = known[1]
             else:

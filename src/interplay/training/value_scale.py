@@ -1,8 +1,8 @@
-"""The scale of what a critic is taught: a running mean and deviation of its targets.
+"""The scale of a critic's targets: their running mean and standard deviation.
 
-PopArt (1602.07714): the critic's head predicts in units of this deviation around this mean, so that its loss and its
-step size do not depend on how large returns are. When the scale moves, the head is changed so that every value stays
-what it was. MAPPO (2103.01955, sec. 5.1) found it to matter in most of its games.
+PopArt (1602.07714): the critic's head predicts normalised targets, so that its loss and its step size do not depend on
+the size of returns. When the scale changes, the head is adjusted so that every predicted value stays the same. MAPPO
+(2103.01955, sec. 5.1) found this to matter in most of its games.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-MEMORY = 0.99  # of the running moments, from one training step to the next
-LEAST = 0.1  # deviation: equal returns are not blown up
+MEMORY = 0.99  # decay of the running moments per training step
+LEAST = 0.1  # smallest deviation, so that nearly equal returns are not scaled up
 
 
 class ValueScale:
     def __init__(self) -> None:
-        self.weight = self.first = self.second = 0.0  # of the steps seen; sums of targets and of their squares
+        self.weight = self.first = self.second = 0.0  # running sums: weights, targets, their squares
 
     @property
     def mean(self) -> float:
@@ -32,8 +32,8 @@ class ValueScale:
         return math.sqrt(max(self.second / self.weight - self.mean**2, LEAST**2))
 
     def follow(self, targets: Sequence[float], head: nn.Linear) -> None:
-        """Take note of a step's targets, and keep all that `head` says in their units as it is. The first time there is
-        nothing to keep: a head that says 0 then says their mean."""
+        """Update the scale with the targets of a step, and adjust `head` so that its values stay the same. The first
+        time the head is left alone: where it predicted 0, its value is then the mean of the targets."""
         if not targets or not all(map(math.isfinite, targets)):
             return
         first, mean, deviation, count = not self.weight, self.mean, self.deviation, len(targets)
@@ -47,11 +47,11 @@ class ValueScale:
             head.bias.mul_(deviation).add_(mean - self.mean).div_(self.deviation)
 
     def inner(self, value: float) -> float:
-        """A return, in the head's units."""
+        """Convert a return to the head's units."""
         return (value - self.mean) / self.deviation
 
     def outer(self, value: float) -> float:
-        """What the head says, as a return."""
+        """Convert an output of the head to a return."""
         return value * self.deviation + self.mean
 
     def state_dict(self) -> dict[str, float]:

@@ -13,8 +13,9 @@ from interplay.types.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a limit cut an episode off. `due` are the turns that had to be taken next, with their prompts and without a
-    reply; `outcome` is what the environment paid as it stood then. A critic's value of what was due takes its place."""
+    """The point at which a limit ended an episode. `due` are the turns that would have come next: they have prompts and
+    no replies. `outcome` is the reward that the environment gave for its state at that point. With a critic, the value
+    of the turns in `due` replaces `outcome`."""
 
     due: tuple[Turn, ...]
     outcome: Rewards
@@ -22,7 +23,7 @@ class Cut:
 
 @dataclass(slots=True)
 class Episode:
-    """One play of one task. `error` is set when the machinery failed: such an episode is never trained on."""
+    """One play of one task. `error` is set when the system failed; such an episode is never trained on."""
 
     id: str
     task: Task
@@ -30,21 +31,23 @@ class Episode:
     seats: Mapping[Role, Occupant]
     turns: list[Turn] = field(default_factory=list)
     rewards: Rewards = field(default_factory=Rewards)
-    truncated: bool = False  # by a limit: the line of play (then there is a `cut`), or a playout
-    cut: Cut | None = None  # not part of records
+    truncated: bool = False  # a limit ended the main line (then `cut` is set) or a playout
+    cut: Cut | None = None  # not written to records
     error: str | None = None
     seconds: float = 0.0
     final_state: str = ""
-    answered: bool = True  # whether that holds an answer, where answers are what is played for
-    plays: tuple[Rewards, ...] | None = None  # set where the line was chosen by its worth, as a tree that keeps the
-    # best does: what whole plays of this task earned without such a choice; empty where that is not known
-    judged: list[Turn] = field(default_factory=list)  # what judges were asked about it, as turns of role `judge`
+    answered: bool = True  # whether final_state holds an answer, in environments whose goal is an answer
+    # Set if the main line was selected by its return, as in a tree that keeps the best candidate: the rewards of
+    # complete plays of this task without that selection. Empty if these are not known.
+    plays: tuple[Rewards, ...] | None = None
+    judged: list[Turn] = field(default_factory=list)  # the calls of judges about this episode, as turns of role `judge`
 
     @property
     def own(self) -> tuple[Rewards, ...]:
-        """What plays by the policies' own choices earned: the line itself, unless it was chosen by its worth."""
+        """The rewards of plays that were not selected by their return: those of the main line, unless it was selected
+        that way."""
         return (self.rewards,) if self.plays is None else self.plays
 
     def line(self, role: Role | None = None) -> list[Turn]:
-        """The turns that were really played, in order; of one role if given."""
+        """The turns of the main line in order (no rejected candidates, no playouts); only those of `role` if given."""
         return [t for t in self.turns if t.kept and t.playout is None and (role is None or t.role == role)]

@@ -11,8 +11,8 @@ MediaKind = Literal["image", "audio"]
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A picture (a PNG file) or a sound (a WAV file). It is known by the digest of its bytes: two media with the same
-    digest are the same, and records keep the bytes once."""
+    """A picture (a PNG file) or a sound (a WAV file). It is identified by the digest of its bytes: two media with the
+    same digest are equal, and records store the bytes once."""
 
     kind: MediaKind
     data: bytes = field(repr=False, compare=False)
@@ -34,11 +34,25 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoken:
+    """A reply as chat APIs write it: its words and its tool calls apart. `pieces` are the texts of the sampled tokens,
+    where they were asked for. `refused` says why there is no reply: the prompt is longer than the model can read."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    pieces: tuple[str, ...] = ()
+    refused: str = ""
+
+    def __str__(self) -> str:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One chat message. `role` is the chat role (system, user, assistant or tool), not the seat; `name` says who speaks
     where several speakers share a chat role. A tool's message answers the call `tool_call_id`.
 
-    A model that cannot see or hear is given the words alone."""
+    A model that takes no pictures or sounds gets the text alone."""
 
     role: str
     content: str
@@ -47,7 +61,7 @@ class Message:
     tool_call_id: str | None = None
     media: tuple[Media, ...] = ()
 
-    def __hash__(self) -> int:  # prompts are looked up by their messages: the two fields that nearly always differ
+    def __hash__(self) -> int:  # used in prompt caches; only the two fields that nearly always differ are hashed
         return hash((self.role, self.content))
 
     @property

@@ -1,12 +1,12 @@
-"""Who sits in a role. Recipes, records and metrics name occupants by a text; it is parsed once, where it comes in.
+"""Who plays a role. Recipes, records and metrics name an occupant by a text, which is parsed once, when it is read.
 
 player            a policy of the run
 player@start      the policy as it was when reinforcement learning began; player@120: after step 120
-player@now        the policy as it is; it plays and does not learn
-player@base       what the policy was made from
-player@league     one of the policy's snapshots, drawn by the league; @league: of anybody's
+player@now        the policy with its current weights; it plays but does not learn
+player@base       the base model that the policy was made from
+player@league     a snapshot of the policy, drawn by the league; @league: a snapshot of any policy
 bot:NAME          a scripted player
-a, b, then c      several, who take the role's turns in that order
+a, b, then c      several players who take the role's turns in that order
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AT, _LEAGUE, _NEXT, _REST, _NO_ONE = "@", "@league", ", ", "then ", "then no on
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy of the run, with weights here."""
+    """A policy of the run whose weights are held in this process."""
 
     name: str
 
@@ -30,7 +30,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A policy whose model is behind somebody's server."""
+    """A policy whose model runs on a remote server."""
 
     name: str
 
@@ -40,7 +40,8 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A policy as it was or is, frozen: `at` is "start", the number of a step, "now" or "base"."""
+    """A policy that plays and does not learn. `at` says with which weights: "start", the number of a training step,
+    "now" or "base"."""
 
     policy: str
     at: str = "start"
@@ -50,18 +51,18 @@ class Snapshot:
 
     @property
     def is_now(self) -> bool:
-        """Whether it plays with the policy's own weights, which go on changing."""
+        """Whether it plays with the policy's current weights, which training goes on changing."""
         return self.at == "now"
 
     @property
     def step(self) -> int:
-        """The training step it was taken after."""
+        """The training step after which the snapshot was taken."""
         return 0 if self.at == "start" else int(self.at)
 
 
 @dataclass(frozen=True, slots=True)
 class FromLeague:
-    """Whom the league draws for a task: a snapshot of `policy`, or of anybody where that is empty."""
+    """A player that the league draws for each task: a snapshot of `policy`, or of any policy if that is empty."""
 
     policy: str = ""
 
@@ -71,7 +72,7 @@ class FromLeague:
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """A bot, by its name and setting."""
+    """A bot, given by its name and setting."""
 
     bot: str
 
@@ -81,7 +82,7 @@ class Scripted:
 
 @dataclass(frozen=True, slots=True)
 class ByTurn:
-    """Several who take a role's turns in order; the last one, with `always`, all that follow too."""
+    """Several players who take a role's turns in order. With `always`, the last one also takes all later turns."""
 
     takers: tuple[Policy | Remote | Snapshot | FromLeague | Scripted, ...]
     always: bool
@@ -96,17 +97,17 @@ Occupant = One | ByTurn
 
 
 def everyone(occupant: Occupant) -> tuple[One, ...]:
-    """Who takes turns in a seat, each once."""
+    """The players who take turns in a seat, without duplicates."""
     return tuple(dict.fromkeys(occupant.takers)) if isinstance(occupant, ByTurn) else (occupant,)
 
 
 def learns(occupant: Occupant, learners: Container[str]) -> bool:
-    """Whether somebody of `learners` takes turns in a seat."""
+    """Whether one of the policies in `learners` takes turns in a seat."""
     return any(isinstance(one, Policy) and one.name in learners for one in everyone(occupant))
 
 
 def parse(text: str) -> Occupant:
-    """The occupant that a text names; whether its policy exists is not checked here.
+    """The occupant that a text names. This does not check that the policy exists.
 
     >>> parse("player@start"), parse("bot:random"), str(parse("draft, then revise"))
     (Snapshot(policy='player', at='start'), Scripted(bot='random'), 'draft, then revise')
@@ -120,7 +121,7 @@ def parse(text: str) -> Occupant:
 
 
 def parse_snapshot(text: str) -> Snapshot:
-    """A snapshot that a checkpoint names."""
+    """The snapshot that a text in a checkpoint names."""
     policy, _, at = text.partition(_AT)
     return Snapshot(policy, at)
 

@@ -1,4 +1,4 @@
-"""Rewards by name and level; they stay apart until credit mixes them with the recipe's weights."""
+"""Rewards by name and level. They stay separate until credit sums them with the weights of the recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Role = str
 
 
 class Level(StrEnum):
-    """Who a reward belongs to: one action (process), one role (agent), or everybody (team)."""
+    """What a reward is given for: one action (process), one role (agent), or all roles together (team)."""
 
     PROCESS = "process"
     AGENT = "agent"
@@ -19,8 +19,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One named number. `value=None` means it was never scored, which is not zero. `turn` is the decision it is for,
-    counted from 0; without it the reward belongs to the latest turn of its role."""
+    """One named number. `value=None` means that it was not scored, which is not the same as 0. `turn` is the decision
+    that it is for, counted from 0; without `turn`, the reward belongs to the latest turn of its role."""
 
     name: str
     level: Level
@@ -31,7 +31,7 @@ class Reward:
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """Reward records, kept apart by name and level until credit mixes them."""
+    """Reward records, kept separate by name and level until credit sums them."""
 
     records: tuple[Reward, ...] = ()
 
@@ -57,7 +57,7 @@ class Rewards:
         return bool(self.records)
 
     def of(self, role: Role) -> Rewards:
-        """The records that reach `role`: its own and the team's."""
+        """The records that count for `role`: its own and those of the team."""
         return Rewards(tuple(r for r in self.records if r.role is None or r.role == role))
 
     def scaled(self, factor: float) -> Rewards:
@@ -67,7 +67,8 @@ class Rewards:
 
     @staticmethod
     def mean(parts: Iterable[Rewards], count: int) -> Rewards:
-        """The record-wise mean of `count` reward sets; a record absent from a set counts as 0."""
+        """The mean of `count` reward sets, record by record. A record that is missing from a set counts as 0; a record
+        that is None in one set is None in the mean."""
         sums: dict[tuple[str, Level, Role | None, int | None], float | None] = {}
         for part in parts:
             for r in part:

@@ -1,6 +1,6 @@
-"""What was sampled: the tokens a model was given, the tokens it drew, and everything needed to train on them.
+"""Samples: the prompt tokens of a model call, the tokens it sampled, and everything needed to train on them.
 
-Text is tokenised once. The ids that are sampled here are the ids that are trained on.
+Text is tokenised once. The learner trains on the same ids that were sampled.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What an engine gives back: the sampled ids, the log-prob of each under the distribution it was drawn from, and
-    the version of the weights that drew it.
+    """What an engine returns: the sampled ids, the log-prob of each under the distribution it was drawn from, and the
+    version of the weights that sampled it.
 
-    A remote model gives none of these: then `text` is what it said, and `used` how many tokens its server counted."""
+    A remote model returns none of these. Its completion has the reply as `text`, and in `used` the number of tokens
+    that the server counted."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -36,7 +37,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class MediaSpan:
-    """Where a picture or a sound stands in a prompt: `length` placeholder ids from `start` on."""
+    """The place of a picture or a sound in a prompt: `length` placeholder ids, beginning at `start`."""
 
     start: int
     length: int
@@ -44,8 +45,9 @@ class MediaSpan:
 
 
 def identity(ids: tuple[int, ...], media: tuple[MediaSpan, ...]) -> tuple[int, ...]:
-    """What tells one prompt from another: its ids, with numbers made from the media's digests in place of their
-    placeholders. Prompts that differ in a picture never share a cache block, a trie node or a group.
+    """The ids of a prompt, with the placeholders of its media replaced by numbers made from the media's digests. Two
+    prompts that differ only in a picture have different identities, so they never share a cache block, a trie node or
+    a group.
 
     >>> identity((1, 9, 9, 2), ()) == (1, 9, 9, 2)
     True
@@ -64,12 +66,13 @@ def identity(ids: tuple[int, ...], media: tuple[MediaSpan, ...]) -> tuple[int, .
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reply of a model. Nothing in it ever changes; what it is worth is kept beside it, in `Credit`.
+    """One reply of a model. A sample never changes; its advantage is stored separately, in `Credit`.
 
-    `extends` names the sample whose tokens, prompt and reply, this prompt continues token for token. `mask` lists the
-    only replies that could be sampled, as ids, where others were ruled out: the learner rebuilds the same mask.
-    `messages` are what was new in this prompt, for people to read; `tool` names the tools that the reply calls.
-    The reply of a remote model has a text and a count of tokens (`used`), and no ids.
+    `extends` names the sample that this prompt continues: the prompt begins with that sample's prompt and reply, token
+    for token. If the reply was restricted to a list of replies, `mask` holds them as ids, and the learner rebuilds the
+    same mask. `messages` are the messages that are new in this prompt, for people to read. `tool` names the tools that
+    the reply calls. `history` says how earlier replies were matched in a conversation that an outside program sends
+    (`agents/memory.py`). The reply of a remote model has a text and a token count (`used`), and no ids.
     """
 
     id: str
@@ -86,15 +89,16 @@ class Sample:
     tool: str = ""
     used: int = 0
     seconds: float = 0.0
+    history: str = ""
 
     @property
     def identity(self) -> tuple[int, ...]:
-        """The prompt, told apart by its media too."""
+        """The ids of the prompt, with numbers made from the digests of its media."""
         return identity(self.prompt, self.media)
 
     @property
     def segments(self) -> Iterator[tuple[int, ...] | str]:
-        """The prompt in order: runs of ids, and the digests of media between them."""
+        """The prompt in order: runs of ids, and the digests of the media between them."""
         at = 0
         for span in self.media:
             if span.start > at:
@@ -106,10 +110,10 @@ class Sample:
 
     @property
     def size(self) -> int:
-        """Tokens that were sampled, here or by a remote model."""
+        """The number of sampled tokens, also of a remote model."""
         return len(self.action) or self.used
 
     @property
     def version(self) -> int:
-        """The oldest version that drew a token of it."""
+        """The oldest version of the weights that sampled a token of this reply."""
         return min(self.versions, default=0)

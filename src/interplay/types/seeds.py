@@ -1,4 +1,4 @@
-"""All randomness is a pure function of keys, never of the order in which things happen."""
+"""Seeds. All randomness depends on keys alone, never on the order in which things happen."""
 
 from __future__ import annotations
 

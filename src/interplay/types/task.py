@@ -1,17 +1,19 @@
-"""What is to be played, and what a role sees when it must act."""
+"""Tasks, tools, and what a role sees when it must act."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from interplay.types.message import Message
+from interplay.types.message import Message, Spoken
+
+HistoryMatch = Literal["exact", "noise", "ids"]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be played. With the actions it reproduces the episode exactly.
+    """One problem or game to play. The task and the actions together reproduce the episode exactly.
 
     `data` holds the environment's options and, for dataset environments, the item itself.
     """
@@ -24,7 +26,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a tool; `type` is JSON's: string, integer, number or boolean."""
+    """One argument of a tool. `type` is a JSON type: string, integer, number or boolean."""
 
     name: str
     description: str
@@ -34,10 +36,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What a role may call inside its turn: `run(**arguments)` gives the text that the caller reads next.
+    """A tool that a role may call during its turn. `run(**arguments)` returns the text that the caller reads next.
 
-    A tool reads the environment and changes nothing. A caller's mistake is an answer like any other ("error: no such
-    table"); what `run` raises is a failure of the machinery, and so is running past `seconds`: a tool limits itself.
+    A tool reads the environment and changes nothing. A caller's mistake gets an ordinary answer ("error: no such
+    table"). An exception from `run` is a failure of the system, and so is running longer than `seconds`, so a tool
+    must limit its own work.
     """
 
     name: str
@@ -48,12 +51,28 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """What an outside program wants besides the messages: `tools` are JSON schemas as text, which the program runs
+    itself; `stop` strings end the reply and are not shown to it; `only` lists the only replies that it accepts, where
+    there are few enough to list. `history` says how closely a message must equal a recorded reply to count as it."""
+
+    tools: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    only: tuple[Spoken, ...] = ()
+    logprobs: bool = False
+    parallel: bool = True  # whether a reply may make several calls; else the first counts
+    history: HistoryMatch = "noise"
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What one role sees when it must act.
 
-    `messages` are new since that role last acted, or, with `fresh`, the whole prompt. `legal` lists the
-    legal actions as text where they can be listed. `phase` names the part of the game, for grouping. `tools` may be
-    called, some times, before the action is given; the environment never sees those calls.
+    `messages` are those since the role last acted or, with `fresh`, the whole prompt. `legal` lists the legal actions
+    as text, if they can be listed. `phase` names the part of the game, for grouping. The role may call `tools` a
+    limited number of times before it gives its action; the environment never sees these calls. `call` is set where an
+    outside program asks: the messages are then the whole conversation, as the program sends it.
     """
 
     messages: tuple[Message, ...]
@@ -61,3 +80,4 @@ class Observation:
     legal: tuple[str, ...] = ()
     phase: str = ""
     tools: tuple[Tool, ...] = ()
+    call: ProgramCall | None = None

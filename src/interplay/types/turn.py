@@ -1,4 +1,4 @@
-"""One action in one seat."""
+"""One action of one role."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from interplay.types.message import Spoken
 from interplay.types.rewards import Rewards, Role
 from interplay.types.sample import Sample
 from interplay.types.task import Observation
 
 
 class Status(StrEnum):
-    """How a turn ended. Every one of these is the policy's doing."""
+    """How a turn ended. Each of these is caused by the policy, never by a failure of the system."""
 
     OK = "ok"
     LENGTH = "length"
@@ -21,7 +22,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Stamped on a turn when it is sampled. A grouping is a subset of these names."""
+    """The keys that a turn gets when it is sampled. A grouping is a subset of these names."""
 
     task: str
     replica: int
@@ -41,10 +42,10 @@ KEY_NAMES = ("task", "replica", "episode", "decision", "role", "phase", "tool", 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a candidate of a tree earned on its own fork: its step rewards plus the (mean) continuation, discounted to
-    the turn. The rewards are empty where all candidates said the same and only their differences count.
+    """What a candidate of a tree earned on its own fork: its step rewards plus the (mean) rewards of its continuation,
+    discounted to the turn. The rewards are empty if all candidates were the same and only their differences count.
 
-    `coalitions` maps a set of roles, as "a,b", to what would have been earned had only those acted."""
+    `coalitions` maps a set of roles, written "a,b", to the rewards if only these roles had acted."""
 
     rewards: Rewards = field(default_factory=Rewards)
     coalitions: Mapping[str, Rewards] = field(default_factory=dict)
@@ -57,11 +58,11 @@ class Turn:
     A role may call tools before it acts. Each model call is a sample; the last one's text is the action, and all of
     them share the turn's keys and credit. In a tree, the K candidates of a decision are K turns with `candidate` 0 to
     K − 1, one of them `kept`. Turns that were sampled only to estimate a candidate's return have `playout` set; they
-    are recorded when asked for, and never trained.
+    are recorded only on request, and never trained on.
     """
 
     id: str
-    parent: str | None  # the role's turn before
+    parent: str | None  # the previous turn of the role
     keys: Keys
     policy: str
     text: str
@@ -74,6 +75,7 @@ class Turn:
     kept: bool = True
     playout: int | None = None
     outlook: Outlook | None = None
+    spoken: Spoken | None = None  # the reply as an outside program is told it
 
     @property
     def role(self) -> Role:
@@ -85,25 +87,26 @@ class Turn:
 
     @property
     def is_model(self) -> bool:
-        """Whether its tokens are known, so that it could be trained on."""
+        """Whether the action's token ids are known, so that the turn could be trained on."""
         return bool(self.samples) and bool(self.samples[-1].action)
 
     @property
     def illegal(self) -> bool:
-        """Whether the environment refused it. A reply that was cut off may be refused too: its status says LENGTH."""
+        """Whether the environment refused the action. It may also refuse a reply that hit the token limit; the status
+        of that turn is LENGTH."""
         return any(r.name == "illegal" for r in self.rewards)
 
     @property
     def last(self) -> Sample:
-        """The reply that is the action."""
+        """The last sample, whose reply is the action."""
         return self.samples[-1]
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """The ids of the prompt that this decision answers, before any tool spoke; none of a bot's."""
+        """The ids of the first prompt of this decision, before any tool output; empty for a bot."""
         return self.samples[0].prompt if self.samples else ()
 
     @property
     def sampled(self) -> int:
-        """Tokens sampled for this decision, here or by a remote model; a bot has none."""
+        """The number of tokens sampled for this decision, also by a remote model; 0 for a bot."""
         return sum([s.size for s in self.samples])

@@ -1,4 +1,4 @@
-"""Scripted players, a file for each family; `make_bot` finds one by name."""
+"""Scripted players, one file for each family. `make_bot` makes one by its name."""
 
 from interplay.agents.bots.bot import Bot, known_bots, make_bot, register_bot
 

@@ -1,7 +1,8 @@
-"""What a scripted player is, and the registry of them by name.
+"""The base class of scripted players, and the registry that finds them by name.
 
-Bots are opponents, yardsticks and teachers. They may read the environment and are never trained. A seat `bot:minimax`
-is `make_bot("minimax", env_name)`; `bot:alpha_beta:6` adds a setting. All chance comes from the `rng` handed to `act`.
+Bots serve as opponents, baselines and teachers. They may read the environment and are never trained. A seat
+`bot:minimax` is `make_bot("minimax", env_name)`; `bot:alpha_beta:6` adds a setting. A bot takes all its random numbers
+from the `rng` that `act` gets.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Bot(ABC):
     """Subclass, write `act`, `@register_bot("name")`; the first line of the docstring is its description."""
 
     name: ClassVar[str] = "?"  # set by register_bot
-    takes: ClassVar[str] = ""  # what may follow the name after a colon, in words; empty: nothing may
+    takes: ClassVar[str] = ""  # describes the setting after the colon; empty: the bot takes no setting
 
     def __init__(self, env_name: str, setting: str = "") -> None:
         self.env_name = env_name
@@ -30,23 +31,23 @@ class Bot(ABC):
 
     @abstractmethod
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
-        """The action of `role`, which must be one of those that act now. `env` is not changed."""
+        """The action of `role`, which must be a role that acts now. `act` does not change `env`."""
 
     def calls(self, env: Env, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        """The tools that it would call first, by name, with their arguments: what imitation learns of tools."""
+        """The tool calls (name and arguments) that the bot would make before it acts. Imitation learns from these."""
         return ()
 
     def odds(self, env: Env, role: Role) -> Mapping[str, float] | None:
-        """How likely each action is, by what `role` sees alone; None where the bot cannot say."""
+        """The probability of each action, given only what `role` sees; None if the bot cannot compute it."""
         return None
 
     def suits(self, env: Env) -> None:
-        """Raise if this bot cannot play `env`, a fresh environment: by default, if it lists no legal actions."""
+        """Raise if this bot cannot play `env`, a fresh environment. By default: if it lists no legal actions."""
         for role in env.observe():
             legal_actions(env, role)
 
     def refuse(self, why: str) -> NoReturn:
-        """One sentence for the recipe's author: `why` says what the environment has or is, and what was expected."""
+        """Raise a `ConfigError` of one sentence. `why` says what the environment has or is, and what was expected."""
         raise ConfigError(f"bot '{self.name}' cannot play '{self.env_name}', which {why}; bot 'random' plays anything.")
 
 
@@ -72,7 +73,7 @@ BOTS: Registry[Bot] = Registry(Bot, "a bot", places=_PLACES)
 
 
 def register_bot(name: str) -> Callable[[B], B]:
-    """Class decorator: makes the bot known by `name`."""
+    """Class decorator that registers the bot under `name`."""
 
     def add(cls: B) -> B:
         cls.name = name
@@ -82,19 +83,19 @@ def register_bot(name: str) -> Callable[[B], B]:
 
 
 def make_bot(name: str, env_name: str) -> Bot:
-    """The bot `name`, or `name:setting` where it takes one, to play environment `env_name`."""
+    """Make the bot `name`, or `name:setting`, for the environment `env_name`."""
     lookup(env_name)
     plain, _, setting = name.partition(":")
     return BOTS.lookup(plain)(env_name, setting)
 
 
 def known_bots() -> dict[str, str]:
-    """Name and one line of description of every bot."""
+    """The name of every bot with one line of description."""
     return {name: (BOTS.lookup(name).__doc__ or "").strip().split("\n")[0] for name in BOTS.known()}
 
 
 def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
-    """What `role` may do now; an error where it is not its turn or nothing is listed."""
+    """The legal actions of `role` now. Raises if it is not its turn, or if the environment lists no actions."""
     observation = env.observe().get(role)
     if observation is None:
         raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")

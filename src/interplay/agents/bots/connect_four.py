@@ -1,4 +1,4 @@
-"""Alpha-beta search for Connect Four, on bitboards: perfect within its depth, an estimate of open lines beyond it."""
+"""Alpha-beta search for Connect Four on bitboards. Positions at the depth limit are estimated from open lines."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from interplay.envs.games.connect_four import ConnectFour, connected
 from interplay.errors import ConfigError
 from interplay.types import Role
 
-WIN = 1_000_000  # less the discs on the board by then: sooner is better, and a loss better later
+WIN = 1_000_000  # minus the number of discs on the board, so that early wins and late losses score higher
 
 
 @lru_cache(maxsize=32)
 def _lines(columns: int, rows: int, line: int) -> tuple[int, ...]:
-    """Every line of the grid, as bits."""
+    """Every winning line of the grid, as a bitboard."""
     found = []
     for c in range(columns):
         for r in range(rows):
@@ -28,23 +28,24 @@ def _lines(columns: int, rows: int, line: int) -> tuple[int, ...]:
 
 
 class _Search:
-    """One position's search: `mine` and `taken` are bits as in `connected`, the mover's discs and everybody's."""
+    """The search from one position. `mine` and `taken` are bitboards as in `connected`: the discs of the mover, and
+    those of both players."""
 
     def __init__(self, env: ConnectFour) -> None:
         self.rows, self.line, self.columns = env.rows, env.line, env.columns
         self.lines = _lines(env.columns, env.rows, env.line)
-        self.order = sorted(range(env.columns), key=lambda c: abs(2 * c - env.columns + 1))  # the middle first
+        self.order = sorted(range(env.columns), key=lambda c: abs(2 * c - env.columns + 1))  # the middle columns first
         self.floor = [1 << c * (env.rows + 1) for c in range(env.columns)]
         self.top = [1 << c * (env.rows + 1) + env.rows - 1 for c in range(env.columns)]
         self.whole = [(top << 1) - floor for top, floor in zip(self.top, self.floor, strict=True)]
-        self.known: dict[tuple[int, int, int], tuple[int, int]] = {}  # the bounds of what has been searched
+        self.known: dict[tuple[int, int, int], tuple[int, int]] = {}  # lower and upper bounds of searched positions
 
     def moves(self, taken: int) -> list[int]:
-        """The bits a disc can fall to."""
+        """The cells, as bits, on which a disc can land."""
         return [(taken + self.floor[c]) & self.whole[c] for c in self.order if not taken & self.top[c]]
 
     def value(self, mine: int, taken: int, depth: int, low: int, high: int) -> int:
-        """What the position is worth to the mover, exact where it lies between `low` and `high`."""
+        """The value of the position for the mover; exact if it lies between `low` and `high`."""
         moves = self.moves(taken)
         if not moves:
             return 0
@@ -67,7 +68,7 @@ class _Search:
         return best
 
     def _estimate(self, mine: int, theirs: int) -> int:
-        """Lines that only one side has discs in, by how many squared."""
+        """For every line with discs of one side only, the square of their number; the opponent's count negative."""
         total = 0
         for line in self.lines:
             a, b = line & mine, line & theirs
@@ -97,7 +98,7 @@ class AlphaBetaBot(Bot):
         search, mover = _Search(env), env.moves % 2
         mine, taken = env.discs[mover], env.discs[0] | env.discs[1]
         moves = search.moves(taken)
-        rng.shuffle(moves)  # the first of equals is kept, so that the order is the draw
+        rng.shuffle(moves)  # the first of equal moves is kept, so the shuffle decides among them
         chosen, best = moves[0], -WIN
         for move in moves:
             if connected(mine | move, env.rows, env.line):

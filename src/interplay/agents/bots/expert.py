@@ -1,4 +1,4 @@
-"""The scripted team of every task over data."""
+"""The bot that plays every task over a data set, in any role, from the task's own script."""
 
 from __future__ import annotations
 

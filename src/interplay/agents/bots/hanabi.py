@@ -1,11 +1,14 @@
-"""A Hanabi team by rules and one convention, for any number of players and any variant.
+"""A rule-based Hanabi team with one convention, for any number of players and any variant.
 
-The convention: a hint's focus, the newest card it touches for the first time (or else the newest it touches), is to be
-played if by what all can see it could be playable. So a hint is given only where that is true, or not believable.
-Touched cards are kept; the oldest untouched one is discarded first. A turn is, in this order: play what is known or
-signalled to be playable; hint so that another can play; hint to save the last copy of a card about to be discarded;
-gamble, if nothing is left to draw and a life to spare; discard; else a hint that signals nothing. The bot reads
-what it was told and others' cards, never its own.
+The convention: the focus of a hint is the newest card that it touches for the first time (or, if there is none, the
+newest card that it touches). The holder plays the focus if it could be playable by what everyone can see. So a player
+gives a hint only if the focus is playable, or if the holder will see that it cannot be. Touched cards are kept; the
+oldest untouched card is discarded first.
+
+In its turn a player does the first of these that is possible: play a card that is known or signalled to be playable;
+give a hint that lets another player play; give a hint that saves the last copy of a card from being discarded; play the
+card most likely to be playable, if the deck is empty and a life can be lost; discard; give a hint that signals nothing.
+The bot reads the hints and the other players' cards, never its own cards.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ def _copies(variant: Variant) -> Mapping[str, int]:
 
 @dataclass(slots=True)
 class _Note:
-    """What the team's convention says of one held card."""
+    """What the team's convention says about one held card."""
 
     touched: bool = False
     signalled: bool = False
@@ -37,17 +40,18 @@ class _Note:
 
 @dataclass(slots=True)
 class _Hint:
-    """A hint that signals nothing false: whom it is for, what it touches, and which cards will be played for it."""
+    """A hint that signals nothing false: how many seats after this player the receiver sits, which cards it touches,
+    and how many more cards the receiver will play because of it."""
 
     action: str
     seats_on: int
     places: tuple[int, ...]
     plays: int
-    good: int  # cards of use that it touches for the first time, less useless ones
+    good: int  # useful minus useless cards that it touches for the first time
 
 
 class _Table:
-    """What the player whose turn it is sees, and what the convention makes of the moves so far."""
+    """What the player to move sees, and what the convention says about the moves so far."""
 
     def __init__(self, env: Hanabi) -> None:
         self.env, self.me, self.copies = env, env.player, _copies(env.variant)
@@ -57,36 +61,36 @@ class _Table:
         self.seen = self.public + Counter(h.card for i, hand in enumerate(env.hands) if i != self.me for h in hand)
         self.next = _next_cards(env.variant, env.fireworks, self.gone)
         self.notes = _notes(env)
-        self.due = {  # what others are about to play
+        self.due = {  # cards that other players are about to play
             h.card for i, hand in enumerate(env.hands) if i != self.me
             for h, note in zip(hand, self.notes[i], strict=True) if self.plays(h, note, self.public)
         }  # fmt: skip
 
     def useless(self, card: str) -> bool:
-        """It can never be added: it is there already, or a card under it is gone."""
+        """Whether the card can never be added: it was played already, or all copies of a card below it are gone."""
         ranks, height = self.env.variant.ranks, self.env.fireworks[card[0]]
         rank = ranks.index(card[1])
         return rank < height or any(self.gone[card[0] + r] == self.copies[card[0] + r] for r in ranks[height:rank])
 
     def critical(self, card: str) -> bool:
-        """The last of its kind, and still of use."""
+        """Whether the card is the last copy of its kind and still useful."""
         return self.gone[card] == self.copies[card] - 1 and not self.useless(card)
 
     def could_be(self, held: Held, seen: Counter[str]) -> list[str]:
-        """What the card can be, each kind as often as there are copies not accounted for."""
+        """The cards that a held card can be, each repeated once per copy that is not in `seen`."""
         return [card for card, n in self.copies.items() if held.fits(card) for _ in range(n - seen[card])]
 
     def plays(self, held: Held, note: _Note, seen: Counter[str]) -> bool:
-        """Whether somebody who sees `seen`, and what was told about this card, plays it."""
+        """Whether a player who knows the cards in `seen` and the hints about this card plays it."""
         able = [card in self.next for card in self.could_be(held, seen)]
         return any(able) and (note.signalled or all(able))
 
     def chop(self, player: int) -> int | None:
-        """The place of the card that is discarded next."""
+        """The index of the card that this player discards next: the oldest untouched one. None if all are touched."""
         return next((i for i, note in enumerate(self.notes[player]) if not note.touched), None)
 
     def hints(self) -> list[_Hint]:
-        """Every hint that would make nobody play a wrong card, or one that another is about to play."""
+        """Every hint after which nobody plays a wrong card, or a card that another player is about to play."""
         return [h for action in self.env.legal() if action.startswith("hint") and (h := self._hint(action))]
 
     def _hint(self, action: str) -> _Hint | None:
@@ -107,7 +111,7 @@ class _Table:
 
 
 def _next_cards(variant: Variant, fireworks: Mapping[str, int], gone: Counter[str]) -> set[str]:
-    """The cards that can be added now, as far as a copy is left."""
+    """The cards that can be added now and of which a copy is left."""
     top = len(variant.ranks)
     found = {colour + variant.ranks[height] for colour, height in fireworks.items() if height < top}
     return {card for card in found if gone[card] < _copies(variant)[card]}
@@ -118,12 +122,12 @@ def _focus(places: tuple[int, ...], notes: list[_Note]) -> int:
 
 
 def _believable(next_cards: set[str], held: Held) -> bool:
-    """Whether, by what all can see, the card could be playable."""
+    """Whether the card could be playable, by what everyone can see."""
     return any(held.fits(card) for card in next_cards)
 
 
 def _notes(env: Hanabi) -> list[list[_Note]]:
-    """The convention applied to all that was said, from the first move on: the same for whoever reads it."""
+    """Apply the convention to all moves from the first one on. The result is the same for every player."""
     variant, players = env.variant, len(env.roles)
     size = variant.hand[players - 2]
     unknown = Held("", variant.colours, variant.ranks)
@@ -134,7 +138,7 @@ def _notes(env: Hanabi) -> list[list[_Note]]:
         what, *rest = move.action.split()
         if what == "hint":
             hand, value = hands[int(rest[0][1:])], rest[1]
-            for i, (held, note) in enumerate(hand):  # which places were touched is all that is public about the card
+            for i, (held, note) in enumerate(hand):  # only the touched places are public, not the cards
                 hand[i] = (held._replace(card=value if i in move.places else "").told(value), note)
             focus = _focus(move.places, [note for _, note in hand])
             hand[focus][1].signalled |= _believable(_next_cards(variant, fireworks, gone), hand[focus][0])
@@ -176,7 +180,8 @@ class HanabiBot(Bot):
 
 
 def _play(table: _Table) -> str | None:
-    """A card that must be playable, the lowest rank first; else a signalled one that can be, the newest first."""
+    """Play a card that is certainly playable, of the lowest possible rank; else the newest signalled card that may be
+    playable."""
     certain, signalled = [], []
     for i, (held, note) in enumerate(zip(table.env.hands[table.me], table.notes[table.me], strict=True)):
         if table.plays(held, _Note(), table.seen):
@@ -189,13 +194,14 @@ def _play(table: _Table) -> str | None:
 
 
 def _hint_to_play(hints: list[_Hint]) -> str | None:
-    """The hint that gets most cards played; of equals, what touches most of use, for whoever is next."""
+    """The hint that lets the most cards be played. Ties go to the hint that touches more useful cards, then to the
+    player who moves sooner."""
     best = max(hints, key=lambda h: (h.plays, h.good, -h.seats_on), default=None)
     return best.action if best and best.plays else None
 
 
 def _hint_to_save(table: _Table, hints: list[_Hint]) -> str | None:
-    """A hint that touches the last copy of a card which its holder, who has nothing to play, would discard."""
+    """A hint that touches the last copy of a card that its holder would discard for lack of a card to play."""
     useful = []
     for hint in hints:
         other = (table.me + hint.seats_on) % len(table.env.roles)
@@ -207,7 +213,7 @@ def _hint_to_save(table: _Table, hints: list[_Hint]) -> str | None:
 
 
 def _gamble(table: _Table) -> str | None:
-    """With a life to spare and no card left to draw, the likeliest card."""
+    """If the deck is empty and a life can be lost, play the card that is most likely to be playable."""
     if table.env.deck or table.env.lives < 2:
         return None
     odds = []
@@ -219,7 +225,8 @@ def _gamble(table: _Table) -> str | None:
 
 
 def _discard(table: _Table) -> str:
-    """A card that is surely useless; else the oldest untouched; else the one whose loss is likely to cost least."""
+    """Discard a card that is certainly useless; else the oldest untouched card; else the card with the lowest expected
+    cost."""
     costs = []
     for i, held in enumerate(table.env.hands[table.me]):
         kinds = table.could_be(held, table.seen)

@@ -1,4 +1,5 @@
-"""Kuhn poker's equilibria (Kuhn 1950): a family in one parameter for the first player, one strategy for the second."""
+"""The equilibria of Kuhn poker (Kuhn 1950). The first player has a family of strategies with one parameter, alpha; the
+second player has one strategy."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ class EquilibriumBot(Bot):
             alpha = float(setting) if setting else 1 / 3
         except ValueError:
             alpha = -1.0
-        if not 0.0 <= alpha <= 1 / 3 + 1e-3:  # so that 0.333 and 0.3334 are a third
+        if not 0.0 <= alpha <= 1 / 3 + 1e-3:  # accepts 0.333 and 0.3334 as 1/3
             raise ConfigError(f"bot 'equilibrium:{setting}' has no such alpha; expected a number from 0 to 1/3.")
         self.alpha = min(alpha, 1 / 3)
 
     def bets(self, card: str, betting: tuple[str, ...]) -> float:
-        """The chance of a bet."""
+        """The probability of a bet."""
         if not betting:
             return {"J": self.alpha, "Q": 0.0, "K": 3 * self.alpha}[card]
         if betting == ("pass",):

@@ -1,4 +1,4 @@
-"""Perfect play by going through the whole game."""
+"""Perfect play by searching the whole game tree."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from interplay.envs.env import Env, outcome_of
 from interplay.errors import EnvError
 from interplay.types import Role
 
-# What each position is worth to the first role, by state(), for one environment and its options: solved once
-# per process however many bots sit in however many episodes.
+# The value of each position (by state()) for the first role, for each environment and its options. Every game is solved
+# once per process and shared by all bots and episodes.
 _SOLVED: dict[tuple[str, str], dict[str, float]] = {}
 
 
@@ -25,7 +25,7 @@ class MinimaxBot(Bot):
     It needs `state()` to determine all that can follow. Value counts agent-level rewards, from steps and outcome.
     """
 
-    LIMIT = 100_000  # positions held in memory; a larger game would look like a hang
+    LIMIT = 100_000  # positions held in memory; a larger game would take so long that it would seem to hang
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         legal_actions(env, role)
@@ -46,7 +46,7 @@ class MinimaxBot(Bot):
             self.refuse("has hidden information; expected a game in which both see everything")
 
     def best(self, env: Env) -> list[str]:
-        """The optimal moves of the role to act."""
+        """The optimal moves of the role that acts now."""
         key = (env.task.env, json.dumps(dict(env.task.data), sort_keys=True, default=repr))
         if key not in _SOLVED:
             self.suits(env)
@@ -58,7 +58,7 @@ class MinimaxBot(Bot):
         return [move for move, value in values.items() if math.isclose(value, top, abs_tol=1e-9)]
 
     def _values(self, env: Env, solved: dict[str, float]) -> dict[str, float]:
-        """What each legal move is worth to the role that makes it."""
+        """The value of each legal move for the role that makes it."""
         role = self._to_move(env)
         if role is None:
             raise EnvError(f"a bot was asked for a move in '{env.task.env}' after the end.")
@@ -71,7 +71,7 @@ class MinimaxBot(Bot):
         return values
 
     def _value(self, env: Env, solved: dict[str, float]) -> float:
-        """What the rest of the game is worth to the first role."""
+        """The value of the rest of the game for the first role."""
         state = env.state()
         if state in solved:
             return solved[state]

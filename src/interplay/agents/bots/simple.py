@@ -1,4 +1,4 @@
-"""Players for any game that lists its legal actions."""
+"""Bots for any game that lists its legal actions."""
 
 from __future__ import annotations
 

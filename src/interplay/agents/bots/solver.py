@@ -1,8 +1,8 @@
-"""The bot `solver`: plays every puzzle to its end, in the actor's seat, the planner's, or both.
+"""The bot `solver`: solves every puzzle, as the actor, the planner, or both.
 
-The planner's seat says the moves that the actor's would play. Path, Sudoku, Blocksworld and Queens are solved where
-they are defined, since drawing a level needs it; Sokoban's solver is here. In the games that are played with words
-(twenty questions, taboo, proposer–solver, the spy, negotiation, matrix games) it plays each role by a simple rule.
+As the planner it names the moves that it would play as the actor. The solvers of Path, Sudoku, Blocksworld and Queens
+are in the modules of these games, which need them to generate levels; Sokoban's solver is here. In word games (twenty
+questions, taboo, proposer–solver, the spy, negotiation, matrix games) it plays each role by a simple rule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from interplay.envs.games.taboo import Taboo
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Role
 
-LIMIT = 400_000  # Sokoban positions; beyond it a room counts as too hard
+LIMIT = 400_000  # positions that a Sokoban search may visit; beyond it the room counts as too hard
 
 
 @register_bot("solver")
@@ -56,10 +56,10 @@ class SolverBot(Bot):
 
 
 def solution(env: Puzzle) -> list[str]:
-    """Moves that solve the puzzle from here: the fewest (in Sokoban the fewest pushes, and of those the fewest moves;
-    in Sudoku and Queens one for each cell that is not right).
+    """The fewest moves that solve the puzzle from here. In Sokoban: the fewest pushes and, among those solutions, the
+    fewest moves. In Sudoku and Queens: one move for each cell that is not right.
 
-    From a Sokoban position that cannot be solved any more, any legal move.
+    If a Sokoban position cannot be solved any more, this is any one legal move.
     """
     if isinstance(env, Sokoban):
         return list(sokoban(env.level, env.boxes, env.player) or env.legal_moves()[:1])
@@ -77,7 +77,8 @@ Fewest = Literal["pushes", "moves"]
 def sokoban(room: Room, boxes: int, player: int, fewest: Fewest = "pushes") -> tuple[str, ...] | None:
     """The moves of a solution with the fewest pushes (or moves) and, among those, the fewest moves (or pushes).
 
-    None if there is none. A plan is remembered for every position on its way: following it costs one search.
+    None if there is no solution. The solution is cached for every position on its path, so following it needs only one
+    search.
     """
     level = (fewest, room.width, room.floor, room.goals)
     if (plan := _PLANS.get((level, boxes, player))) is None:
@@ -104,10 +105,10 @@ def _positions(room: Room, boxes: int, player: int, moves: tuple[str, ...]) -> l
 
 
 def _search(room: Room, boxes: int, player: int, fewest: Fewest) -> tuple[str, ...]:
-    """A* over (boxes, player after a push), ordered by pushes and then moves or the reverse; () if all is lost.
+    """A* over (boxes, player after a push), ordered by pushes and then moves, or the reverse; () if it is unsolvable.
 
-    The estimate, a lower bound of both, is the matching of boxes to goals over an empty floor, out of reach for a box
-    that can be brought to none.
+    The estimate is the cheapest matching of boxes to goals on an empty floor, a lower bound of both pushes and moves.
+    It is very large if some box cannot reach any goal.
     """
     width, floor, goals = room.width, room.floor, room.goals
     if boxes == goals:
@@ -116,8 +117,8 @@ def _search(room: Room, boxes: int, player: int, fewest: Fewest) -> tuple[str, .
     estimate = _estimator(room)
     first = (boxes, player)
     cost: dict[tuple[int, int], tuple[int, int]] = {first: (0, 0)}
-    came: dict[tuple[int, int], tuple[tuple[int, int], int, int]] = {}  # before, the pusher's cell, the offset
-    queue = [(estimate(boxes), 0, 0, first)]  # the first count with the estimate ahead, the second, the first alone
+    came: dict[tuple[int, int], tuple[tuple[int, int], int, int]] = {}  # previous node, the pusher's cell, the offset
+    queue = [(estimate(boxes), 0, 0, first)]  # first cost plus estimate, second cost, first cost, node
     while queue:
         _, second, leading, node = heapq.heappop(queue)
         if cost[node] < (leading, second):
@@ -130,7 +131,7 @@ def _search(room: Room, boxes: int, player: int, fewest: Fewest) -> tuple[str, .
         free = floor & ~boxes
         walked = _walked(player, free, width)
         for offset in (1, -1, width, -width):
-            # Who stands next to a box with room behind it, on a cell from which that box can still be brought home.
+            # Cells from which the player can push a box onto a free cell that still has a way to some goal.
             beside = shift(boxes, -offset) & shift(free & alive, -2 * offset) & free
             for cell in bits(beside):
                 if cell not in walked:
@@ -157,7 +158,7 @@ def _estimator(room: Room) -> Callable[[int], int]:
         if count <= 4:
             ways = itertools.permutations(range(count))
             return min(sum(row[goal] for row, goal in zip(rows, way, strict=True)) for way in ways)
-        # The cheapest matching, goal set by goal set.
+        # The cheapest matching, by dynamic programming over sets of used goals.
         best = {0: 0}
         for row in rows:
             following: dict[int, int] = {}
@@ -173,7 +174,7 @@ def _estimator(room: Room) -> Callable[[int], int]:
 
 
 def _walked(player: int, free: int, width: int) -> dict[int, int]:
-    """Steps from the player to every cell it can walk to."""
+    """The number of steps from the player to every cell that it can reach."""
     found, edge, seen, steps = {player: 0}, 1 << player, 1 << player, 0
     while edge:
         edge = (edge << 1 | edge >> 1 | edge << width | edge >> width) & free & ~seen
@@ -185,7 +186,8 @@ def _walked(player: int, free: int, width: int) -> dict[int, int]:
 
 
 def _frozen(boxes: int, cell: int, floor: int, goals: int, width: int) -> bool:
-    """Whether the box just pushed to `cell` is in a square of boxes and walls, one of them off its goal: lost."""
+    """Whether the box just pushed to `cell` is part of a 2×2 square of boxes and walls in which some box is not on a
+    goal. Such a position cannot be solved."""
     for down in (width, -width):
         for side in (1, -1):
             square = 1 << cell | 1 << (cell + side) | 1 << (cell + down) | 1 << (cell + down + side)
@@ -234,10 +236,11 @@ def _describe_or_guess(env: Env, role: Role, rng: random.Random) -> str:
 
 
 def _haggle(env: Env, role: Role, rng: random.Random) -> str:
-    """Ask for everything at first and for half at the end; take any offer that is worth as much."""
+    """Ask for everything at first and for half of the worth at the end. Accept any offer that is worth as much as is
+    asked for now."""
     assert isinstance(env, Negotiation)
     me, turns = env.roles.index(role), env.task.data["turns"]
-    left = turns - len(env.said)  # turns, this one included; on the last one an offer comes too late
+    left = turns - len(env.said)  # turns including this one; an offer in the last turn comes too late
     wanted = WORTH / 2 * (1 + (left - 1) / turns)
     if env.said:
         offered = worth(env.rest(env.said[-1][1]), env.values[me])
@@ -245,13 +248,14 @@ def _haggle(env: Env, role: Role, rng: random.Random) -> str:
             return "accept"
     splits = [(keeps, worth(keeps, env.values[me])) for keeps in env.splits()]
     fair = [(keeps, value) for keeps, value in splits if value >= wanted]
-    most = min(sum(keeps) for keeps, _ in fair)  # items that cost little are given away
+    most = min(sum(keeps) for keeps, _ in fair)  # keep as few items as possible: items of little value are given away
     a, b, c = rng.choice([keeps for keeps, _ in fair if sum(keeps) == most])
     return f"offer {a} {b} {c}"
 
 
 def _respond(env: Env, role: Role, rng: random.Random) -> str:
-    """The best answer to what the others have done so far, at first to anything alike; it has nothing to say."""
+    """The best response to the others' moves so far; in the first round, to moves drawn at random. It sends no message
+    when players talk."""
     assert isinstance(env, Matrix)
     if env.talking:
         return ""

@@ -1,4 +1,4 @@
-"""The in-process engine: samples from the very tensors that are being trained.
+"""The in-process engine. It samples from the same tensors that the learner trains.
 
 schedule (scheduler.py) → run (runner.py, attention.py, cache.py) → sample (sampler.py), one step at a time.
 """

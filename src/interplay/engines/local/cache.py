@@ -1,8 +1,8 @@
-"""Which block of the key-value cache belongs to whom.
+"""Keeps track of the blocks of the key-value cache. There are no tensors here.
 
-Blocks are counted by reference. A full block is findable by the hash of everything up to its end, so that a
-later prompt with the same beginning reuses it, also after its owner is done, until the space is needed.
-Block 0 is scratch space for padding and never handed out. Pure bookkeeping: no tensors here.
+Blocks are reference-counted. A full block can be found by the hash of all tokens up to its end, so a later prompt with
+the same beginning reuses it. This holds after its owner is done too, until the space is needed. Block 0 is scratch
+space for padding and is never allocated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BlockCache:
         return -(-tokens // self.block_size)
 
     def allocate(self, count: int) -> list[int]:
-        """`count` fresh blocks with one reference each; the caller has checked `free`."""
+        """Allocate `count` blocks with one reference each. The caller must check `free` first."""
         out = []
         for _ in range(count):
             block, _ = self._free.popitem(last=False)
@@ -49,8 +49,8 @@ class BlockCache:
                 self._free[b] = None
 
     def hashes(self, ids: Sequence[int], before: Sequence[int] = (), salt: int = 0) -> list[int]:
-        """A name for each full block of `ids`: of its content and everything before it. `before` are those that are
-        known already. Names of different salts never meet: weights that differ share nothing."""
+        """The hash of each full block of `ids`, made from its content and everything before it. `before` holds the
+        hashes that are known already. Different salts give different hashes, so different weights share nothing."""
         size, out = self.block_size, list(before)
         chain = out[-1] if out else hash((salt, "start"))
         for end in range(size * (len(out) + 1), len(ids) + 1, size):
@@ -59,7 +59,7 @@ class BlockCache:
         return out
 
     def match(self, hashes: Sequence[int]) -> list[int]:
-        """The longest run of cached blocks with these names (no reference is taken)."""
+        """The cached blocks of the longest matching run of hashes from the start (no reference is taken)."""
         found: list[int] = []
         for h in hashes:
             block = self._by_hash.get(h)
@@ -69,14 +69,14 @@ class BlockCache:
         return found
 
     def remember(self, hashes: Sequence[int], blocks: Sequence[int]) -> None:
-        """Make full blocks findable by their names; the first block known for a content stays."""
+        """Make full blocks findable by their hashes. If a content is known already, its first block is kept."""
         for h, block in zip(hashes, blocks, strict=False):
             if h not in self._by_hash and block not in self._hash_of:
                 self._by_hash[h] = block
                 self._hash_of[block] = h
 
     def flush(self) -> None:
-        """Nothing cached may be reused: the weights changed. Blocks in use stay in use."""
+        """Forget all hashes, because the weights changed: nothing cached is reused. Blocks in use stay in use."""
         self._by_hash.clear()
         self._hash_of.clear()
 

@@ -1,8 +1,8 @@
-"""The runner for a CPU: attention is torch's, over contexts gathered from the cache.
+"""The runner for a CPU. It uses torch's attention over contexts that are gathered from the cache.
 
-A prompt's attention runs over rows of like length, padded. For decoding, the contexts of the running rows lie side by
-side in a `Window`, which is gathered when rows join or leave and otherwise only gets each new token: so a step of a
-tiny model is a few dozen small operations.
+Prompts of similar length are attended together as padded rows. For decoding, a `Window` holds the contexts of all
+running rows side by side. It is gathered when rows join or leave; otherwise each step only adds the new tokens. So a
+step of a tiny model is a few dozen small operations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interplay.engines.local.scheduler import Sequence
 from interplay.models.fused import Attend
 
 # Shapes: B rows, Q new tokens of a row, L tokens of its context, H query heads, G key-value heads, D head size.
-_ROOM = 64  # a window is made this much longer than it must be
+_ROOM = 64  # spare tokens in a new window, so that it is not gathered again soon
 
 
 class CpuRunner(Cached):
@@ -42,7 +42,7 @@ class CpuRunner(Cached):
         return attend
 
     def _parts(self, counts: np.ndarray) -> Iterator[list[int]]:
-        """Rows of like width, which pad least; at most `prefill_tokens` with their padding."""
+        """Group rows of similar width, to pad little: at most `prefill_tokens` tokens per group, including padding."""
         part: list[int] = []
         for i in np.argsort(counts, kind="stable").tolist():
             if part and int(counts[i]) * (len(part) + 1) > self._prefill_tokens:
@@ -68,7 +68,7 @@ class CpuRunner(Cached):
 
 
 class _Rows:
-    """Some of the sequences whose tokens are packed, as padded rows."""
+    """Some of the packed sequences, as padded rows."""
 
     def __init__(
         self, runner: Cached, table: np.ndarray, starts: np.ndarray, counts: np.ndarray, rows: np.ndarray
@@ -80,7 +80,7 @@ class _Rows:
         column = np.arange(width)
         inside = column < counts[:, None]
         self.shape = len(rows), width
-        # Padding repeats the row's last token, and its result is thrown away.
+        # Padding repeats the row's last token; its result is discarded.
         self.source = torch.from_numpy((offsets[:, None] + np.minimum(column, counts[:, None] - 1)).reshape(-1))
         self.spots = torch.from_numpy(np.flatnonzero(inside))
         self.targets = self.source[self.spots]
@@ -89,7 +89,7 @@ class _Rows:
         pages = np.minimum(at // size, table.shape[1] - 1)
         self.context = torch.from_numpy((table[rows][:, pages] * size + at % size).reshape(-1))
         self.apart = torch.from_numpy((starts[:, None] + np.minimum(column, counts[:, None] - 1))[:, :, None] - at)
-        self._masks: dict[int, Tensor] = {}  # by window: the same for all layers
+        self._masks: dict[int, Tensor] = {}  # by window size; shared by all layers
 
     def attend(self, layer: int, q_THD: Tensor, scale: float, window: int, out_THD: Tensor) -> None:
         q = q_THD.index_select(0, self.source).unflatten(0, self.shape).transpose(1, 2)
@@ -102,13 +102,13 @@ class _Rows:
         out_THD.index_copy_(0, self.targets, mixed.transpose(1, 2).flatten(0, 1).index_select(0, self.spots))
 
     def _read(self, cache: Tensor) -> Tensor:
-        """Whole rows of the cache at a time, which is what memory likes."""
+        """Read whole rows of the cache at a time, which is fast because a row is contiguous in memory."""
         found = cache.flatten(1).index_select(0, self.context)
         return found.view(self.shape[0], -1, *cache.shape[1:]).transpose(1, 2)
 
 
 class Window:
-    """What decoding rows attend to: their contexts side by side, keys as [B·G, D, L] and values as [B·G, L, D]. Every
+    """The contexts that the decoding rows attend to, side by side: keys as [B·G, D, L] and values as [B·G, L, D]. Every
     step adds one token to each row."""
 
     def __init__(self, runner: Cached, sequences: Seq[Sequence]) -> None:
@@ -130,7 +130,7 @@ class Window:
         self._at = torch.arange(room)
         last = torch.from_numpy(self._lengths - 1).unsqueeze(1)
         self._seen = torch.zeros((rows, room), dtype=runner.keys[0].dtype).masked_fill_(self._at > last, -torch.inf)
-        # Where the latest token's key, value and visibility are written, each as if its tensor were flat.
+        # Indices into the flattened tensors at which the latest token's key, value and visibility are written.
         self._key_spots = (torch.arange(rows * G * D).view(rows, -1) * room + last).flatten()
         self._value_spots = (torch.arange(rows * G).view(rows, -1) * room + last).flatten()
         self._seen_spots = torch.arange(rows) * room + last.squeeze(1)
@@ -144,7 +144,7 @@ class Window:
         return out
 
     def extend(self) -> bool:
-        """Every row got one more token. False where the window is too short for it."""
+        """Account for one more token in every row. False if the window is too short for it."""
         self._lengths += 1
         if int(self._lengths.max()) > self._room:
             return False
@@ -155,7 +155,7 @@ class Window:
         return True
 
     def _place(self) -> None:
-        """Where the rows' latest tokens stand."""
+        """Set the positions and cache slots of the rows' latest tokens."""
         size, at = self._runner.block_size, self._lengths - 1
         self.positions = torch.from_numpy(at)
         self.slots = torch.from_numpy(self._table[np.arange(self._rows), at // size] * size + at % size)
@@ -163,7 +163,7 @@ class Window:
         self._masks: dict[int, Tensor] = {}
 
     def _mask(self, window: int) -> Tensor:
-        """0 for what a row sees, −∞ for the rest: [B, 1, L]."""
+        """The attention mask [B, 1, L]: 0 for tokens that a row sees, −∞ for the others."""
         if window not in self._masks:
             mask = self._seen[:, : self._used]
             if window < self._used:

@@ -1,9 +1,9 @@
-"""The runner for a GPU: prompts packed without padding, decoding as CUDA graphs.
+"""The runner for a GPU. Prompts are packed without padding, and decoding uses CUDA graphs.
 
-The state of every running sequence lies on the GPU, a row each (`kernels.Rows`). One graph per batch bucket holds a
-whole decoding step: the model, sampling, log-probs, stop checks and the move to the next token; the host replays it
-several times and then looks. It writes rows only when sequences join or leave. Weights, adapters and cache are read
-where they are, so nothing is captured again when they change.
+The state of every running sequence is on the GPU, one row each (`kernels.Rows`). There is one graph per bucket of batch
+sizes. It holds a whole decoding step: the model, sampling, log-probs, stop checks and the update of each row for its
+next token. The host replays the graph several times and then reads the results. It writes rows only when sequences join
+or leave. The graphs read weights, adapters and cache in place, so they stay valid when the values change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interplay.engines.local.runner import Cached, Drawn
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import fused, kernels
 
-_CAPTURE = threading.Lock()  # engines of one process record one at a time
+_CAPTURE = threading.Lock()  # only one engine of a process captures a graph at a time
 STOPS = 8  # stop ids per request that the GPU checks
 _STEPS = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
@@ -40,13 +40,13 @@ class CudaRunner(Cached):
         pages = min(-(-max_context // kernels.PAGE), blocks)
         self.rows = kernels.Rows(bucket(max_rows), pages, STOPS, chunk + 1, self.device)
         self._host = _Host(bucket(max_rows), pages)
-        self._seated: list[Sequence] = []  # who has which row
+        self._seated: list[Sequence] = []  # the sequence of each row
         self._graphs: dict[tuple[int, bool, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._pool = self._new_pool()
 
     @cached_property
     def _side(self) -> torch.cuda.Stream:
-        """Where graphs are recorded; the stream that torch would lend is shared by all threads."""
+        """The stream on which graphs are captured. Torch's default capture stream is shared by all threads."""
         return torch.cuda.Stream()
 
     def _new_pool(self) -> Any:
@@ -75,7 +75,8 @@ class CudaRunner(Cached):
 
     @torch.inference_mode()
     def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
-        """A chunk of tokens for every sequence: as many as the longest still wants, up to `chunk`; few in a hurry."""
+        """Sample tokens for every sequence: up to `chunk` decoding steps, or fewer if no sequence needs so many. With
+        `hurry` there is one decoding step."""
         self._seat(ongoing, fresh)
         everyone = [*ongoing, *fresh]
         hidden = torch.stack([s.prompt.hidden for s in fresh if s.prompt.hidden is not None]) if fresh else None
@@ -102,7 +103,7 @@ class CudaRunner(Cached):
         ]
 
     def _one_by_one(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hidden: Tensor | None) -> list[Drawn]:
-        """One token each, sampled in plain torch: where replies are masked or cut."""
+        """Sample one token per sequence in plain torch. Used if a reply is masked, or cut by top-k, top-p or min-p."""
         old = len(ongoing)
         rows = [] if hidden is None else [hidden]
         if old:
@@ -115,7 +116,7 @@ class CudaRunner(Cached):
         return drawn
 
     def _seat(self, ongoing: Seq[Sequence], fresh: Seq[Sequence]) -> None:
-        """Give rows: the last ones fill the places of those who left, newcomers come behind."""
+        """Assign rows: the last rows move to the places of sequences that left, and new sequences go to the end."""
         host, still = self._host, set(ongoing)
         seated = self._seated
         for i in range(len(seated) - 1, -1, -1):
@@ -139,7 +140,8 @@ class CudaRunner(Cached):
         return self._graphs[name]
 
     def _capture(self, size: int, sampled: bool, adapters: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """The rows are set aside while the step runs for practice (kernels compile) and while it is recorded."""
+        """Capture the graph of a step. The rows are saved first and restored afterwards, because the step also runs
+        twice as a warm-up, in which its kernels are compiled."""
         saved = self.rows.save()
         self.rows.idle(size)
         self._side.wait_stream(torch.cuda.current_stream())
@@ -172,19 +174,20 @@ class CudaRunner(Cached):
 
 
 def _special(sequence: Sequence) -> bool:
-    """Whether the GPU's own sampling cannot serve it."""
+    """Whether the GPU's sampling kernel cannot serve this sequence."""
     sampling = sequence.request.sampling
     return sequence.legal is not None or sampling.cuts or len(sampling.stop) > STOPS
 
 
 class _Host:
-    """The host's copy of the rows: vectorised over rows, written to the GPU only when somebody joined or left."""
+    """The host's copy of the rows, as arrays over all rows. It is copied to the GPU only when a sequence joins or
+    leaves."""
 
     def __init__(self, rows: int, pages: int) -> None:
         self.ids, self.lengths, self.counts, self.limits, self.seeds = (np.zeros(rows, np.int64) for _ in range(5))
         self.temperatures = np.ones(rows, np.float32)
         self.adapters = np.full(rows, -1, np.int32)
-        self.fresh = np.zeros(rows, bool)  # its next token is the first since it was seated
+        self.fresh = np.zeros(rows, bool)  # the row has got no token since it was assigned
         self.stops = np.full((rows, STOPS), -1, np.int64)
         self.table = np.zeros((rows, pages), np.int32)
         self.pages = np.zeros(rows, np.int64)
@@ -217,7 +220,7 @@ class _Host:
         self.changed = True
 
     def advance(self, count: int, made: np.ndarray, tokens: np.ndarray) -> None:
-        """Every row got `made` more tokens."""
+        """Record that each row got `made` more tokens."""
         self.lengths[:count] += made
         self.counts[:count] += made
         got = made > 0
@@ -225,7 +228,8 @@ class _Host:
         self.ids[:count][got] = tokens[np.arange(count)[got], made[got] - 1]
 
     def upload(self, rows: kernels.Rows, size: int) -> None:
-        """All rows of a bucket. A fresh row holds its prompt's length: sampling moves it on."""
+        """Copy all rows of a bucket to the GPU. A fresh row has the length of its prompt; the sampling kernel advances
+        it."""
         lengths, pages = self.lengths[:size], int(self.pages[:size].max(initial=1))
         live = (lengths > 0) & ~self.fresh[:size]
         at = np.maximum(lengths - 1, 0)

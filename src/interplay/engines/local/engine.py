@@ -1,8 +1,8 @@
-"""The in-process engine behind the `Engine` protocol.
+"""The in-process engine: an implementation of the `Engine` protocol.
 
-It shares its parameters with the learner, so new weights is a version number and a cache flush.
-A step runs on one worker thread, so that the event loop stays free; steps are taken when nobody can send
-another request before the next answer (`census.py`), so that a batch holds every request that is ready.
+It shares its parameters with the learner, so an update of the weights only sets a version number and flushes the cache.
+Steps run on a worker thread, so that the event loop stays free. A step begins when nobody can send another request
+before the next answer (`census.py`), so that a batch holds every request that is ready.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from interplay.types import Completion, Stop
 
 
 class LocalEngine:
-    """`cache_tokens` is the key-value cache (default: 131,072 on a CPU, at most a quarter of a GPU's free memory);
-    `prefill_tokens` the most prompt tokens of one step; `chunk` how many tokens a GPU decodes between two looks of
-    the host. Stop strings need the tokenizer. With `keep_cache`, running requests go on with what older weights
-    computed when the weights change; otherwise it is computed anew. With `beside`, a GPU works for the engine on a
-    stream of its own, beside its work for the learner; decoding is then about 4% slower (H200, 0.5B, 256 requests)."""
+    """`cache_tokens` is the size of the cache (default: 131,072 on a CPU, at most a quarter of a GPU's free memory);
+    `prefill_tokens` is the largest number of prompt tokens in one step; `chunk` is how many tokens a GPU decodes before
+    the host reads them. Stop strings need the tokenizer. When the weights change, running requests with `keep_cache`
+    continue with the cache of the older weights; otherwise it is computed again. With `beside`, the engine has a GPU
+    stream of its own, parallel to the learner's; decoding is then about 4% slower (H200, 0.5B, 256 requests)."""
 
     capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
 
@@ -67,8 +67,8 @@ class LocalEngine:
         self.version = 0
         self.keep_cache = keep_cache
         self._sampled = 0
-        self._slots: dict[str, _Slot] = {}  # adapters by name, the newest of each
-        self._retired: list[_Slot] = []  # older ones that requests still name
+        self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
+        self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
         self.latch = latch_of(model)
         self._tokenizer = tokenizer
@@ -81,7 +81,7 @@ class LocalEngine:
             from interplay.models.kernels import PAGE
 
             block_size = PAGE
-            enough = max_running * self.max_context  # no more can ever be in use
+            enough = max_running * self.max_context  # more can never be in use
             blocks = (cache_tokens or min(enough, _gpu_cache_tokens(model))) // block_size + 1
             self.runner = CudaRunner(model, blocks, max_running, self.max_context, chunk)
         else:
@@ -116,7 +116,7 @@ class LocalEngine:
         requests = [
             Request(("score", ids, i), ids, 0, sampling, adapter, forced=reply) for i, reply in enumerate(replies)
         ]
-        for request in requests:  # all or none
+        for request in requests:  # check all of them before any is sent
             self._refuse_impossible(request)
         found = await census().gather(map(self.generate, requests))
         for completion in found:
@@ -160,17 +160,17 @@ class LocalEngine:
             self._retire()
             before = self._slots.get(name)
             slot = before
-            if before is None or before.users:  # requests in flight end with the weights that they began with
+            if before is None or before.users:  # running requests finish with the weights they began with
                 taken = {s.key for s in (*self._slots.values(), *self._retired)}
                 slot = _Slot(name if name not in taken else f"{name}#{self._salts + 1}")
             assert slot is not None
-            self.runner.load(slot.key, adapter)  # where this refuses the adapter, nothing has changed
+            self.runner.load(slot.key, adapter)  # if this raises, nothing has changed
             if before is not None and before is not slot:
                 self._retired.append(before)
             self._slots[name] = slot
             slot.version = version
             self._salts += 1
-            self.scheduler.salts[slot.key] = self._salts  # what its earlier weights computed is not found any more
+            self.scheduler.salts[slot.key] = self._salts  # a new salt: cached results of earlier weights are not reused
 
     def unload(self, name: str) -> None:
         if name not in self._slots:
@@ -180,7 +180,7 @@ class LocalEngine:
             self._retire()
 
     def _retire(self) -> None:
-        """Give back the memory of adapters that no request names any more."""
+        """Free the memory of retired adapters that no request uses any more."""
         self._drop_cancelled()
         for slot in [s for s in self._retired if not s.users]:
             self._retired.remove(slot)
@@ -210,7 +210,7 @@ class LocalEngine:
             raise EngineError(f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, self._slots)}")
         if not all(request.legal):
             raise EngineError("a legal reply has no tokens; expected at least the token that ends it.")
-        ordered = sorted(request.legal)  # a beginning stands right before what goes on from it
+        ordered = sorted(request.legal)  # a reply that is a prefix of another comes right before one that it begins
         if any(len(a) < len(b) and b[: len(a)] == a for a, b in pairwise(ordered)):
             raise EngineError("a legal reply is the beginning of another; expected the token that ends it in each.")
         longest = max(map(len, request.legal), default=0)
@@ -235,7 +235,7 @@ class LocalEngine:
                 f"prompt ({len(request.ids)}) plus max_tokens ({request.room}) is {total} tokens; "
                 f"the model takes at most {self.max_context}: shorten the prompt or lower sampling.max_tokens."
             )
-        shared = len(request.ids) // cache.block_size  # the prompt's full blocks serve the reply too
+        shared = len(request.ids) // cache.block_size  # the reply's sequence shares the prompt's full blocks
         if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) - shared > cache.total:
             raise EngineError(
                 f"a request of {total} tokens can never fit the engine's cache of {cache.total * cache.block_size} "
@@ -256,7 +256,7 @@ class LocalEngine:
         self._arrived.clear()
 
     def fail(self, error: Exception) -> None:
-        """The boundary: whatever broke becomes a typed error of every waiting request."""
+        """Turn any exception of a step into an `EngineError` of every waiting request."""
         self._fail_all(EngineError(f"the local engine failed: {type(error).__name__}: {error}"))
 
     def _fail_all(self, error: EngineError) -> None:
@@ -272,7 +272,7 @@ class LocalEngine:
             deliver(future, error)
 
     def _drop_cancelled(self) -> None:
-        """Give back what requests hold that nobody waits for any more."""
+        """Free the blocks of requests that nobody waits for any more."""
         scheduler = self.scheduler
         scheduler.collect()
         for sequence in [s for s in scheduler.running if s.future.done()]:
@@ -281,12 +281,13 @@ class LocalEngine:
         scheduler.waiting = [w for w in scheduler.waiting if not w.future.done()]
 
     def step(self) -> list[Callable[[], None]]:
-        """Admit, compute prompts, sample. Returns what to do on the event loop: deliver the finished completions."""
+        """Admit requests, compute prompts and sample. The returned functions deliver finished completions; they are
+        called on the event loop."""
         with self._stream(), self.latch.reading():
             return self._step()
 
     def _stream(self) -> AbstractContextManager[object]:
-        """The stream of the engine's own, if it has one."""
+        """A context in which the engine's own GPU stream is current, if it has one."""
         return nullcontext() if self._cuda is None else torch.cuda.stream(self._cuda)
 
     def _step(self) -> list[Callable[[], None]]:
@@ -320,7 +321,7 @@ class LocalEngine:
         return [self._delivery(*end) for end in ended]
 
     def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float], version: int) -> Stop | None:
-        """Take new tokens; why the sequence is over, if it is."""
+        """Add new tokens to a sequence; return why it ended, or None if it goes on."""
         sampling = sequence.request.sampling
         self._sampled += len(tokens)
         if sampling.stop_strings and sequence.legal is None:
@@ -328,7 +329,7 @@ class LocalEngine:
         sequence.tokens += tokens
         sequence.logprobs += logprobs
         sequence.sampled(len(tokens), version)
-        if sequence.legal is not None:  # it is over where a legal reply is, and nowhere else
+        if sequence.legal is not None:  # it ends only at the end of a legal reply
             return None if allowed(sequence) else Stop.END
         if tokens[-1] in sampling.stop:
             return Stop.END
@@ -339,7 +340,7 @@ class LocalEngine:
     def _up_to_stop(
         self, sequence: Sequence, tokens: list[int], logprobs: list[float]
     ) -> tuple[list[int], list[float]]:
-        """What was sampled past a stop string, before the host looked, never was."""
+        """Discard tokens that were sampled after a stop string."""
         said = list(sequence.tokens)
         for n, token in enumerate(tokens, 1):
             said.append(token)
@@ -348,25 +349,25 @@ class LocalEngine:
         return tokens, logprobs
 
     def _ends(self, tokens: list[int], strings: tuple[str, ...]) -> bool:
-        """Whether a stop string is complete. A token gives at least a byte, so it lies within the last few tokens."""
+        """Whether a stop string is complete. Each token gives at least a byte, so decoding the last few is enough."""
         assert self._tokenizer is not None
         text = self._tokenizer.decode(tokens[-(4 * max(map(len, strings)) + 4) :], clean_up_tokenization_spaces=False)
         return any(s in text for s in strings)
 
     def _delivery(self, sequence: Sequence, stop: Stop) -> Callable[[], None]:
-        """Give back what the sequence held; what hands out its completion."""
+        """Free the blocks of a sequence; return the function that delivers its completion."""
         self.scheduler.finish(sequence)
         completion = Completion(tuple(sequence.tokens), tuple(sequence.logprobs), sequence.versions, stop)
         return partial(deliver, sequence.future, completion)
 
     def _versions(self) -> dict[str | None, int]:
-        """The version of the weights by the adapter that a request names, None being the model itself."""
+        """The version of the weights for each adapter; None stands for the base model."""
         return {None: self.version, **{s.key: s.version for s in (*self._slots.values(), *self._retired)}}
 
 
 @dataclass
 class _Slot:
-    """An adapter in the bank, and how many requests name it."""
+    """An adapter in the bank, and the number of requests that use it."""
 
     key: str
     version: int = 0

@@ -1,7 +1,8 @@
-"""Runs the model over cached sequences: prefill of prompts, scoring of given replies, one more token for each.
+"""Runs the model over cached sequences: prefills prompts, scores given replies, and samples further tokens.
 
-Tokens are packed: one row per new token, whatever sequence it belongs to; only attention looks at sequences. What every
-runner has is here, with the cache tensors; `cpu.py` and `cuda.py` add attention and decoding.
+Tokens are packed: there is one row per new token, whatever sequence it belongs to, and only attention distinguishes
+sequences. The parts that all runners share are here, with the cache tensors; `cpu.py` and `cuda.py` add attention and
+decoding.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from interplay.models.attention import Packed, using
 from interplay.models.shape import cache_shape
 from interplay.models.stacked import Bank, Mix, mixing
 
-_AHEAD = 16  # steps whose random numbers are drawn together
+_AHEAD = 16  # number of steps for which random numbers are made at once
 Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens and their log-probs
 
 
 class ModelRunner(Protocol):
     def prefill(self, pieces: Seq[Piece]) -> None:
-        """Compute pieces of prompts; a prompt that is whole keeps the hidden state of its last token."""
+        """Compute pieces of prompts. When a prompt is complete, the hidden state of its last token is stored in it."""
         ...
 
     def copy_blocks(self, copies: Seq[tuple[int, int]]) -> None: ...
 
     def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
-        """The log-probs of each sequence's forced reply."""
+        """The log-probs of the tokens of each sequence's forced reply."""
         ...
 
     def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
-        """Sample at least one token for every sequence; those of `fresh` get their first. In a hurry (others wait for
-        their prompts) it comes back soon."""
+        """Sample at least one token for every sequence; those in `fresh` get their first. With `hurry` (other requests
+        wait for their prompts) it returns after few tokens."""
         ...
 
     def load(self, name: str, adapter: Adapter) -> None: ...
@@ -49,7 +50,7 @@ class ModelRunner(Protocol):
 
 
 class Drawing:
-    """How sequences that are sampled together are to be sampled: the same at every step."""
+    """The sampling settings of sequences that are sampled together. They stay the same at every step."""
 
     def __init__(self, sequences: Seq[Sequence]) -> None:
         self.sequences = list(sequences)
@@ -60,7 +61,7 @@ class Drawing:
         self._made, self._next = np.empty((0, len(sequences))), 0
 
     def uniforms(self) -> np.ndarray:
-        """For the next token of each: made for many steps at once."""
+        """One uniform number for the next token of each sequence. They are made for several steps at once."""
         if self._next == len(self._made):
             position = np.array([len(s.tokens) for s in self.sequences], np.uint64)
             self._made, self._next = uniforms(self.seeds, position + np.arange(_AHEAD, dtype=np.uint64)[:, None]), 0
@@ -69,9 +70,9 @@ class Drawing:
 
 
 class Cached(ABC):
-    """What every runner has: the model's parts, the cache tensors, the bank of adapters."""
+    """The parts that all runners share: the model, the cache tensors and the bank of adapters."""
 
-    least_ranks = 1  # room for adapters to begin with
+    least_ranks = 1  # initial capacity for adapters, in ranks
 
     def __init__(self, model: PreTrainedModel, blocks: int, block_size: int) -> None:
         self.model = model
@@ -119,13 +120,13 @@ class Cached(ABC):
             self.fused.refresh()
 
     def _weights_moved(self) -> None:  # noqa: B027
-        """Some weights lie elsewhere in memory now."""
+        """Called when some weights have moved to another place in memory."""
 
     def _index(self, name: str | None) -> int:
         return -1 if self.bank is None else self.bank.index(name)
 
     def _indices(self, adapters: Seq[str | None]) -> np.ndarray | None:
-        """Which adapter each row is of; None where all are bare."""
+        """The adapter index of each row; None if no row has an adapter."""
         if self.bank is None or all(a is None for a in adapters):
             return None
         return np.array([self._index(a) for a in adapters], np.int32)
@@ -135,7 +136,7 @@ class Cached(ABC):
     def _forward(
         self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, attend: fused.Attend, adapters_T: Tensor | None
     ) -> Tensor:
-        """The hidden states [T, C] of packed tokens; `attend` reads the cache, which holds their keys by then."""
+        """The hidden states [T, C] of packed tokens. `attend` reads the cache after their keys were written to it."""
         if self.fused is not None:
             return self.fused.forward(ids_T, positions_T, slots_T, self.keys, self.values, attend, adapters_T)
         mix = None
@@ -147,13 +148,14 @@ class Cached(ABC):
 
     @abstractmethod
     def _attend(self, table: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> fused.Attend:
-        """Attention of `counts` new tokens of each sequence, which begin at `starts`, over its blocks in `table`."""
+        """The attention function for `counts` new tokens of each sequence, which begin at position `starts`, over the
+        sequence's blocks in `table`."""
 
     @torch.inference_mode()
     def _run(
         self, new: Seq[Seq[int]], starts: Seq[int], blocks: Seq[Seq[int]], adapters: Seq[str | None]
     ) -> tuple[Tensor, np.ndarray]:
-        """Hidden states of packed new tokens [T, C], and where each sequence's begin."""
+        """The hidden states [T, C] of packed new tokens, and the offset at which those of each sequence begin."""
         counts = np.array([len(n) for n in new], np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         row = np.repeat(np.arange(len(new)), counts)
@@ -195,7 +197,8 @@ class Cached(ABC):
 
     @torch.inference_mode()
     def _draw(self, sequences: Seq[Sequence], hidden_NC: Tensor) -> list[Drawn]:
-        """One token for each sequence, in plain torch: the reference, and the way for legal masks and cuts."""
+        """Sample one token for each sequence in plain torch. This is the reference implementation, and the only one
+        that supports legal masks, top-k, top-p and min-p."""
         if self._drawing is None or self._drawing.sequences != sequences:
             self._drawing = Drawing(sequences)
         drawing = self._drawing
@@ -207,7 +210,8 @@ class Cached(ABC):
 
     @torch.inference_mode()
     def _forced_logprobs(self, sequences: Seq[Sequence], hidden: Seq[Tensor]) -> list[list[float]]:
-        """`hidden[i]` are the states that predict each token of reply i; logits are made a few rows at a time."""
+        """The log-probs of forced replies. `hidden[i]` are the states that predict the tokens of reply i. Logits are
+        computed in parts, to limit memory."""
         out = []
         for sequence, rows in zip(sequences, hidden, strict=True):
             heat = sequence.request.sampling.temperature or 1.0
@@ -221,7 +225,7 @@ class Cached(ABC):
 
 
 def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:
-    """Each sequence's blocks in a row, padded with the scratch block."""
+    """A table with one row of blocks per sequence, padded with the scratch block."""
     table = np.zeros((len(blocks), max(map(len, blocks))), np.int64)
     for i, b in enumerate(blocks):
         table[i, : len(b)] = b
@@ -229,7 +233,7 @@ def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:
 
 
 def allowed(sequence: Sequence) -> list[int] | None:
-    """What may follow now, where only some replies are legal."""
+    """The tokens that may come next, if only some replies are legal; otherwise None."""
     if sequence.legal is None:
         return None
     node = sequence.legal

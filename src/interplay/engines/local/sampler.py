@@ -1,7 +1,7 @@
-"""Logits to tokens: one uniform number per (request seed, position), inverted through the distribution.
+"""Samples tokens from logits: one uniform number per (request seed, position) goes through the inverse of the CDF.
 
-The log-prob that is returned is that of the distribution that was sampled from, after temperature, cuts and legal
-mask, in fp32. A row's result depends on its own logits, seed and position only.
+The returned log-prob is that of the distribution that was sampled from, after temperature, top-k, top-p, min-p and
+legal mask, in fp32. The result of a row depends only on its own logits, seed and position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def sample(logits_NV: Tensor, temperatures: Seq[float], uniforms_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Token ids and their log-probs. Temperature 0 is the argmax, whose log-prob is 0: it was certain."""
+    """Token ids and their log-probs. Temperature 0 takes the argmax; its log-prob is 0, because it is certain."""
     scaled_NV = logits_NV.float()
     if any(t not in (0, 1) for t in temperatures):
         scaled_NV = scaled_NV / torch.tensor([[t or 1.0] for t in temperatures], device=logits_NV.device)
@@ -45,8 +45,8 @@ def sample(logits_NV: Tensor, temperatures: Seq[float], uniforms_N: Tensor) -> t
 
 
 def restrict(logits_NV: Tensor, samplings: Seq[Sampling], allowed: Seq[Seq[int] | None]) -> Tensor:
-    """Logits with everything that may not be said at −∞: first what is illegal, then, of the distribution at the
-    row's temperature, what top-k, top-p and min-p cut off. Rows without either are as they were."""
+    """Set the logits of excluded tokens to −∞: first of illegal tokens, then of those that top-k, top-p and min-p
+    remove from the distribution at the row's temperature. Other rows stay unchanged."""
     logits_NV = logits_NV.float()
     masked = [(i, a) for i, a in enumerate(allowed) if a is not None]
     if masked:
@@ -67,7 +67,7 @@ def restrict(logits_NV: Tensor, samplings: Seq[Sampling], allowed: Seq[Seq[int] 
     p = ordered.softmax(dim=1)
     rank = torch.arange(ordered.shape[1], device=ordered.device)
     top_k = column(lambda s: s.top_k or ordered.shape[1])
-    before = p.cumsum(dim=1) - p  # a token stays while those above it do not fill top_p: the first always does
+    before = p.cumsum(dim=1) - p  # a token is kept if the more likely ones sum to less than top_p
     top_p = column(lambda s: s.top_p if s.top_p < 1 else 2.0)  # the sum may pass 1 by rounding
     keep = (rank < top_k) & (before < top_p) & (p >= column(lambda s: s.min_p) * p[:, :1])
     keep[:, 0] = True

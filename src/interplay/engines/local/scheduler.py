@@ -1,8 +1,9 @@
-"""Who runs next. Requests wait in order of their key, and are admitted while the cache has room for them whole.
+"""Decides which requests run next. They wait in the order of their keys, and are admitted while the cache has room for
+their prompt and longest possible reply.
 
-Requests with the same prompt (and adapter) share one `CachedPrompt`: its tokens are computed once, in pieces if it is
-long, so that others decode meanwhile; each request then continues it on blocks of its own. A prompt stays for later
-requests until its space is needed or the weights change.
+Requests with the same prompt (and adapter) share one `CachedPrompt`. Its tokens are computed once, in pieces if it is
+long, so that others can decode meanwhile. Each request then continues on blocks of its own. A prompt stays cached for
+later requests until its space is needed or the weights change.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ LegalTrie = Mapping[int, "LegalTrie"]  # legal continuations: token -> what may 
 @dataclass(eq=False)
 class CachedPrompt:
     ids: tuple[int, ...]
-    identity: tuple[int, ...]  # what it is known by: the ids, with digests in place of pictures and sounds
+    identity: tuple[int, ...]  # the ids, with numbers made from digests in place of pictures and sounds
     adapter: str | None
-    salt: int  # cached content is shared among equal salts only: of one adapter in one version
-    hashes: list[int]  # names of its full blocks
+    salt: int  # one per version of an adapter; only prompts with equal salts share cached content
+    hashes: list[int]  # of its full blocks
     blocks: list[int]
-    done: int  # leading tokens that are in the cache
-    epoch: int  # of the weights that compute it: what two epochs computed is never found again
+    done: int  # number of leading tokens that are in the cache
+    epoch: int  # of the weights at its start; if the epoch has changed since, its blocks are not reused
     hidden: Tensor | None = None  # of the last token, once computed
     users: int = 0
-    detached: bool = False  # the weights changed: it serves those who use it, and nobody else
+    detached: bool = False  # the weights changed: only its present users may still use it
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Tokens of a prompt to be computed now: from `start` up to `end`."""
+    """The tokens of a prompt to compute now: from `start` to before `end`."""
 
     prompt: CachedPrompt
     start: int
@@ -49,18 +50,18 @@ class Piece:
 
 @dataclass(eq=False)
 class Sequence:
-    """One request in flight. Token i, prompt included, lives in block `blocks[i // block size]`."""
+    """One running request. Token i, counted from the start of the prompt, is in block `blocks[i // block size]`."""
 
     request: Request
     future: asyncio.Future[Completion]
     prompt: CachedPrompt
     blocks: list[int] = field(default_factory=list)
-    copy: tuple[int, int] | None = None  # (from block, to block): the half-filled end of the shared prompt
+    copy: tuple[int, int] | None = None  # (from block, to block): the partly filled last block of the shared prompt
     ready: bool = False  # its prompt is computed and copied
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    spans: list[list[int]] = field(default_factory=list)  # runs of tokens of one version: the version, how many
-    legal: LegalTrie | None = None  # what may follow, where only some replies are legal
+    spans: list[list[int]] = field(default_factory=list)  # [version, number of tokens] for each run of one version
+    legal: LegalTrie | None = None  # the legal replies, if only some are legal
 
     @property
     def length(self) -> int:
@@ -68,11 +69,11 @@ class Sequence:
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """That of the weights which each token was sampled from."""
+        """For each token, the version of the weights that sampled it."""
         return tuple(chain.from_iterable(repeat(version, count) for version, count in self.spans))
 
     def sampled(self, count: int, version: int) -> None:
-        """So many more tokens are of this version."""
+        """Record that `count` more tokens were sampled by this version."""
         if self.spans and self.spans[-1][0] == version:
             self.spans[-1][1] += count
         else:
@@ -80,7 +81,7 @@ class Sequence:
 
 
 class Begun(NamedTuple):
-    """What a request had sampled before its cache was given up."""
+    """What a request had sampled before it lost its cache."""
 
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
@@ -95,7 +96,7 @@ class Waiting(NamedTuple):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """All that must be in the cache before the next token can be sampled."""
+        """All tokens that must be in the cache before the next token can be sampled."""
         return self.request.ids + self.begun.tokens
 
     @property
@@ -106,13 +107,13 @@ class Waiting(NamedTuple):
 class Scheduler:
     def __init__(self, cache: BlockCache, limit: int = 1 << 30) -> None:
         self.cache, self.limit = cache, limit
-        # Requests arrive on the event loop's thread at any moment of a step, which runs on the engine's.
+        # Requests arrive on the event loop's thread at any time, also while a step runs on the engine's thread.
         self._arrived: deque[Waiting] = deque()
         self.waiting: list[Waiting] = []
         self.running: list[Sequence] = []
         self._prompts: OrderedDict[tuple[int, tuple[int, ...]], CachedPrompt] = OrderedDict()
         self._unfinished: list[CachedPrompt] = []
-        self._computing: Counter[int] = Counter()  # names of the blocks of unfinished prompts
+        self._computing: Counter[int] = Counter()  # hashes of the blocks of unfinished prompts
         self._tries: dict[tuple[tuple[int, ...], ...], LegalTrie] = {}
         self.salts: dict[str | None, int] = {None: 0}
         self.epoch = 0
@@ -127,17 +128,17 @@ class Scheduler:
         return len(self._arrived) + len(self.waiting)
 
     def requests(self) -> list[tuple[Request, asyncio.Future[Completion]]]:
-        """Of everybody who waits for an answer; also while a step runs on another thread."""
+        """All requests that wait for an answer. It may be called while a step runs on another thread."""
         waiting = [*list(self._arrived), *list(self.waiting)]
         return [(w.request, w.future) for w in waiting] + [(s.request, s.future) for s in list(self.running)]
 
     @property
     def computing(self) -> bool:
-        """Some admitted request still waits for its prompt."""
+        """Whether the prompt of some admitted request is not fully computed yet."""
         return bool(self._unfinished)
 
     def collect(self) -> None:
-        """Let what has arrived join the queue, in its place."""
+        """Add arrived requests to the queue, in the order of their keys."""
         if not self._arrived:
             return
         while self._arrived:
@@ -146,7 +147,7 @@ class Scheduler:
         self.waiting = sorted(self.waiting, key=lambda w: w.order)
 
     def admit(self) -> list[Sequence]:
-        """Take waiting requests in key order while they fit; drop those nobody waits for any more."""
+        """Admit waiting requests in key order while they fit; drop those that nobody waits for any more."""
         self.collect()
         self.waiting = [w for w in self.waiting if not w.future.done()]
         started: list[Sequence] = []
@@ -167,14 +168,14 @@ class Scheduler:
         return started
 
     def _hashes(self, wait: Waiting) -> list[int]:
-        """The names of a new prompt's full blocks; none of one that is known as a whole."""
+        """The hashes of a new prompt's full blocks; empty if the whole prompt is cached already."""
         salt = self.salts[wait.request.adapter]
         known = (salt, wait.identity) in self._prompts
         return [] if known else self.cache.hashes(wait.identity, salt=salt)
 
     def _begun_by_another(self, hashes: list[int]) -> bool:
-        """Whether a prompt that is being computed begins alike, for at least two blocks that are not cached yet: then
-        it pays to wait for them."""
+        """Whether a prompt that is being computed now shares at least two blocks with this one that are not cached yet.
+        Then it pays to wait for them."""
         if not self._computing or not hashes:
             return False
         known = len(self.cache.match(hashes))
@@ -189,7 +190,7 @@ class Scheduler:
         shared = len(ids) // size
         own_count = cache.blocks_for(len(request.ids) + request.room) - shared
         if prompt is None:
-            # At least the last token is computed anew, so that its hidden state exists.
+            # At least the last token is computed again, because its hidden state is needed.
             found = cache.match(hashes[: (len(ids) - 1) // size])
             cache.retain(found)
             needed = cache.blocks_for(len(ids)) - len(found)
@@ -247,7 +248,7 @@ class Scheduler:
         return self.cache.free >= blocks
 
     def pieces(self, budget: int) -> list[Piece]:
-        """What to compute of unfinished prompts now: at most `budget` tokens, first come first served."""
+        """The pieces of unfinished prompts to compute now: at most `budget` tokens, in order of admission."""
         out: list[Piece] = []
         for prompt in self._unfinished:
             if budget <= 0:
@@ -258,7 +259,7 @@ class Scheduler:
         return out
 
     def computed(self, pieces: list[Piece]) -> list[Sequence]:
-        """The pieces are in the cache; returns the sequences whose prompt is now whole, to be begun."""
+        """Record that the pieces are in the cache; return the sequences whose prompt is now complete."""
         for piece in pieces:
             piece.prompt.done = piece.end
             if piece.end == len(piece.prompt.ids):
@@ -271,7 +272,7 @@ class Scheduler:
         return fresh
 
     def finish(self, sequence: Sequence) -> None:
-        """Give back a sequence's blocks; what it computed stays findable for the turn that extends it."""
+        """Release a sequence's blocks. Their content stays findable for the next turn, which may extend it."""
         if sequence.ready and sequence.prompt.epoch == self.epoch:
             computed = sequence.request.identity + tuple(sequence.tokens[:-1])
             self.cache.remember(self.cache.hashes(computed, sequence.prompt.hashes), sequence.blocks)
@@ -283,14 +284,15 @@ class Scheduler:
         prompt.users -= 1
         if prompt.users:
             return
-        unfinished = prompt in self._unfinished  # nobody waits for the rest of it
+        unfinished = prompt in self._unfinished  # no request needs the rest of it
         if unfinished:
             self._abandon(prompt)
         if prompt.detached or (unfinished and self._prompts.pop((prompt.salt, prompt.identity), None) is not None):
             self.cache.release(prompt.blocks)
 
     def restart(self) -> None:
-        """The weights changed: every running sequence waits again, to compute its cache anew. It keeps its tokens."""
+        """The weights changed: put every running sequence back into the queue, so that its cache is computed again. It
+        keeps its tokens."""
         for sequence in self.running:
             begun = Begun(tuple(sequence.tokens), tuple(sequence.logprobs), sequence.versions)
             request = sequence.request
@@ -307,7 +309,7 @@ class Scheduler:
                 del self._computing[h]
 
     def flush(self) -> None:
-        """Nothing that was computed so far is found again. Prompts in use go when their users finish."""
+        """Make sure that nothing computed so far is reused. Prompts in use are released when their users finish."""
         for prompt in self._prompts.values():
             if prompt.users:
                 prompt.detached = True
@@ -319,12 +321,13 @@ class Scheduler:
 
 
 def _order(part: object) -> tuple[str, object]:
-    """Keys in their own order, and those of different shapes (a turn's, a score's) in the order of their types."""
+    """A sort key for request keys. Parts of the same type are compared by value, parts of different types by the type's
+    name, because the keys of turns and scores have different shapes."""
     return type(part).__name__, tuple(map(_order, part)) if isinstance(part, tuple) else part
 
 
 def legal_trie(legal: tuple[tuple[int, ...], ...]) -> LegalTrie:
-    """The replies as nested tables. "1" and "10" differ because each reply holds the token that ends it."""
+    """The replies as a trie of nested dicts. "1" is no prefix of "10", because each reply holds its end token."""
     root: dict[int, dict] = {}
     for reply in legal:
         node = root

@@ -1,4 +1,4 @@
-"""Triton kernels for CUDA: what a decoding step does between its matrix products, each in one pass over its data.
+"""Triton kernels for CUDA: the parts of a model step between its matrix products.
 
     layers.py       norms, rotary positions, activations
     attention.py    over the paged cache: decode and prefill
@@ -8,7 +8,7 @@
 Tokens are packed: T rows, one per token, whatever sequence it belongs to. The key-value cache is paged: token t of a
 sequence lives in slot `table[t // PAGE] * PAGE + t % PAGE`, a row of [G, D] in `keys` and `values`. Sums run in fp32.
 Shapes in names: T tokens, B sequences, C hidden size, H query heads, G key-value heads, D head size, V vocabulary.
-Only imported where there is a GPU (or Triton's interpreter: that is how the tests check each against plain torch).
+Import this only if there is a GPU, or with Triton's interpreter, with which the tests compare it with plain torch.
 """
 
 from interplay.models.kernels.adapters import lora_expand

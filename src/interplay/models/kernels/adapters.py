@@ -1,4 +1,4 @@
-"""The second product of LoRA: tokens of different adapters side by side, each with its own."""
+"""The second matrix product of LoRA, for a batch in which each token has its own adapter."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _expand(
 def lora_expand(
     y_TM: Tensor, weight: Tensor, owner_R: Tensor, scales_R: Tensor, adapters_T: Tensor, starts: tuple[int, ...]
 ) -> None:
-    """Rows of `y` hold the outputs [N] of up to three layers side by side and, after them, R low-rank products for each
-    of the layers; every token adds the part of its own adapter. `weight` is [layers · R, N]; `starts` are the columns
-    where the layers begin. A rank whose owner is not the token's adapter counts as zero."""
+    """Add the part of each token's own adapter to its outputs. A row of `y` holds the outputs [N] of up to three layers
+    side by side and, after them, R low-rank products for each of these layers. `weight` is [layers · R, N]; `starts`
+    are the columns where the layers begin. A rank whose owner is not the token's adapter counts as zero."""
     T = y_TM.shape[0]
     R, N = owner_R.shape[0], weight.shape[1]
     columns = next(c for c in (128, 64, 32, 16) if all(s % c == 0 for s in starts) or c == 16)

@@ -1,4 +1,4 @@
-"""Attention over the paged cache: of one new token per sequence (decode), and of many (prefill)."""
+"""Attention over the paged cache: for one new token per sequence (decode), and for many (prefill)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _decode(
         mixed = mixed * shrink[:, None] + tl.dot(weight.to(value.dtype), value, input_precision=PRECISION)
         peak = above
     if SPLITS == 1:
-        safe = tl.where(total > 0, total, 1.0)  # a row of length 0 is padding: zeros, not NaN
+        safe = tl.where(total > 0, total, 1.0)  # a row of length 0 is padding: it gets zeros, not NaN
         result = (mixed / safe[:, None]).to(query.dtype)
         tl.store(out + (b * H + head[:, None]) * D + d[None, :], result, mask=inside)
     else:
@@ -78,14 +78,14 @@ def _merge(part_out, part_max, part_sum, out, D: tl.constexpr, WIDTH: tl.constex
 
 
 def decode_splits(batch: int, groups: int) -> int:
-    """Into how many parts each context is cut, so that few sequences still fill the GPU."""
+    """The number of parts into which each context is split, so that few sequences still use the whole GPU."""
     return min(32, power(max(1, 264 // (batch * groups))))
 
 
 def decode_attention(
     q_BHD: Tensor, keys: Tensor, values: Tensor, table_BP: Tensor, lengths_B: Tensor, scale: float, window: int
 ) -> Tensor:
-    """One query token per sequence over its cached context. A program reads each key-value head once and serves all
+    """Attention of one query token per sequence over its cached context. A program reads a key-value head once for all
     query heads that share it. Rows of length 0 are padding."""
     B, H, D = q_BHD.shape
     G = keys.shape[1]
@@ -151,8 +151,8 @@ def _prefill(
 
 
 class Tiles(NamedTuple):
-    """Where packed new tokens belong. Sequence b brings `row_count[b]` tokens that stand at `row_offset[b]` of the pack
-    and at position `row_start[b]` of the sequence; the tiles are PREFILL_ROWS tokens of one sequence each."""
+    """Where packed new tokens belong. Sequence b has `row_count[b]` new tokens, which begin at `row_offset[b]` of the
+    pack and at position `row_start[b]` of the sequence. A tile is up to PREFILL_ROWS tokens of one sequence."""
 
     table_BP: Tensor
     row: Tensor  # per tile: its sequence
@@ -163,7 +163,7 @@ class Tiles(NamedTuple):
 
 
 def prefill_attention(q_THD: Tensor, keys: Tensor, values: Tensor, where: Tiles, scale: float, window: int) -> Tensor:
-    """Causal attention of packed new tokens over their sequences' caches, which already hold their own keys."""
+    """Causal attention of packed new tokens over their sequences' caches, which already hold the new tokens' keys."""
     _, H, D = q_THD.shape
     G = keys.shape[1]
     width = max(16, power(D))

@@ -1,4 +1,4 @@
-"""What every kernel is launched with."""
+"""Constants and helpers for launching the kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ PAGE = 16  # tokens per cache block
 
 
 def power(n: int) -> int:
-    """The next power of two: Triton's blocks are such."""
+    """The smallest power of two that is at least n; Triton's block sizes must be powers of two."""
     return 1 << (n - 1).bit_length()
 
 
 def precision(t: Tensor) -> str:
-    """Of `tl.dot`: fp32 is not rounded to tf32; bf16 has no use for either."""
+    """The input precision of `tl.dot`: fp32 is not rounded to tf32. For bf16 the setting has no effect."""
     return "ieee" if t.dtype is torch.float32 else "tf32"

@@ -1,4 +1,4 @@
-"""Between a layer's matrix products: norms, rotary positions, activations."""
+"""The operations between a layer's matrix products: norms, rotary positions, activations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _add_norm(x, stride, residual, weight, out, eps, C: tl.constexpr, BLOCK: tl.
 
 
 def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: float) -> Tensor:
-    """RMSNorm of x, or of x + residual, which is then also stored back into `residual`. The residual stream is fp32:
-    rounded at every layer, two ways of computing it drift apart."""
+    """RMSNorm of x or, with a residual, of x + residual; that sum is also stored in `residual`. The residual stream is
+    fp32, because with rounding at every layer two ways of computing it would drift apart."""
     T, C = x_TC.shape
     out = torch.empty((T, C), dtype=weight_C.dtype, device=x_TC.device)
     block = power(C)
@@ -38,7 +38,7 @@ def add_norm(x_TC: Tensor, residual_TC: Tensor | None, weight_C: Tensor, eps: fl
 
 
 def turns(cos: Tensor, sin: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-    """What `rope_store` is given, for all layers: here the tables themselves."""
+    """The rotary tables that `rope_store` takes in every layer; here they are the given tables."""
     return cos, sin
 
 
@@ -87,8 +87,8 @@ def rope_store(
     qkv_TN: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor, slots_T: Tensor, keys: Tensor, values: Tensor,
     heads: int, q_norm: Tensor | None = None, k_norm: Tensor | None = None, eps: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Turn queries and keys by their positions (normed first where the model does), store keys and values in their
-    slots; the queries [T, H, D] are returned. `cos` and `sin` are tables [positions, D / 2]."""
+    """Rotate queries and keys by their positions (after their norms, if the model has them), and store keys and values
+    in their slots. Returns the queries [T, H, D]. `cos` and `sin` are tables [positions, D / 2]."""
     T = qkv_TN.shape[0]
     _, G, D = keys.shape
     out = torch.empty((T, heads, D), dtype=qkv_TN.dtype, device=qkv_TN.device)
@@ -112,7 +112,7 @@ def _silu_mul(x, stride, out, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E7
 
 
 def silu_mul(gate_up_TN: Tensor, size: int) -> Tensor:
-    """silu(gate) · up, of rows that hold gate and up side by side."""
+    """silu(gate) · up, for rows that hold gate and up side by side."""
     T = gate_up_TN.shape[0]
     out = torch.empty((T, size), dtype=gate_up_TN.dtype, device=gate_up_TN.device)
     block = 1024

@@ -1,4 +1,4 @@
-"""From hidden states to the next token, and every sequence's state moved on, without a word to the host."""
+"""Computes logits, samples the next token and updates the state of every sequence, all on the GPU without the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ CHUNK = 4096  # logits per program of the sampler
 
 
 def logits(hidden_TC: Tensor, weight_VC: Tensor) -> Tensor:
-    """In fp32: in bf16 a logit of 20 is known to ±0.06 only, and two ways of computing it would differ by as much."""
+    """The logits in fp32. In bf16 a logit of 20 has an error of up to ±0.06, so two ways of computing it would differ
+    by as much."""
     if hidden_TC.is_cuda and hidden_TC.dtype is not torch.float32:
         return torch.mm(hidden_TC, weight_VC.t(), out_dtype=torch.float32)
     return linear(hidden_TC, weight_VC)
@@ -50,7 +51,7 @@ def _pick(
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
     z = z ^ (z >> 31)
     draw = (z >> 11).to(tl.float64) * (1.0 / 9007199254740992.0)
-    # Which chunk, by the chunks' weights; then which entry in it.
+    # Choose a chunk by the chunks' weights, then an entry in it.
     c = tl.arange(0, WIDTH)
     peak = tl.load(peaks + b * CHUNKS + c, mask=c < CHUNKS, other=float("-inf"))
     top = tl.max(peak, 0)
@@ -77,7 +78,7 @@ def _pick(
     greedy = heat == 0
     token = tl.where(greedy, best, chosen).to(tl.int64)
     logprob = tl.where(greedy, 0.0, logprob)
-    # The sequence moves on, unless it was over already.
+    # Advance the sequence, unless it has ended already.
     alive = tl.load(active + b) != 0
     made = tl.load(produced + b)
     tl.store(out_tokens + b * out_stride + made, token.to(tl.int32), mask=alive)
@@ -98,9 +99,9 @@ def _pick(
 
 
 def sample_and_advance(logits_BV: Tensor, rows: Rows, size: int) -> None:
-    """Draw a token for each of the first `size` rows and move their state on: one pass over the logits for the
-    log-sum-exp of every chunk, then the drawn chunk alone. The draw is the inverse of the distribution at one uniform
-    per (seed, position), as on a CPU."""
+    """Sample a token for each of the first `size` rows and advance their state. One pass over the logits gives the
+    log-sum-exp of every chunk; then only the chosen chunk is read. As on a CPU, one uniform number per (seed, position)
+    goes through the inverse of the CDF."""
     V = logits_BV.shape[1]
     chunks = triton.cdiv(V, CHUNK)
     peaks = torch.empty((size, chunks), dtype=torch.float32, device=logits_BV.device)
@@ -116,20 +117,20 @@ def sample_and_advance(logits_BV: Tensor, rows: Rows, size: int) -> None:
 
 
 class Rows:
-    """The state of every running sequence, on the GPU, a row each. Written by the host when rows change hands, and by
-    `sample_and_advance` after every token."""
+    """The state of every running sequence on the GPU, one row each. The host writes it when sequences join or leave,
+    and `sample_and_advance` updates it after every token."""
 
     def __init__(self, rows: int, pages: int, stops: int, chunk: int, device: torch.device) -> None:
         def new(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self.ids = new(rows, dtype=torch.int64)  # the token to be fed
-        self.positions = new(rows, dtype=torch.int64)  # where it stands
+        self.ids = new(rows, dtype=torch.int64)  # the next input token
+        self.positions = new(rows, dtype=torch.int64)  # its position
         self.slots = new(rows, dtype=torch.int64)  # where its key and value go; 0 is scratch
-        self.seen = new(rows)  # tokens it attends to, itself included; 0: the row is idle
-        self.lengths = new(rows)  # tokens of the sequence so far, itself included
+        self.seen = new(rows)  # number of tokens it attends to, including itself; 0: the row is idle
+        self.lengths = new(rows)  # number of tokens of the sequence so far, including it
         self.active = new(rows)
-        self.produced = new(rows)  # tokens in out_* since the host last looked
+        self.produced = new(rows)  # tokens in out_* since the host last read them
         self.counts = new(rows)  # tokens sampled since the request began
         self.limits = new(rows)
         self.seeds = new(rows, dtype=torch.int64)
@@ -143,7 +144,7 @@ class Rows:
     _MOVING = ("ids", "positions", "slots", "seen", "lengths", "active", "produced", "counts")
 
     def part(self, start: int, end: int) -> Rows:
-        """Rows start..end as rows of their own: the same memory."""
+        """Rows `start` to before `end`, as a view of the same memory."""
         out = object.__new__(Rows)
         out.__dict__ = {name: value[start:end] for name, value in self.__dict__.items()}
         return out
@@ -156,6 +157,6 @@ class Rows:
             getattr(self, name).copy_(value)
 
     def idle(self, size: int) -> None:
-        """Nobody sits in the first rows: they read nothing and write to scratch."""
+        """Mark the first `size` rows as unused: they read nothing and write to the scratch block."""
         for name in self._MOVING:
             getattr(self, name)[:size].zero_()
