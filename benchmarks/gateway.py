@@ -6,7 +6,7 @@
     python benchmarks/gateway.py team --base MODEL --python PYTHON --steps 200 --seconds 1500
 
 Every part stops after --seconds and says what it has measured by then. PYTHON is an interpreter with LangGraph (set A
-of examples/frameworks). The programs are in benchmarks/programs*.py.
+of examples/frameworks). The programs are in benchmarks/programs/.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks" / "programs"))
 
 from interplay.config import Recipe, validate  # noqa: E402
 from interplay.envs.programs.gateway import HttpRun, gateway  # noqa: E402
@@ -121,7 +121,7 @@ def _program(way: Mapping[str, str], python: str = "", only: Sequence[str] = ())
     }
     if only:
         made["route"] = {role: {"only": list(only)} for role in made["roles"]}
-    how: dict[str, Any] = {"readable": [str(ROOT / "benchmarks")], "seconds": 300.0, "python": python}
+    how: dict[str, Any] = {"readable": [str(ROOT / "benchmarks" / "programs")], "seconds": 300.0, "python": python}
     return {**made, "program": how}
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def test_calls_sessions_a_rollout_and_a_team_are_measured(
     load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "programs"))
     gateway = load_script("benchmarks/gateway.py")
     small = ["--count", "20", "--sessions", "8", "--episodes", "2", "--repeats", "1", "--ways", "native,bare"]
     calls, sessions, rollout = gateway.main(["calls", "sessions", "rollout", *small])

@@ -105,7 +105,7 @@ def test_check_runs_a_program_twice_and_prints_the_first_difference(
     team: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(TEAMS))
-    options = [f"coroutine=small:{team}", "reward=small:length", 'roles=["planner","solver"]']
+    options = [f"coroutine=small_teams:{team}", "reward=small_teams:length", 'roles=["planner","solver"]']
     found = CliRunner().invoke(app, ["check", "program", *options, "--episodes", "2"])
     assert found.exit_code == code, found.output
     assert said in " ".join(found.output.split())

@@ -343,6 +343,10 @@ CHEATS: dict[str, Entry] = {
     ),
     "textarena:": Entry(game="TicTacToe-v0-train", tasks=6),
     "tictactoe": GAME,
+    "workflow:": Entry(
+        {"solver": _number("%d")}, {"solver": {"all at once": says(" ".join(map(str, range(200))))}},
+        {"workflow": {"nodes": {"solve": {"role": "solver", "prompt": "{task}"}}}}, 100, "7", "sums",
+    ),
 }  # fmt: skip
 OTHER_TEAMS: list[tuple[str, Entry]] = [
     ("math", Entry(

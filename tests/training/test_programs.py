@@ -25,7 +25,7 @@ def teams_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trainer(folder: Path, coroutine: str, policies: Mapping[str, Any], **rest: Any) -> Trainer:
     seats = {"planner": next(iter(policies)), "solver": list(policies)[-1]}
-    env = {"name": "program", "coroutine": coroutine, "reward": "small:length", "roles": list(seats)}
+    env = {"name": "program", "coroutine": coroutine, "reward": "small_teams:length", "roles": list(seats)}
     data = {
         "name": "p", "device": "cpu", "env": env, "policies": policies, "seats": seats,
         "algorithm": {"name": "grpo", "group": 4}, "sampling": {"max_tokens": 6}, "rollout": {"tasks": 2},
@@ -40,7 +40,7 @@ def weights(made: Trainer, name: str) -> dict[str, torch.Tensor]:
 
 def test_a_step_of_one_policy_leaves_the_other_of_the_same_program_bit_identical(tmp_path: Path) -> None:
     train = {"steps": 1, "lr": 1e-2, "update": "alternating", "weight_decay": 0.1}
-    made = trainer(tmp_path, "small:two", {"a": {"base": "tiny"}, "b": {"base": "tiny"}}, train=train)
+    made = trainer(tmp_path, "small_teams:two", {"a": {"base": "tiny"}, "b": {"base": "tiny"}}, train=train)
     try:
         before = {name: weights(made, name) for name in ("a", "b")}
         made.train()
@@ -53,7 +53,7 @@ def test_a_step_of_one_policy_leaves_the_other_of_the_same_program_bit_identical
 
 def test_assistant_text_that_nobody_sampled_is_never_trained(tmp_path: Path) -> None:
     """It stands in prompts; every trained token was sampled."""
-    made = trainer(tmp_path, "small:forgets", {"a": {"base": "tiny"}}, train={"steps": 1})
+    made = trainer(tmp_path, "small_teams:forgets", {"a": {"base": "tiny"}}, train={"steps": 1})
     learned: list[Any] = []
     whole = made.learning.learn
 
@@ -79,9 +79,11 @@ def test_assistant_text_that_nobody_sampled_is_never_trained(tmp_path: Path) -> 
 
 
 def test_the_same_crash_in_many_episodes_stops_the_run_with_file_and_line(tmp_path: Path) -> None:
-    made = trainer(tmp_path, "small:crashes_on_anything", {"a": {"base": "tiny"}}, train={"steps": 1})
+    made = trainer(tmp_path, "small_teams:crashes_on_anything", {"a": {"base": "tiny"}}, train={"steps": 1})
     try:
-        with pytest.raises(GuardError, match=r"8 of the 8 episodes .* ValueError at .*small\.py:\d+; that is a bug"):
+        with pytest.raises(
+            GuardError, match=r"8 of the 8 episodes .* ValueError at .*small_teams\.py:\d+; that is a bug"
+        ):
             made.train()
     finally:
         made.close()
@@ -96,7 +98,7 @@ def test_a_run_with_a_program_is_the_same_when_it_is_repeated(tmp_path: Path) ->
     """Bit for bit: nothing depends on which call came first."""
     found = []
     for n in range(2):
-        made = trainer(tmp_path / str(n), "small:slow_branch", {"a": {"base": "tiny"}}, train={"steps": 2})
+        made = trainer(tmp_path / str(n), "small_teams:slow_branch", {"a": {"base": "tiny"}}, train={"steps": 2})
         seen: list[dict[str, float]] = []
         counts.take()  # of other tests
         made.observer = Observer(stepped=lambda step, metrics, seen=seen: seen.append(dict(metrics)))

@@ -68,7 +68,9 @@ class StreamSection(Section):
         "max_staleness = 0",
     )
     probe: int = Field(
-        256, ge=0, description="recent tokens that the engine scores after every update, against the learner; 0: none"
+        256,
+        ge=0,
+        description="how many recent tokens the engine scores after every update, to compare with the learner; 0: none",
     )
 
 

@@ -62,11 +62,11 @@ def players(tiny: Any) -> Iterator[Players]:
 
 @pytest.fixture
 def program() -> Callable[..., list[Task]]:
-    """`program("small:two", tasks=2, reward=...)`: tasks of a coroutine."""
+    """`program("small_teams:two", tasks=2, reward=...)`: tasks of a coroutine."""
 
     def make(
-        coroutine: str, reward: str = "small:length", roles: Sequence[str] = ("planner", "solver"), tasks: int = 1,
-        rewards: Sequence[str] = ("score",), how: Mapping[str, Any] | None = None,
+        coroutine: str, reward: str = "small_teams:length", roles: Sequence[str] = ("planner", "solver"),
+        tasks: int = 1, rewards: Sequence[str] = ("score",), how: Mapping[str, Any] | None = None,
     ) -> list[Task]:  # fmt: skip
         options = {
             "coroutine": coroutine, "reward": reward, "roles": list(roles), "rewards": list(rewards),

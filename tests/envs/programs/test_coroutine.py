@@ -33,7 +33,7 @@ def played(task: Task, *said: dict[str, str]) -> OutsideProgram:
 
 
 def test_a_program_asks_its_roles_and_its_result_is_rewarded(program: Make) -> None:
-    (task,) = program("small:two")
+    (task,) = program("small_teams:two")
     env = played(task, {"planner": "go"})
     seen = env.observe()
     assert [m.content for m in seen["solver"].messages] == ["Solve.", "go"]
@@ -46,7 +46,7 @@ def test_a_program_asks_its_roles_and_its_result_is_rewarded(program: Make) -> N
 
 def test_calls_of_one_role_are_answered_in_an_order_of_their_own(program: Make) -> None:
     """Whichever came first: by what they ask."""
-    (task,) = program("small:many_of_one_role")
+    (task,) = program("small_teams:many_of_one_role")
     env = envs.make(task)
     order = []
     while seen := env.observe():
@@ -62,39 +62,39 @@ def test_calls_of_one_role_are_answered_in_an_order_of_their_own(program: Make) 
 
 def test_calls_that_need_no_answer_to_be_made_wait_together(program: Make) -> None:
     """However many steps or threads a branch of the program takes before it asks."""
-    (task,) = program("small:slow_branch")
+    (task,) = program("small_teams:slow_branch")
     assert set(envs.make(task).observe()) == {"planner", "solver"}
 
 
 def test_a_crash_that_comes_again_when_the_same_is_said_is_the_policys(program: Make) -> None:
-    (task,) = program("small:crashes_on_a")
+    (task,) = program("small_teams:crashes_on_a")
     env = played(task, {"planner": "abc"})
     assert env.observe() == {}
     (reward,) = envs.outcome_of(env)
     assert (reward.name, reward.value) == ("crashed", -0.1)
-    assert "ValueError at " in env.state() and "small.py:" in env.state()
+    assert "ValueError at " in env.state() and "small_teams.py:" in env.state()
     fine = played(task, {"planner": "xyz"})
     assert fine.observe() == {}
     assert [r.name for r in envs.outcome_of(fine)] == ["score"]
 
 
 def test_a_crash_before_the_first_call_or_that_does_not_come_again_is_the_machinerys(program: Make) -> None:
-    (task,) = program("small:crashes_at_once")
-    with pytest.raises(EnvError, match=r"before it asked anything: KeyError at .*small.py"):
+    (task,) = program("small_teams:crashes_at_once")
+    with pytest.raises(EnvError, match=r"before it asked anything: KeyError at .*small_teams.py"):
         envs.make(task).observe()
-    (task,) = program("small:crashes_once")
+    (task,) = program("small_teams:crashes_once")
     env = played(task, {"planner": "x"})
     with pytest.raises(EnvError, match="not again when it was told the same: OSError"):
         env.observe()
 
 
 def test_a_program_that_can_never_go_on_is_a_limit_and_not_a_hang(program: Make, players: Any) -> None:
-    (episode,) = players.play(program("small:waits_for_nothing"))
+    (episode,) = players.play(program("small_teams:waits_for_nothing"))
     assert episode.error is not None and "never comes" in episode.error
 
 
 def test_a_replay_that_asks_for_something_else_has_diverged(program: Make) -> None:
-    (task,) = program("small:never_the_same")
+    (task,) = program("small_teams:never_the_same")
     counts.take()
     env = played(task, {"planner": "x"})
     env.observe()
@@ -110,11 +110,11 @@ def test_a_tree_of_a_program_that_diverges_too_often_is_refused(
     monkeypatch.setattr(replay, "_tally", replay._Tally())
     monkeypatch.setattr(replay, "ENOUGH", 4)
     with pytest.raises(ConfigError, match=r"replays of the program diverged.*independent episodes"):
-        players.play(program("small:never_the_same", tasks=4), Tree(2, "playout"))
+        players.play(program("small_teams:never_the_same", tasks=4), Tree(2, "playout"))
 
 
 def test_a_program_with_effects_is_not_replayed(program: Make) -> None:
-    (task,) = program("small:two", how={"effects": True})
+    (task,) = program("small_teams:two", how={"effects": True})
     env = played(task, {"planner": "x"})
     with pytest.raises(ConfigError, match="effects"):
         env.fork().observe()
@@ -122,7 +122,7 @@ def test_a_program_with_effects_is_not_replayed(program: Make) -> None:
 
 def test_equal_calls_are_sampled_apart_and_the_same_in_every_run(program: Make, players: Any) -> None:
     """Their random numbers count how often the same was asked."""
-    tasks = program("small:repeats")
+    tasks = program("small_teams:repeats")
     first, again = (players.play(tasks, Independent(2)) for _ in range(2))
     actions = [[t.last.action for t in e.turns] for e in first]
     assert actions == [[t.last.action for t in e.turns] for e in again]
@@ -131,7 +131,7 @@ def test_equal_calls_are_sampled_apart_and_the_same_in_every_run(program: Make, 
 
 
 def test_what_became_of_the_history_is_known_of_every_call(program: Make, players: Any) -> None:
-    (episode,) = players.play(program("small:forgets"))
+    (episode,) = players.play(program("small_teams:forgets"))
     assert episode.error is None
     found = {t.keys.phase: t.last.history for t in episode.turns}
     assert found == {"": "new", "kept": "kept", "edited": "edited", "foreign": "foreign"}
@@ -144,7 +144,7 @@ def test_what_became_of_the_history_is_known_of_every_call(program: Make, player
 def test_records_keep_what_a_program_asked(program: Make, players: Any, tmp_path: Any) -> None:
     from interplay.rollout.media import MediaFolder
 
-    (episode,) = players.play(program("small:forgets"))
+    (episode,) = players.play(program("small_teams:forgets"))
     read, _ = from_json(to_json(episode), MediaFolder(tmp_path))
     assert [replace_spoken(t) for t in read.turns] == [replace_spoken(t) for t in episode.turns]
 
@@ -156,16 +156,16 @@ def replace_spoken(turn: Any) -> Any:
 
 def test_rewards_can_be_of_any_level_by_name_and_late(program: Make) -> None:
     names = ("score", "words")
-    (task,) = program("small:two", "small:by_level", rewards=names)
+    (task,) = program("small_teams:two", "small_teams:by_level", rewards=names)
     env = played(task, {"planner": "go"}, {"solver": "done"})
     env.observe()
     found = {(r.name, r.level.value, r.role): r.value for r in envs.outcome_of(env)}
     assert found == {("score", "team", None): 1.0, ("words", "agent", "planner"): 2.0, ("words", "agent", "solver"): 4}
-    (task,) = program("small:two", "small:later", rewards=names)
+    (task,) = program("small_teams:two", "small_teams:later", rewards=names)
     env = played(task, {"planner": "go"}, {"solver": "done"})
     env.observe()
     assert {r.name: r.value for r in envs.outcome_of(env)} == {"score": 0.5, "words": 2.0}
-    (task,) = program("small:two", "small:later")
+    (task,) = program("small_teams:two", "small_teams:later")
     env = played(task, {"planner": "go"}, {"solver": "done"})
     env.observe()
     with pytest.raises(EnvError, match=r"gave the reward 'words'; expected one of env.rewards: score"):
@@ -173,7 +173,7 @@ def test_rewards_can_be_of_any_level_by_name_and_late(program: Make) -> None:
 
 
 def test_the_conformance_suite_passes_on_a_program() -> None:
-    options = {"coroutine": "small:two", "reward": "small:length", "roles": ["planner", "solver"]}
+    options = {"coroutine": "small_teams:two", "reward": "small_teams:length", "roles": ["planner", "solver"]}
     failed = [f.rule for f in check("program", options, 2, 0) if not f.passed]
     assert failed == []
 
@@ -196,7 +196,7 @@ def test_options_that_cannot_work_are_one_sentence(options: dict[str, Any], sent
 def test_rows_of_one_file_are_split_and_those_of_a_folder_are_as_they_are(tmp_path: Any) -> None:
     file = tmp_path / "tasks.jsonl"
     file.write_text("\n".join(f'{{"n": {n}}}' for n in range(20)))
-    options = {"coroutine": "small:two", "reward": "small:length", "roles": ["a"], "data": str(file)}
+    options = {"coroutine": "small_teams:two", "reward": "small_teams:length", "roles": ["a"], "data": str(file)}
     held = {
         split: {envs.sample_task("program", options, split, i).data["row"]["n"] for i in range(40)}
         for split in ("train", "validation", "test")
@@ -211,7 +211,7 @@ def test_rows_of_one_file_are_split_and_those_of_a_folder_are_as_they_are(tmp_pa
 
 
 def test_runs_that_nobody_holds_any_more_end(program: Make) -> None:
-    (task,) = program("small:two")
+    (task,) = program("small_teams:two")
     envs_held = [envs.make(task) for _ in range(4)]
     for env in envs_held:
         env.observe()
@@ -226,7 +226,7 @@ def test_runs_that_nobody_holds_any_more_end(program: Make) -> None:
 
 
 def test_an_event_loop_is_not_blocked_while_programs_run(program: Make) -> None:
-    (task,) = program("small:two")
+    (task,) = program("small_teams:two")
 
     async def both() -> None:
         made = [envs.make(task) for _ in range(8)]
