@@ -37,7 +37,7 @@ from interplay.models.load import load
 from interplay.rewards import judge, verify
 from interplay.rewards.agreement import agreement, auc
 from interplay.rewards.audit import in_both_orders
-from interplay.rewards.comparisons import Answered, read_comparisons
+from interplay.rewards.comparisons import LabelledAnswer, read_comparisons
 from interplay.rewards.preference import Pair, held_out, in_random_order
 from interplay.rewards.remote import RemoteScorer
 from interplay.serving.reward import RewardServer
@@ -163,12 +163,14 @@ class Bench:
             out[f"auc_{name}"] = auc(scores, [a.right for a in test])
         return out
 
-    def _solutions(self, seed: int) -> list[Answered]:
+    def _solutions(self, seed: int) -> list[LabelledAnswer]:
         """Sampled once, and kept beside the results."""
         kept = self.args.out.with_suffix(".solutions.jsonl")
         if kept.is_file():
             rows = [json.loads(line) for line in kept.read_text().splitlines()]
-            return [Answered((Message("user", r["question"]),), r["text"], r["right"], r["question"]) for r in rows]
+            return [
+                LabelledAnswer((Message("user", r["question"]),), r["text"], r["right"], r["question"]) for r in rows
+            ]
         loaded = load(self.policy, *self.where, 0)
         engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
@@ -196,7 +198,7 @@ class Bench:
                 stated = verify.final(text)
                 right = stated is not None and verify.equal(gold, stated)
                 right = right or (self.args.tiny and k % 2 == 0)  # a tiny model solves nothing
-                out.append(Answered((Message("user", row["question"]),), text, right, row["question"]))
+                out.append(LabelledAnswer((Message("user", row["question"]),), text, right, row["question"]))
         written = ({"question": a.group, "text": a.text, "right": a.right} for a in out)
         kept.write_text("".join(json.dumps(row) + "\n" for row in written))
         return out
@@ -213,10 +215,10 @@ def _judged(verdicts: Callable[[Sequence[Pair]], Any], test: Sequence[Pair]) -> 
     return out | ({"shorter_won": shorter.accuracy, "shorter_low": shorter.low} if shorter else {})
 
 
-def _paired(model: RewardModel, test: Sequence[Answered]) -> dict[str, float]:
+def _paired(model: RewardModel, test: Sequence[LabelledAnswer]) -> dict[str, float]:
     """The best of a question's answers less a random one, and less the majority's, question by question."""
     scores = model.scores([(a.question, a.text) for a in test])
-    groups: dict[str, list[tuple[float, Answered]]] = {}
+    groups: dict[str, list[tuple[float, LabelledAnswer]]] = {}
     for s, a in zip(scores, test, strict=True):
         groups.setdefault(a.group, []).append((s, a))
     over_random, over_majority = [], []

@@ -15,6 +15,7 @@ def test_a_short_run_is_compared_with_the_exact_answer(load_script: Callable[[st
     for one in found:
         assert one["start"]["kl"] == pytest.approx(0.0, abs=1e-6)
         assert one["exact"]["proxy"] > one["start"]["proxy"]
-        assert 0 < one["run"]["kl"] < 1
+        assert one["start"]["proxy"] < one["run"]["proxy"] < one["exact"]["proxy"]
+        assert 0 < one["run"]["kl"] < one["exact"]["kl"]
     lines = script.table(found)
     assert [line.split(",")[0] for line in lines] == ["ppo beta 0.12", "rloo beta 0.12"]

@@ -21,7 +21,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from interplay import __version__
-from interplay.cli import judge
+from interplay.cli import judge, lists, studies
 from interplay.errors import ConfigError, InterplayError
 
 app = typer.Typer(
@@ -280,100 +280,8 @@ def prepare(
         show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout, check))
 
 
-@app.command()
-def envs(
-    name: Annotated[
-        str | None, typer.Argument(help="Show one environment's page, or an adapter's and its games.")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="All pages, as docs/environments.md has them.")] = False,
-) -> None:
-    """List the environments, or show one's rules, actions, rewards and options."""
-    from interplay.cli.listing import env_markdown, env_page, env_table
-
-    if markdown:
-        typer.echo(env_markdown(), nl=False)
-    else:
-        console.print(env_page(name) if name else env_table())
-
-
-@app.command()
-def bots() -> None:
-    """List the scripted players."""
-    from interplay.cli.listing import bot_table
-
-    console.print(bot_table())
-
-
-@app.command()
-def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorithm's page.")] = None) -> None:
-    """List the algorithms with what each needs and a recipe that runs, or show one's page and settings."""
-    from interplay.cli.listing import algorithm_page, algorithm_table
-
-    console.print(algorithm_page(name) if name else algorithm_table())
-
-
-@app.command()
-def keys(
-    section: Annotated[str | None, typer.Argument(help="Show one section's, such as train.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/recipe.md has them.")] = False,
-) -> None:
-    """List every key of a recipe, with its default and what it does."""
-    from interplay.cli.listing import keys_markdown, keys_page
-
-    if markdown:
-        typer.echo(keys_markdown(), nl=False)
-    else:
-        console.print(keys_page(section), highlight=False, soft_wrap=True)
-
-
-@app.command()
-def models(
-    save: Annotated[str | None, typer.Option(help="Save this model as a Hugging Face folder (with --to).")] = None,
-    to: Annotated[Path | None, typer.Option(help="Where --save writes.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of tiny's random weights.")] = 0,
-) -> None:
-    """List what a policy's base can be, or save one as an ordinary Hugging Face folder."""
-    from interplay.cli.listing import model_table, save_model
-
-    if save:
-        save_model(console, save, to, seed)
-    else:
-        console.print(model_table())
-
-
-@app.command()
-def experiment(
-    studies: Annotated[
-        list[str], typer.Argument(help="Files of studies, and changes to the recipe of every arm, a.b=c.")
-    ],
-    out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/experiment"),
-    jobs: Annotated[int, typer.Option(help="Runs side by side, each on one thread.", min=1)] = 1,
-    seeds: Annotated[int | None, typer.Option(help="Only so many of each study's seeds.", min=1)] = None,
-) -> None:
-    """Train and test every arm and seed of some studies; killed and called again, it goes on where it stopped.
-
-    interplay experiment recipes/rlhf/experiment/story.toml --jobs 16
-    """
-    from interplay.cli.experiment import experiment as run_experiment
-
-    run_experiment(console, studies, out, jobs, seeds)
-
-
-@app.command()
-def publish(
-    runs: Annotated[Path, typer.Argument(help="The folder that interplay experiment has written.")],
-    to: Annotated[Path | None, typer.Option(help="The folder to write; default RUNS/pages.")] = None,
-) -> None:
-    """Write a report, a post and slides about some studies; every number in them comes from the run folders.
-
-    interplay publish runs/experiment --to docs/rlhf
-    """
-    from interplay.publishing.publish import publish as write
-
-    for page in write(runs, to or runs / "pages"):
-        console.print(str(page), highlight=False, soft_wrap=True)
-
-
+app.add_typer(lists.app)
+app.add_typer(studies.app)
 app.add_typer(judge.app, name="judge")
 
 

@@ -25,7 +25,7 @@ _SPEAKER = re.compile(r"\n\n(Human|Assistant): ?")
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class LabelledAnswer:
     """An answer that is right or wrong; `group` names its question."""
 
     question: tuple[Message, ...]
@@ -45,18 +45,18 @@ def read_comparisons(path: Path) -> list[Pair]:
     return out
 
 
-def read_answers(path: Path) -> list[Answered]:
+def read_answers(path: Path) -> list[LabelledAnswer]:
     """Every labelled answer of a file."""
-    out: list[Answered] = []
+    out: list[LabelledAnswer] = []
     for n, row in enumerate(_rows(path), 1):
         if isinstance(row.get("right"), bool) and isinstance(row.get("answer"), str) and "question" in row:
-            out.append(Answered(_messages(row["question"]), row["answer"], row["right"], str(row["question"])))
+            out.append(LabelledAnswer(_messages(row["question"]), row["answer"], row["right"], str(row["question"])))
             continue
         solved = [v for v in row.values() if isinstance(v, dict) and {"is_correct", "solution"} <= set(v)]
         if not solved:
             raise DataError(f"{path} row {n} has the fields {sorted(row)}; expected question, answer and right.")
         asked = _messages(row["question"])
-        out += [Answered(asked, v["solution"], bool(v["is_correct"]), str(row["question"])) for v in solved]
+        out += [LabelledAnswer(asked, v["solution"], bool(v["is_correct"]), str(row["question"])) for v in solved]
     return out
 
 

@@ -26,7 +26,7 @@ ROLE = "judge"
 
 
 @dataclass(frozen=True)
-class Inquiry:
+class JudgeQuestion:
     """Which question of a judge this is: all its randomness derives from that."""
 
     number: int
@@ -42,7 +42,7 @@ class PolicyArbiter:
     ) -> None:
         self.name, self.section, self.seed, self.agent = name, section, seed, agent
 
-    async def compare(self, one: Subject, other: Subject, question: Inquiry) -> Verdict:
+    async def compare(self, one: Subject, other: Subject, question: JudgeQuestion) -> Verdict:
         """That the one shown first is better. What was asked is kept with the episode of `one`, in either order."""
         first, second = (other, one) if question.swapped else (one, other)
         messages = judge.compare(one.question, first.reply, second.reply, self.section.instructions)
@@ -53,7 +53,7 @@ class PolicyArbiter:
             return Verdict(p if turn.text == judge.PAIRWISE[0] else 1 - p)
         return judge.read_choice(turn.text)
 
-    async def score(self, subject: Subject, question: Inquiry) -> tuple[float | None, dict[str, float]]:
+    async def score(self, subject: Subject, question: JudgeQuestion) -> tuple[float | None, dict[str, float]]:
         s = self.section
         if s.kind == "rubric":
             messages = judge.by_rubric(subject.question, subject.reply, s.instructions, s.scale, s.rubric)
@@ -63,7 +63,7 @@ class PolicyArbiter:
         return judge.read_mark((await self._ask(subject, messages, question)).text, s.scale), {}
 
     async def _ask(
-        self, about: Subject, messages: tuple[Message, ...], question: Inquiry, legal: tuple[str, ...] = ()
+        self, about: Subject, messages: tuple[Message, ...], question: JudgeQuestion, legal: tuple[str, ...] = ()
     ) -> Turn:
         agent, episode = self.agent(bool(legal)), about.episode
         view = agent.look(Observation(messages, fresh=True, legal=legal, phase=self.name))
@@ -86,11 +86,11 @@ class GoldArbiter:
     def __init__(self, component: str) -> None:
         self.component = component
 
-    async def compare(self, one: Subject, other: Subject, question: Inquiry) -> Verdict:
+    async def compare(self, one: Subject, other: Subject, question: JudgeQuestion) -> Verdict:
         first, second = (other, one) if question.swapped else (one, other)
         return Rater().verdict(self._scored(first), self._scored(second))
 
-    async def score(self, subject: Subject, question: Inquiry) -> tuple[float | None, dict[str, float]]:
+    async def score(self, subject: Subject, question: JudgeQuestion) -> tuple[float | None, dict[str, float]]:
         return self._scored(subject).score, {}
 
     def _scored(self, subject: Subject) -> Scored:

@@ -24,7 +24,7 @@ from interplay.engines.census import census
 from interplay.errors import ConfigError, InterplayError, JudgeError
 from interplay.rewards.judge import Scoring
 from interplay.rewards.preference import Verdict, both_orders, points, voted
-from interplay.rollout.arbiters import ROLE, Arbiter, GoldArbiter, Inquiry, PolicyArbiter
+from interplay.rollout.arbiters import ROLE, Arbiter, GoldArbiter, JudgeQuestion, PolicyArbiter
 from interplay.rollout.runner import Runner
 from interplay.rollout.subjects import Subject, subjects
 from interplay.rollout.team import Speech, Team, speech_of
@@ -95,7 +95,7 @@ class Judging:
     async def _marked(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> None:
         arbiter = self.arbiters[name]
         asked = [(i, v) for i in range(len(every)) for v in range(section.votes)]
-        jobs = [arbiter.score(every[i], Inquiry(i, v)) for i, v in asked]
+        jobs = [arbiter.score(every[i], JudgeQuestion(i, v)) for i, v in asked]
         answers: dict[int, list[float | None]] = defaultdict(list)
         for (i, _), answer in zip(asked, await _all(jobs), strict=True):
             if isinstance(answer, InterplayError):
@@ -137,7 +137,7 @@ class Judging:
         arbiter = self.arbiters[name]
         orders = (False, True) if section.swap else (False,)
         jobs = [
-            arbiter.compare(one, other, Inquiry(number, vote, swapped))
+            arbiter.compare(one, other, JudgeQuestion(number, vote, swapped))
             for swapped in orders
             for vote in range(section.votes)
         ]

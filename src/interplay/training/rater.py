@@ -18,7 +18,7 @@ from interplay.engines.engine import Engine
 from interplay.errors import DataError
 from interplay.rewards import judge
 from interplay.rewards.agreement import Agreement, agreement, auc, wilson
-from interplay.rewards.comparisons import Answered, read_answers, read_comparisons
+from interplay.rewards.comparisons import LabelledAnswer, read_answers, read_comparisons
 from interplay.rewards.preference import Balance, Pair, Verdict, balanced, held_out, in_random_order
 from interplay.training.preference import Better, Fitting, RewardModel
 
@@ -54,7 +54,7 @@ def fit_pairs(model: RewardModel, pairs: Sequence[Pair], how: Fitting) -> float:
     return model.fit(rows, how)
 
 
-def fit_answers(model: RewardModel, answers: Sequence[Answered], how: Fitting, balance: Balance) -> float:
+def fit_answers(model: RewardModel, answers: Sequence[LabelledAnswer], how: Fitting, balance: Balance) -> float:
     kept = balanced(answers, lambda a: a.right, lambda a: a.group, balance, how.seed)
     if not kept:
         raise DataError(
@@ -113,11 +113,11 @@ class Verified:
     questions: int
 
 
-def verified(model: RewardModel, answers: Sequence[Answered], final: Any = None) -> Verified:
+def verified(model: RewardModel, answers: Sequence[LabelledAnswer], final: Any = None) -> Verified:
     """`final` reads the final answer off a solution, for the majority's choice; without it the text itself counts."""
     scores = model.scores([(a.question, a.text) for a in answers])
     hits = sum((s > 0.5) == a.right for s, a in zip(scores, answers, strict=True))
-    groups: dict[str, list[tuple[float, Answered]]] = {}
+    groups: dict[str, list[tuple[float, LabelledAnswer]]] = {}
     for s, a in zip(scores, answers, strict=True):
         groups.setdefault(a.group, []).append((s, a))
     within = [auc([s for s, _ in g], [a.right for _, a in g]) for g in groups.values()]
@@ -138,7 +138,7 @@ def verified(model: RewardModel, answers: Sequence[Answered], final: Any = None)
     )
 
 
-def _majority(answers: Sequence[Answered], read: Any) -> bool:
+def _majority(answers: Sequence[LabelledAnswer], read: Any) -> bool:
     finals = [read(a.text) for a in answers]
     most = max(finals, key=finals.count)  # the first of those that are as frequent
     return answers[finals.index(most)].right

@@ -39,7 +39,7 @@ def test_the_right_land_with_both_passages_is_worth_one_and_citations_are_checke
     assert worth["R13"] == 1.0 == max(worth.values()) and list(worth.values()).count(1.0) == 1
     assert worth["S13"] == 0.5 and worth["R12"] == 0.5 and worth["S24"] == -0.5
     env = fresh()
-    assert gold(env, "R99") == 0.0 and env.answer == ""
+    assert gold(env, "R99") == -0.5 and env.answer == ""
 
 
 @pytest.mark.parametrize("style", ["helpful", "idle", "liar"])

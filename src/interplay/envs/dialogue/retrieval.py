@@ -10,7 +10,8 @@ Actions       finders: a passage, such as A4 (A lives in 4) or 4R (4 lies in R),
 Rewards       `gold` (agent, learner): 0.5 for the right land; 0.25 for each cited passage that is true and needed, and
               −0.25 for each that is not. `gold` of a finder: 0.25 for a passage that is true and needed, −0.25 for a
               false one. `correct` (team): 1 for the right land with both passages. A reply that is not listed is
-              `illegal` −0.1 (process): a finder then reports nothing, and the learner has no answer.
+              `illegal` −0.1 (process). A finder then reports nothing, and the learner has no answer: both earn as much
+              as with false passages alone, so that saying nothing never pays.
 Options       `team`.
 Version       1
 """
@@ -94,13 +95,13 @@ class Retrieval(Env):
             return out
         fresh = said not in self.reported
         self.reported += ("" if bad else said,)
-        worth = 0.0 if bad else -CITED if said not in self.true else CITED * (said in self.needed and fresh)
+        worth = -CITED if bad or said not in self.true else CITED * (said in self.needed and fresh)
         return out + Rewards.agent("gold", {role: worth})
 
     def outcome(self) -> Rewards:
         land = self.lies[self.lives[self.asked]]
         if not self.answer:
-            return Rewards.agent("gold", {"learner": 0.0}) + Rewards.team("correct", 0.0)
+            return Rewards.agent("gold", {"learner": -CITED * REPORTS}) + Rewards.team("correct", 0.0)
         cited = {self.reported[int(n) - 1] for n in self.answer[1:]}
         good = len(cited & self.needed)
         gold = RIGHT * (self.answer[0] == land) + CITED * good - CITED * (REPORTS - good)

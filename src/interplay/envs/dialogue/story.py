@@ -13,7 +13,8 @@ Actions       `mode = "signs"`: A+1 (Ann takes 1), A-1 (drops it), A>4 (goes to 
 Rewards       `gold` (agent, each sentence, to its writer): 0.5 for one that is consistent and −1 for a contradiction;
               0.5 more for a (verb, object) that is new in the story, up to `cap` of them; filler earns −0.2. In free
               mode nobody knows it, and it is never scored. `consistent` (team, at the end): the share of sentences
-              that are. A reply that is no sentence is filler and costs `illegal` −0.1 (process).
+              that are. A reply that is no sentence stands as filler in the story, earns a contradiction's −1 and costs
+              `illegal` −0.1 (process), so that saying nothing never pays.
 Options       `team`, `mode`, `sentences`, `cap`.
 Version       1
 """
@@ -126,7 +127,7 @@ class Story(Env):
             bad = said not in known
             sentence = None if bad else known[said]
             self.told += (next(text for text, s in known.items() if s is None) if bad else said,)
-            gold = IDLE if sentence is None else self._add(role, sentence)
+            gold = CONTRADICTION if bad else IDLE if sentence is None else self._add(role, sentence)
         paid = Rewards((Reward("gold", Level.AGENT, role, gold),))
         return paid + (Rewards.process("illegal", {role: PENALTY}) if bad else Rewards())
 
