@@ -106,7 +106,8 @@ class Bench:
             rows.append(Example("judge", Sample(f"{len(rows)}", prompt[-2048:], reply, zeros, (0,) * len(reply), "")))
         began = time.monotonic()
         for epoch in range(2):
-            rows.sort(key=lambda e: seed_of("sft", seed, epoch, e.sample.id))
+            # Both orders of a pair are in one batch, so that a preference for a position has no gradient.
+            rows.sort(key=lambda e: (seed_of("sft", seed, epoch, int(e.sample.id) // 2), int(e.sample.id)))
             for start in range(0, len(rows), 32):
                 learner.imitate(rows[start : start + 32])
         engine.update(1)

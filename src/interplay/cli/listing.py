@@ -262,4 +262,4 @@ def save_model(console: Console, base: str, to: Path | None, seed: int) -> None:
     if not source.is_dir():
         raise ConfigError(f"'{base}' is on the hub; download it with transformers itself.")
     shutil.copytree(source, to)
-    console.print(f"saved {base} to {to}", highlight=False)
+    console.print(f"saved {base} to {to}", highlight=False, soft_wrap=True)

@@ -121,11 +121,20 @@ def test_a_program_that_cannot_be_started_is_a_sentence_with_its_place() -> None
         envs.make(task_of(function="commands:one", program={"python": "no-such-python"})).observe()
 
 
-def test_a_worker_that_is_gone_is_the_machinerys_fault() -> None:
+def wait_for(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_worker_that_is_gone_is_the_machinerys_fault(heard: bool) -> None:
     env = envs.make(task_of(function="commands:sleeps", program={"seconds": 30.0, "environment": {"X": "1"}}))
     assert isinstance(env, OutsideProgram)
     env.observe()
     env._run._worker._process.kill()  # type: ignore[union-attr, attr-defined]
+    if heard:  # before the answer is given
+        wait_for(lambda: env._run.ended)  # type: ignore[union-attr]
     env.step({"planner": "x"})
     with pytest.raises(EnvError, match="lost worker"):
         env.observe()

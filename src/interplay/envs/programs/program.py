@@ -122,6 +122,9 @@ class Asking(Env):
     def _goes_on(self, run: ProgramRun) -> bool:
         """Tell the run what it has not been told yet; otherwise note who waits."""
         if self._told < len(self._record):
+            if run.crash is not None:  # before it could be told: `_again` finds out whose crash it is
+                self._told, self._now = len(self._record), {}
+                return False
             if run.ended:
                 raise EnvError(f"a replay ended early, after {self._told} of {len(self._record)} decisions.")
             answer_again(run, self._record[self._told])
