@@ -20,7 +20,7 @@ from interplay.training.thread import LearnerThread
 from interplay.training.tries import Example
 from interplay.types import Sample
 
-_EACH = 16  # tokens of one reply
+_EACH = 4  # tokens of one reply
 _PROMPTS = 4096  # tokens of all prompts together
 
 
