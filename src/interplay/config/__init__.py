@@ -7,6 +7,7 @@ Every mistake becomes one sentence that names the key, what was expected and the
     seats.py        [seats] [[matchups]]
     league.py       [league]
     rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
+    cluster.py      [cluster]
     training.py     [train] [warmstart] [checkpoint] [records]
     evaluation.py   [eval]
     section.py      the base class of sections, and the error sentence for a mistake in one
@@ -15,6 +16,7 @@ Two sections have keys that others define and check: `[env]` (the environment's 
 algorithm's `Settings`); see `rollout/resolve.py`.
 """
 
+from interplay.config.cluster import ClusterSection
 from interplay.config.evaluation import TEAM, EvalSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection
@@ -32,7 +34,7 @@ from interplay.config.section import Open, Section, validate
 from interplay.config.training import CheckpointSection, Optimizer, RecordSection, TrainSection, WarmstartSection
 
 __all__ = [
-    "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
+    "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "ClusterSection", "CurriculumSection", "Draw",
     "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
     "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection", "ToolSection",
     "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",

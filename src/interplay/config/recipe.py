@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.config.cluster import ClusterSection
 from interplay.config.evaluation import EvalSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
@@ -56,6 +57,7 @@ class Recipe(Section):
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
+    cluster: ClusterSection = ClusterSection()
 
     @model_validator(mode="after")
     def _seats_name_policies(self) -> Recipe:

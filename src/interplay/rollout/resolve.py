@@ -58,6 +58,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
         )
     _check_algorithm(plan, sample)
     _check_stream(plan)
+    _check_shard(plan)
     _check_weights(recipe, sample)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
@@ -181,6 +182,34 @@ def _check_stream(plan: RunPlan) -> None:
         raise ConfigError(
             f"stream.deterministic is true, but with stream.max_staleness = {stream.max_staleness} what is sampled "
             "depends on when the weights change; expected max_staleness = 0, or deterministic to be left out."
+        )
+
+
+def _check_shard(plan: RunPlan) -> None:
+    """Check that a sharded learner can do what the recipe asks for."""
+    train, warmstart = plan.recipe.train, plan.recipe.warmstart
+    if train.shard == "none":
+        if plan.recipe.cluster.learners > 1:
+            raise ConfigError(
+                f"cluster.learners is {plan.recipe.cluster.learners}, but train.shard is 'none', so one process would "
+                "train; expected train.shard = 'fsdp', or cluster.learners = 1."
+            )
+        return
+    if plan.algorithm.critic is not None:
+        raise ConfigError(
+            f"train.shard is 'fsdp', but {plan.recipe.algorithm.name} trains a critic, which cannot be sharded yet; "
+            "expected an algorithm without one, such as grpo, or train.shard = 'none'."
+        )
+    odd = {plan.settings(name).optimizer for name in plan.trainable} - {"adamw"}
+    if odd:
+        raise ConfigError(
+            f"train.shard is 'fsdp' with optimizer '{odd.pop()}', which works on whole tensors; expected 'adamw', "
+            "whose state is sharded too."
+        )
+    if warmstart is not None and warmstart.base:
+        raise ConfigError(
+            "warmstart.base is true, but with train.shard = 'fsdp' only policies can imitate; expected false, or a "
+            "base that a run without shards has made."
         )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from interplay.training.ranks import placed
+
 
 class Masters:
     """The fp32 tensors that the optimiser updates: fp32 parameters themselves, and fp32 copies of all others."""
@@ -43,4 +45,4 @@ class Masters:
     @torch.no_grad()
     def load(self, state: Sequence[Tensor]) -> None:
         for (master, _), saved in zip(self._copies, state, strict=True):
-            master.copy_(saved)
+            master.copy_(placed(saved, master))
