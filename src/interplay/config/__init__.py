@@ -8,6 +8,7 @@ Every mistake becomes one sentence that names the key, what was expected and the
     league.py       [league]
     rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
     cluster.py      [cluster]
+    engine.py       [engine]
     training.py     [train] [warmstart] [checkpoint] [records]
     evaluation.py   [eval]
     section.py      the base class of sections, and the error sentence for a mistake in one
@@ -17,6 +18,7 @@ algorithm's `Settings`); see `rollout/resolve.py`.
 """
 
 from interplay.config.cluster import ClusterSection
+from interplay.config.engine import EngineSection
 from interplay.config.evaluation import TEAM, EvalSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection
@@ -35,7 +37,7 @@ from interplay.config.training import CheckpointSection, Optimizer, RecordSectio
 
 __all__ = [
     "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "ClusterSection", "CurriculumSection", "Draw",
-    "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
-    "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection", "ToolSection",
-    "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
+    "EngineSection", "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe",
+    "RecordSection", "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection",
+    "ToolSection", "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
 ]  # fmt: skip

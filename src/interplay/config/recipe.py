@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.config.cluster import ClusterSection
+from interplay.config.engine import EngineSection
 from interplay.config.evaluation import EvalSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
@@ -49,6 +50,7 @@ class Recipe(Section):
     sampling: SamplingSection = SamplingSection()
     tools: ToolSection = ToolSection()
     rollout: RolloutSection = RolloutSection()
+    engine: EngineSection = EngineSection()
     stream: StreamSection = StreamSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None

@@ -59,6 +59,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     _check_algorithm(plan, sample)
     _check_stream(plan)
     _check_shard(plan)
+    _check_engine(plan)
     _check_weights(recipe, sample)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
@@ -211,6 +212,20 @@ def _check_shard(plan: RunPlan) -> None:
             "warmstart.base is true, but with train.shard = 'fsdp' only policies can imitate; expected false, or a "
             "base that a run without shards has made."
         )
+
+
+def _check_engine(plan: RunPlan) -> None:
+    """Check that the engines of a recipe can be served by the servers it has."""
+    recipe = plan.recipe
+    ours = [p for p in recipe.policies.values() if not p.is_remote]
+    if recipe.engine.kind == "vllm" and recipe.engine.url is not None:
+        adapters = {p.base for p in ours if p.adapter is not None}
+        apart = [p for p in ours if p.adapter is None and (p.trainable or p.base not in adapters)]
+        if len(adapters) + len(apart) > 1:
+            raise ConfigError(
+                f"engine.url names one server, but [policies] has {len(adapters) + len(apart)} models to serve; "
+                "expected adapters on one base, or no engine.url, so that a server is started for each model."
+            )
 
 
 def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, Occupant]) -> None:

@@ -163,7 +163,7 @@ class RunState:
         """The optimiser has changed the weights. The engine samples from the same full weights at once; adapters and
         the weights of a learner apart are copied to it after the whole training step."""
         member = self.team.members[name]
-        if member.adapter is None and not self.learners[name].apart:
+        if self._is_shared(name):
             member.publish(member.version + 1)
         else:
             member.version += 1
@@ -172,10 +172,15 @@ class RunState:
     def publish_copies(self, names: Iterable[str]) -> None:
         """Copy to the engine what a training step changed, where the engine does not read the learner's tensors."""
         for name in names:
-            member, learner = self.team.members[name], self.learners[name]
-            if member.adapter is not None or learner.apart:
-                with learner.delivered():
+            member = self.team.members[name]
+            if not self._is_shared(name):
+                with self.learners[name].delivered():
                     member.publish(member.version)
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether the engine samples from the tensors that are trained, so that nothing has to be copied."""
+        member = self.team.members[name]
+        return member.adapter is None and not self.learners[name].apart and member.engine.capabilities.shared
 
     def publish(self, name: str) -> None:
         """Make a new version of a policy whose weights were replaced outside of a training step."""
