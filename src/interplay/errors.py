@@ -73,6 +73,10 @@ class CheckpointError(InterplayError):
     """A checkpoint is missing, damaged or belongs to another recipe."""
 
 
+class LearnerLost(InterplayError):
+    """A process that trains a part of a model has ended or does not answer. A run can go on from its checkpoint."""
+
+
 class ResourceError(InterplayError):
     """The machine does not have enough of a resource, such as memory."""
 

@@ -1,4 +1,9 @@
-"""Run by test_packed.py under TRITON_INTERPRET=1: the learner's fused kernels and plain autograd, asked the same."""
+"""Run by test_packed.py under TRITON_INTERPRET=1: the learner's fused kernels and plain autograd, asked the same.
+
+    python interpreted.py FAMILY [STORE]
+
+With `STORE`, a file through which processes find each other, the model of the fused kernels is sharded with FSDP2.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +23,10 @@ from interplay.models.adapter import Adapter
 from interplay.models.fused import Fused, suits
 from interplay.models.lora import new_adapter
 from interplay.training import logprobs, packed
-from interplay.training.batch import micro_batches
+from interplay.training.batch import MicroBatch, micro_batches
 from interplay.training.forward import AdapterMixer, predict
+from interplay.training.ranks import ALONE, ranks_of, whole_tensor
+from interplay.training.shards import shard
 from interplay.training.tries import Example, lay
 from interplay.types import Sample
 
@@ -61,10 +68,25 @@ def adapters(model: Any) -> dict[str, Adapter]:
     return out
 
 
-def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[Tensor], list[Tensor]]:
+def fused_predict(model: Any, batch: MicroBatch, mix: Any, save: bool) -> tuple[Tensor, Tensor]:
+    assert batch.spans is not None
+    if ranks_of(model) is not ALONE:
+        return predict(model, batch, HEAT, mix, save)
+    ids, positions = batch.ids_BL[0], batch.positions_BL[0]
+    states = packed.hidden_states(Fused(model, kernels), ids, positions, batch.spans, mix, save)
+    at = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
+    head = model.get_output_embeddings().weight
+    return logprobs.LogProbs.apply(states.index_select(0, at), head, batch.target_M, HEAT)
+
+
+def gradients(
+    model: Any, lora: bool, entropy: float, ours: bool, sharded: bool = False
+) -> tuple[list[Tensor], list[Tensor]]:
     """Log-probs and entropies, and the gradients of everything that is trained."""
     model.requires_grad_(not lora)
     mixed = adapters(model) if lora else {}
+    if sharded:
+        shard(model, "cpu")
     mixer = AdapterMixer(model, mixed)
     wanted = examples()
     found = []
@@ -74,13 +96,7 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
     assert any(row.branches for row in trie.rows)
     for batch in micro_batches(trie, wanted, 40, torch.device("cpu"), True, ours):
         if ours:
-            assert batch.spans is not None
-            ids, positions = batch.ids_BL[0], batch.positions_BL[0]
-            fused = Fused(model, kernels)
-            states = packed.hidden_states(fused, ids, positions, batch.spans, mixer.mix(batch), save=entropy > 0)
-            at = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
-            head = model.get_output_embeddings().weight
-            logp, spread = logprobs.LogProbs.apply(states.index_select(0, at), head, batch.target_M, HEAT)
+            logp, spread = fused_predict(model, batch, mixer.mix(batch), entropy > 0)
         else:
             logp, spread = predict(model, batch, HEAT, mixer.mix(batch))
         logp, spread = (x.index_select(0, batch.prediction_N) for x in (logp, spread))
@@ -96,23 +112,26 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
     if lora:
         grads = [t.grad for a in mixed.values() for pair in a.weights.values() for t in pair]
     else:
-        grads = [p.grad for p in model.parameters()]
+        grads = [None if p.grad is None else whole_tensor(p.grad) for p in model.parameters()]
     return values, [g for g in grads if g is not None]
 
 
-def main(family: str) -> None:
+def main(family: str, store: str | None = None) -> None:
     torch.set_num_threads(1)
+    if store:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     assert suits(make(family))
     packed.GPU_LOGITS = 8 * WORDS  # so that log-probs come in several parts
-    for lora in (False, True):
-        for entropy in (0.0, 0.3):
-            plain, ours = (gradients(make(family), lora, entropy, kind) for kind in (False, True))
-            for a, b in zip(plain[0], ours[0], strict=True):
-                torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
-            assert len(plain[1]) == len(ours[1]) > 0
-            for a, b in zip(plain[1], ours[1], strict=True):
-                assert (a - b).norm() <= 1e-5 + 1e-4 * a.norm(), (lora, entropy, a.shape, (a - b).norm(), a.norm())
+    kinds = [(lora, entropy) for lora in (False, True) for entropy in (0.0, 0.3)]
+    for lora, entropy in kinds[::3] if store else kinds:
+        plain = gradients(make(family), lora, entropy, ours=False)
+        ours = gradients(make(family), lora, entropy, ours=True, sharded=bool(store))
+        for a, b in zip(plain[0], ours[0], strict=True):
+            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+        assert len(plain[1]) == len(ours[1]) > 0
+        for a, b in zip(plain[1], ours[1], strict=True):
+            assert (a - b).norm() <= 1e-5 + 1e-4 * a.norm(), (lora, entropy, a.shape, (a - b).norm(), a.norm())
     print("equal")
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

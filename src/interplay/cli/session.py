@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from interplay.cli.progress import reporter
+from interplay.errors import LearnerLost
 from interplay.evaluation import report, strategies
 from interplay.evaluation.benchmark import SeatResult, evaluate
 from interplay.evaluation.field import Field
@@ -24,6 +26,8 @@ from interplay.seats import RunPlan
 from interplay.training.memory import estimate, explained
 from interplay.training.trainer import Observer, Trainer
 from interplay.types import Occupant, Role
+
+log = logging.getLogger("interplay")
 
 
 class Session:
@@ -59,14 +63,29 @@ class Session:
                 if wanted.before and trainer.fresh and self.recipe.warmstart is not None:
                     self._measure("untrained")
                 if not trainer.stopping:
-                    trainer.train()
+                    self._train()
+                trainer = self.trainer
                 if wanted.after and not trainer.stopping:
                     self._measure("after")
             finally:
-                trainer.close()
+                self.trainer.close()
         self._write({"steps": trainer.step_index})
         self._tell()
         return not trainer.stopping
+
+    def _train(self) -> None:
+        """Trains. If a learner loses a process, all of them begin again from the newest checkpoint."""
+        for left in reversed(range(self.recipe.cluster.restarts + 1)):
+            try:
+                return self.trainer.train()
+            except LearnerLost as lost:
+                if not left:
+                    raise
+                log.warning("%s The run goes on from its newest checkpoint (%d more times).", lost, left - 1)
+                observer = self.trainer.observer
+                self.trainer.close()
+                self.trainer = Trainer(self.plan, self.folder)
+                self.trainer.observer = observer
 
     # -- measuring ------------------------------------------------------------------------------------------------
 

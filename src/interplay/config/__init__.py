@@ -8,6 +8,8 @@ Every mistake becomes one sentence that names the key, what was expected and the
     league.py       [league]
     judges.py       [judges]
     rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
+    cluster.py      [cluster]
+    engine.py       [engine]
     training.py     [train] [warmstart] [checkpoint] [records]
     evaluation.py   [eval]
     section.py      the base class of sections, and the error sentence for a mistake in one
@@ -16,6 +18,8 @@ Two sections have keys that others define and check: `[env]` (the environment's 
 algorithm's `Settings`); see `rollout/resolve.py`.
 """
 
+from interplay.config.cluster import ClusterSection
+from interplay.config.engine import EngineSection
 from interplay.config.evaluation import TEAM, EvalSection
 from interplay.config.judges import JudgeAuditSection, JudgeSection, JudgeTrainSection
 from interplay.config.league import LeagueSection
@@ -34,9 +38,9 @@ from interplay.config.section import Open, Section, validate
 from interplay.config.training import CheckpointSection, Optimizer, RecordSection, TrainSection, WarmstartSection
 
 __all__ = [
-    "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
-    "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection",
-    "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
-    "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection", "ToolSection",
-    "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
+    "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "ClusterSection", "CurriculumSection", "Draw",
+    "EngineSection", "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection", "LeagueSection",
+    "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection", "RemoteSection",
+    "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection", "ToolSection", "TrainSection",
+    "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
 ]  # fmt: skip

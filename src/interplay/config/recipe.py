@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.config.cluster import ClusterSection
+from interplay.config.engine import EngineSection
 from interplay.config.evaluation import EvalSection
 from interplay.config.evolve import EvolveSection
 from interplay.config.judges import JudgeSection
@@ -50,6 +52,7 @@ class Recipe(Section):
     sampling: SamplingSection = SamplingSection()
     tools: ToolSection = ToolSection()
     rollout: RolloutSection = RolloutSection()
+    engine: EngineSection = EngineSection()
     stream: StreamSection = StreamSection()
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
@@ -60,6 +63,7 @@ class Recipe(Section):
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
+    cluster: ClusterSection = ClusterSection()
 
     @model_validator(mode="before")
     @classmethod

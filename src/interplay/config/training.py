@@ -48,6 +48,9 @@ class TrainSection(Section):
     )
     stop_on_guard: bool = Field(False, description="stop the run where a guard would only warn")
     recompute: bool = Field(False, description="compute activations again in the backward pass: less memory, slower")
+    shard: Literal["none", "fsdp"] = Field(
+        "none", description="fsdp: train each model in cluster.learners processes, each with a part of the weights"
+    )
 
 
 class WarmstartSection(Section):

@@ -75,12 +75,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do. `media` names the kinds of media that it accepts, such as "image"."""
+    """What an engine can do. `media` names the kinds of media that it accepts, such as "image". If it is `shared`, its
+    weights are the learner's tensors; otherwise `update` needs a folder to read them from."""
 
     token_ids: bool
     logprobs: bool
     adapters: bool = False
     legal: bool = False
+    shared: bool = False
     media: frozenset[str] = frozenset()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -16,6 +17,20 @@ class Adapter:
     rank: int
     scale: float
     weights: Mapping[str, tuple[Tensor, Tensor]] = field(repr=False)
+
+    def detached(self) -> Adapter:
+        """A copy on the host that is not trained."""
+        weights = {
+            n: (down.detach().cpu().clone(), up.detach().cpu().clone()) for n, (down, up) in self.weights.items()
+        }
+        return Adapter(self.rank, self.scale, weights)
+
+    @torch.no_grad()
+    def overwrite(self, source: Adapter) -> None:
+        """Copy the weights of `source`, which has the same shape."""
+        for name, pair in self.weights.items():
+            for mine, new in zip(pair, source.weights[name], strict=True):
+                mine.copy_(new)
 
 
 def sizes(layer: Any) -> tuple[int, int]:

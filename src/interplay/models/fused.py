@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from interplay.models.stacked import Bank
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 ROPES = ("default", "linear", "llama3", "yarn")  # types whose tables do not depend on the length of the sequence
+LayerWork = Callable[["Layer", Tensor, Tensor | None], tuple[Tensor, Tensor]]
 Attend = Callable[[int, Tensor, float, int], Tensor]  # (layer, queries [T, H, D], scale, window) -> [T, H, D]
 
 
@@ -52,6 +54,7 @@ class Block:
     bias: Tensor | None
     starts: tuple[int, ...]  # the column of the output at which each layer begins
     up: Tensor | None = None  # the adapters' second matrices, [layers · ranks, N]
+    copied: bool = False  # the parameters are not views of `storage`, which is a copy for one pass
 
     @property
     def weight(self) -> Tensor:
@@ -93,10 +96,10 @@ class Fused:
         first = core.layers[0].self_attn
         self.heads, self.size = config.num_attention_heads, first.head_dim
         self.scale, self.eps = float(first.scaling), float(config.rms_norm_eps)
-        self.inner = config.intermediate_size
+        self.inner, self.depth = config.intermediate_size, config.num_hidden_layers
         self.bank: Bank | None = None
         self._ranks = 0
-        self.layers = [self._layer(layer) for layer in core.layers]
+        self.layers = self._layers(core)
         limit = config.max_position_embeddings
         device = next(model.parameters()).device
         with torch.no_grad():
@@ -104,6 +107,13 @@ class Fused:
             cos, sin = core.rotary_emb(like, torch.arange(limit, device=device).unsqueeze(0))
         half = self.size // 2
         self.cos, self.sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+
+    def _layers(self, core: Any) -> list[Layer]:
+        return [self._layer(layer) for layer in core.layers]
+
+    def run(self, index: int, work: LayerWork, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Run `work` with the weights of a layer."""
+        return work(self.layers[index], x, residual)
 
     def _layer(self, layer: Any) -> Layer:
         attention, mlp = layer.self_attn, layer.mlp
@@ -212,3 +222,49 @@ class Fused:
             x = self._apply(layer.down, inner, adapters_T)
         assert x is not None
         return kernels.add_norm(x, residual, self.model.base_model.norm.weight, self.eps)
+
+
+class ApartFused(Fused):
+    """For a sharded model: a layer's weights are there only while the layer runs, so its matrices are joined then. Only
+    the learner uses it."""
+
+    def _layers(self, core: Any) -> list[Layer]:
+        self._modules = list(core.layers)
+        return []
+
+    @torch.no_grad()
+    def _block(self, *layers: Any, ranks: int = 0) -> Block:
+        sizes_of = [int(m.weight.shape[0]) for m in layers]
+        starts = tuple(sum(sizes_of[:i]) for i in range(len(layers)))
+        biases = [m.bias for m in layers]
+        bias = side_by_side(biases) if biases[0] is not None else None
+        weight = side_by_side([m.weight.detach() for m in layers])
+        return Block(layers, weight, sum(sizes_of), bias, starts, copied=True)
+
+    def run(self, index: int, work: LayerWork, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self._modules[index].interplay_run(work, x, residual)
+
+    def enter_layers(self, register: Callable[[Any, str], None]) -> None:
+        """Let each layer run our code. `register` makes FSDP gather the layer's weights around it."""
+        for module in self._modules:
+            module.interplay_run = partial(self._inside, module)
+            register(module, "interplay_run")
+
+    def _inside(self, module: Any, work: LayerWork, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        return work(self._layer(module), x, residual)
+
+
+def side_by_side(parts: list[Tensor]) -> Tensor:
+    """Matrices joined along their rows; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def apart(model: PreTrainedModel) -> ApartFused | None:
+    """The form of a sharded model, which `of` returns from now on; None if the model has another architecture, or is on
+    a CPU and not in fp32."""
+    cuda = next(model.parameters()).device.type == "cuda"
+    if not suits(model) or not (cuda or model.dtype is torch.float32):
+        return None
+    made = ApartFused(model, None)
+    object.__setattr__(model, "_interplay_fused", made)
+    return made

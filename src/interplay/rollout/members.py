@@ -6,9 +6,10 @@ its model stays in memory for the next snapshot of the same shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -42,12 +43,17 @@ class Member:
     version: int = 0
 
     def publish(self, version: int) -> None:
-        """Tell the engine that the weights changed; it samples from the new ones from now on."""
+        """Tell the engine that the weights changed; it samples from the new ones from now on. An engine with weights of
+        its own reads them from a folder."""
         self.version = version
-        if self.adapter is None:
+        if self.adapter is not None:
+            self.engine.load(self.name, self.adapter, version)
+        elif self.engine.capabilities.shared:
             self.engine.update(version)
         else:
-            self.engine.load(self.name, self.adapter, version)
+            with TemporaryDirectory(prefix="interplay-weights-") as folder:
+                save_model(self.loaded, Path(folder))
+                self.engine.update(version, Path(folder))
 
     def save(self, folder: Path) -> None:
         """Write a plain Hugging Face folder, or a PEFT folder for an adapter."""
@@ -81,7 +87,8 @@ class Members:
             # All adapters of one base share it, and so do frozen policies that play the base itself.
             if policy.adapter is not None or (policy.base in bases and not policy.trainable):
                 if policy.base not in shared:
-                    shared[policy.base] = self._seated(policy.base)
+                    on_it = [p.adapter for p in ours.values() if p.base == policy.base and p.adapter is not None]
+                    shared[policy.base] = self._seated(policy.base, [section.rank for section in on_it])
                 seated = shared[policy.base]
             else:
                 seated = self._seated(source or policy.base)
@@ -94,10 +101,18 @@ class Members:
                 member.adapter = _adapter(seated.loaded, policy.adapter, source, seed)
                 member.publish(0)
 
-    def _seated(self, source: str) -> Playable:
-        device = device_of(self.recipe)
-        loaded = load(source, device, dtype_of(self.recipe, device), self.recipe.seed)
-        return Playable(loaded, _engine(loaded, self.recipe), Renderer(loaded.tokenizer, loaded.stop_ids))
+    def _seated(self, source: str, ranks: Sequence[int] = ()) -> Playable:
+        """Load a model of the recipe, with its engine. `ranks` are those of the adapters on it."""
+        recipe, device = self.recipe, device_of(self.recipe)
+        # If neither learner nor engine use the copy in this process, it needs no GPU memory.
+        place = "cpu" if recipe.engine.kind == "vllm" and recipe.train.shard == "fsdp" else device
+        loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
+        renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+        if recipe.engine.kind == "local":
+            return Playable(loaded, _engine(loaded, recipe), renderer)
+        from interplay.engines.vllm import open_engine
+
+        return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)
 
     def freeze(self, who: Snapshot, source: Path) -> None:
         """Load a frozen copy of a policy from `source`."""

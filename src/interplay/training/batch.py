@@ -7,8 +7,9 @@ to one length. On a GPU, tries are laid end to end in one row, without padding (
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,30 @@ class MicroBatch:
     policies: list[str]  # of each row, or of each span in a packed row
     spans: Spans | None = None  # of a packed row; None if rows are padded
     allowed: list[tuple[int, ...] | None] | None = None  # per prediction, if replies were masked: legal tokens
+    repeated: bool = False  # another process trains on it (see `RowCut`)
+
+
+class RowCut(NamedTuple):
+    """Rows for one micro-batch. If it is `repeated`, another process trains on it: here it is computed with weight 0,
+    so that all processes run equally many forward and backward passes."""
+
+    rows: list[int]
+    repeated: bool = False
+
+
+def cuts(trie: Trie, rows: Iterable[int], max_tokens: int, pack: bool = False) -> list[RowCut]:
+    """Split `rows` into micro-batches of at most `max_tokens`, longest rows first. With `pack`, there is no padding."""
+    out: list[RowCut] = []
+    size = 0
+    for r in sorted(rows, key=lambda r: (-trie.rows[r].length, r)):
+        length = trie.rows[r].length
+        before = out[-1].rows if out else []
+        size = size + length if pack else trie.rows[before[0] if before else r].length * (len(before) + 1)
+        if not before or size > max_tokens:
+            out.append(RowCut([]))
+            size = length
+        out[-1].rows.append(r)
+    return out
 
 
 def micro_batches(
@@ -46,22 +71,21 @@ def micro_batches(
 ) -> Iterator[MicroBatch]:
     """Split the rows into micro-batches of at most `max_tokens`, longest rows first. Rows are padded or, with `pack`,
     laid end to end."""
+    return collated(trie, examples, cuts(trie, range(len(trie.rows)), max_tokens, pack), device, actions, pack)
+
+
+def collated(
+    trie: Trie, examples: Sequence[Example], parts: Iterable[RowCut], device: torch.device, actions: bool, pack: bool
+) -> Iterator[MicroBatch]:
+    """The micro-batch of each part. They are made lazily, while the GPU computes."""
     by_row: dict[int, list[int]] = {}
     for i, spot in enumerate(trie.spots):
         by_row.setdefault(spot.row, []).append(i)
-    order = sorted(range(len(trie.rows)), key=lambda r: (-trie.rows[r].length, r))
     collate = _pack if pack else _collate
-    piece: list[int] = []
-    size = 0
-    for r in order:
-        length = trie.rows[r].length
-        size = size + length if pack else trie.rows[piece[0] if piece else r].length * (len(piece) + 1)
-        if piece and size > max_tokens:
-            yield collate(trie, examples, piece, by_row, device, actions)
-            piece, size = [], length
-        piece.append(r)
-    if piece:
-        yield collate(trie, examples, piece, by_row, device, actions)
+    for part in parts:
+        batch = collate(trie, examples, part.rows, by_row, device, actions)
+        batch.repeated = part.repeated
+        yield batch
 
 
 def _pack(

@@ -7,7 +7,7 @@ temperature. They are computed from hidden states in pieces, so the full [tokens
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -22,25 +22,32 @@ from interplay.errors import GuardError
 from interplay.models.adapter import Adapter
 from interplay.models.attention import Causal, Layout, Masked, using
 from interplay.models.stacked import Mix, Stacked, mixing
-from interplay.training.batch import MicroBatch, micro_batches
+from interplay.training.batch import MicroBatch, collated, micro_batches
 from interplay.training.logits import CPU_LOGITS
+from interplay.training.ranks import ranks_of
 from interplay.training.spans import Varlen
 from interplay.training.tries import Example, Trie, lay
 
+SHARDED = "interplay_predict"  # the method of a sharded model that gathers the weights that it needs (`shards.py`)
+Predict = Callable[[MicroBatch, float, Mix | None, bool], tuple[Tensor, Tensor]]
 GAIN = 0.6  # share prefixes on a GPU if at most this fraction of the tokens remains
 
 
 def pieces(
     model: PreTrainedModel, examples: Sequence[Example], max_tokens: int, actions: bool = True
 ) -> Iterator[MicroBatch]:
-    """The examples as micro-batches for this model's device. They are made lazily, while the GPU computes."""
+    """The examples as micro-batches for this model's device. They are made lazily, while the GPU computes. If several
+    processes train the model, each gets a part of the examples, and equally many micro-batches."""
     packed = model.device.type == "cuda"
     trie = lay(examples, row_limit=max_tokens, actions=actions)
     if packed and any(row.branches for row in trie.rows):
         apart = lay(examples, row_limit=max_tokens, actions=actions, branch=False)
         if not _pays(model, trie, apart):
             trie = apart
-    return micro_batches(trie, examples, max_tokens, model.device, actions, packed)
+    ranks = ranks_of(model)
+    if ranks.size == 1:
+        return micro_batches(trie, examples, max_tokens, model.device, actions, packed)
+    return collated(trie, examples, ranks.cuts(trie, max_tokens, packed), model.device, actions, packed)
 
 
 def _pays(model: PreTrainedModel, shared: Trie, apart: Trie) -> bool:
@@ -124,6 +131,14 @@ def predict(
     model: PreTrainedModel, batch: MicroBatch, temperature: float, mix: Mix | None = None, recompute: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies of the M predictions."""
+    sharded: Predict | None = getattr(model, SHARDED, None)
+    return (sharded or partial(predict_here, model))(batch, temperature, mix, recompute)
+
+
+def predict_here(
+    model: PreTrainedModel, batch: MicroBatch, temperature: float, mix: Mix | None, recompute: bool
+) -> tuple[Tensor, Tensor]:
+    """`predict` where all weights of the output layer are on this device."""
     hidden_MC = hidden_states(model, batch, mix, recompute)
     head = model.get_output_embeddings()
     if hidden_MC.is_cuda and head.bias is None and batch.allowed is None:
@@ -180,12 +195,15 @@ def logprobs(
     mixer = AdapterMixer(model, adapters or {})
     for batch in pieces(model, examples, max_tokens):
         logp_M, _ = predict(model, batch, temperature_of(examples), mixer.mix(batch))
+        if batch.repeated:
+            continue
         flat = logp_M.index_select(0, batch.prediction_N).tolist()
         at = 0
         for i in batch.examples:
             end = at + len(examples[i].sample.action)
             out[i], at = flat[at:end], end
-    return out
+    found = ranks_of(model).everywhere(out)
+    return out if len(found) == 1 else [next(filter(None, each), []) for each in zip(*found, strict=True)]
 
 
 def temperature_of(examples: Sequence[Example]) -> float:

@@ -14,12 +14,10 @@ from interplay.envs.programs.counts import refuse_bug
 from interplay.envs.programs.counts import take as program_counts
 from interplay.errors import GuardError
 from interplay.training.critic import StateCritic
-from interplay.training.learner import Objective
-from interplay.training.local import LocalLearner
+from interplay.training.learner import Learner, Objective
 from interplay.training.memory import is_shortage, short_of_memory
 from interplay.training.score import Scorer
 from interplay.training.state import RunState
-from interplay.training.step import step
 from interplay.training.tally import Clock, tally
 from interplay.training.tries import Example, by_policy, order
 from interplay.types import Credit, Episode, Sample
@@ -57,7 +55,7 @@ class Learning:
         metrics |= self._credit(episodes, given)
         batches = self._batch(episodes, given)
         metrics |= self._masked(batches) | self._step(batches, episodes)
-        state.publish_adapters(state.plan.updated(state.step_index))
+        state.publish_copies(state.plan.updated(state.step_index))
         clock.lap("learn")
         return Learned(episodes, given, batches, metrics)
 
@@ -137,7 +135,8 @@ class Learning:
         metrics: dict[str, float] = {}
         found: dict[str, dict[str, float]] = {name: {} for name in batches}
         for together in [] if warming else self._sharing(batches):
-            found |= step(together, {name: batch.trained for name, batch in batches.items()}, objective)
+            given = {name: batch.trained for name, batch in batches.items()}
+            found |= together[0].step_together(together, given, objective)
         for name, batch in batches.items():
             learner = state.learners[name]
             state.guards.gate(name, found[name], learner.rounded)
@@ -148,11 +147,11 @@ class Learning:
             metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics
 
-    def _sharing(self, batches: Mapping[str, Batch]) -> list[list[LocalLearner]]:
+    def _sharing(self, batches: Mapping[str, Batch]) -> list[list[Learner]]:
         """The learners that take this step and have credited examples, grouped by model."""
-        by_model: dict[int, list[LocalLearner]] = defaultdict(list)
+        by_model: dict[int, list[Learner]] = defaultdict(list)
         for name in self.state.plan.updated(self.state.step_index):
             if any(e.advantage is not None for e in batches[name].trained):
                 learner = self.state.learners[name]
-                by_model[id(learner.model)].append(learner)
+                by_model[id(learner.shares)].append(learner)
         return list(by_model.values())

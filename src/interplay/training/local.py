@@ -7,7 +7,7 @@ has fp32 copies of the weights and writes them back after every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -27,12 +27,15 @@ from interplay.training.learner import Objective
 from interplay.training.masters import Masters
 from interplay.training.minibatches import token_weights
 from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
+from interplay.training.ranks import ranks_of
 from interplay.training.step import step
 from interplay.training.tries import Example
 
 
 class LocalLearner:
     """With `adapter`, only its tensors are trained, and other policies may share the model as their base."""
+
+    apart = False
 
     def __init__(
         self,
@@ -71,6 +74,15 @@ class LocalLearner:
     def step(self, examples: Sequence[Example], objective: Objective) -> dict[str, float]:
         return step([self], {self.name: examples}, objective)[self.name]
 
+    def step_together(
+        self, learners: Sequence[LocalLearner], examples: Mapping[str, Sequence[Example]], objective: Objective
+    ) -> dict[str, dict[str, float]]:
+        return step(learners, examples, objective)
+
+    @property
+    def shares(self) -> object:
+        return self.model
+
     def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:
         return self._critic().step(examples, tokens)
 
@@ -88,20 +100,21 @@ class LocalLearner:
         return {} if self.adapter is None else {self.name: self.adapter}
 
     def imitate(self, examples: Sequence[Example]) -> float:
-        """Take one optimiser step towards given replies; return the mean negative log-likelihood per token."""
         weight = token_weights(examples, "token")
         mixer = AdapterMixer(self.model, self.adapters)
         total = 0.0
         for batch in pieces(self.model, examples, self.config.micro_batch_tokens):
             samples = [examples[i].sample for i in batch.examples]
             logp_M, _ = predict(self.model, batch, 1.0, mixer.mix(batch), self.config.recompute)
-            loss = sft_loss(
-                logp_M.index_select(0, batch.prediction_N), self.flat([weight[s.id]] * len(s.action) for s in samples)
-            )
+            weights = self.flat([0.0 if batch.repeated else weight[s.id]] * len(s.action) for s in samples)
+            loss = sft_loss(logp_M.index_select(0, batch.prediction_N), weights)
             loss.backward()
             self.masters.collect()
             total += loss.item()
         mixer.collect()
+        ranks = ranks_of(self.model)
+        ranks.add_gradients(self.masters.own)
+        total = sum(ranks.everywhere(total))
         self.apply(total)
         return total
 
@@ -121,23 +134,31 @@ class LocalLearner:
 
     @property
     def rounded(self) -> bool:
-        """Whether the model computes in lower precision than fp32."""
         return self.model.dtype is not torch.float32
+
+    @property
+    def size(self) -> int:
+        return sum(p.numel() for p in self.masters.own)
+
+    def delivered(self) -> AbstractContextManager[None]:
+        return nullcontext()  # the engine reads the same tensors
+
+    def close(self) -> None:
+        """Does nothing: it has no processes."""
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def reset_optimizer(self, lr: float) -> None:
-        """Make a new optimiser with learning rate `lr`."""
         self.optimizer = make_optimizer(self.masters.own, self.config, lr)
         self.lr = lr
 
     def begin_again(self) -> None:
-        """Make a new optimiser after the weights were replaced."""
         self.masters.reread()
         self.reset_optimizer(self.lr)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "masters": self.masters.state(), "steps": self.steps}
+        state = {"optimizer": self.optimizer.state_dict(), "masters": self.masters.state(), "steps": self.steps}
+        return ranks_of(self.model).whole(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         load_moments(self.optimizer, state["optimizer"])

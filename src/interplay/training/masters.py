@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from interplay.training.ranks import local, placed
+
 
 class Masters:
     """The fp32 tensors that the optimiser updates: fp32 parameters themselves, and fp32 copies of all others."""
@@ -30,7 +32,8 @@ class Masters:
     @torch.no_grad()
     def publish(self) -> None:
         if self._copies:
-            torch._foreach_copy_([p for _, p in self._copies], [m for m, _ in self._copies])
+            # Not every version of PyTorch can do this with tensors that are sharded, so it gets their local parts.
+            torch._foreach_copy_([local(p) for _, p in self._copies], [local(m) for m, _ in self._copies])
 
     @torch.no_grad()
     def reread(self) -> None:
@@ -43,4 +46,4 @@ class Masters:
     @torch.no_grad()
     def load(self, state: Sequence[Tensor]) -> None:
         for (master, _), saved in zip(self._copies, state, strict=True):
-            master.copy_(saved)
+            master.copy_(placed(saved, master))

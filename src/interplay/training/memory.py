@@ -114,6 +114,8 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     logits = train.micro_batch_tokens * vocabulary
     at_once = min(logits, max(CPU_LOGITS, vocabulary))
     parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
+    if train.shard == "fsdp":
+        _add_shards(plan, shapes, dtype, parts)
     available = _available(device)
     cache = 0
     for base in engines:
@@ -122,6 +124,16 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
             tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
         cache += tokens * shapes[base].cache
     return MemoryEstimate(parts, cache, device, available)
+
+
+def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> None:
+    """Sharded learners have weights of their own. On GPUs, each has its part of everything that is trained."""
+    devices = plan.recipe.cluster.learners if device_of(plan.recipe) == "cuda" else 1
+    bases = {plan.recipe.policies[name].base for name in plan.trainable}
+    whole = {"shards": sum(dtype.itemsize * shapes[base].count for base in bases)}
+    for part in ("masters", "optimiser", "gradients"):
+        parts[part] = -(-parts[part] // devices)
+    parts["shards"] = -(-whole["shards"] // devices)
 
 
 def _add_policies(

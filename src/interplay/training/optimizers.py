@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from interplay.config import TrainSection
 from interplay.errors import ConfigError, GuardError
+from interplay.training.ranks import placed, whole_tensor
 
 _THEIRS = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
 
@@ -40,7 +41,12 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
 def load_moments(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
     """Load the moments from a checkpoint. Weight decay and betas stay those of the current recipe."""
     own = [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in optimizer.param_groups]
-    optimizer.load_state_dict(dict(state))
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    moments = {
+        i: {k: placed(v, parameters[i]) if isinstance(v, Tensor) else v for k, v in each.items()}
+        for i, each in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": moments})
     for group, mine in zip(optimizer.param_groups, own, strict=True):
         group.update(mine)
 
@@ -50,7 +56,7 @@ def clipped_step(
 ) -> float:
     """Clip the gradient norm to `limit` and take a step; return the norm before clipping. If the loss or the norm is
     not finite, raise and take no step."""
-    norm = float(nn.utils.clip_grad_norm_(parameters, limit))
+    norm = float(whole_tensor(nn.utils.clip_grad_norm_(parameters, limit)))
     if not (math.isfinite(norm) and math.isfinite(loss)):
         optimizer.zero_grad(set_to_none=True)
         raise GuardError(

@@ -16,7 +16,7 @@ from torch.nn.functional import embedding, linear
 from torch.utils.checkpoint import checkpoint
 
 from interplay.models import kernels
-from interplay.models.fused import Block, Fused, Layer
+from interplay.models.fused import Block, Fused, Layer, side_by_side
 from interplay.models.stacked import Mix, Stacked
 from interplay.training.spans import Spans, varlen
 
@@ -199,27 +199,32 @@ class SiluMul(torch.autograd.Function):
 
 
 class Together(torch.autograd.Function):
-    """One matrix product for layers whose matrices are stored together. Each layer's parameters get their gradients."""
+    """One matrix product for layers whose matrices are stored together. Each layer's parameters get their gradients.
+
+    With `copied`, the joined matrix is a copy. It is not kept for the backward pass, which joins the parameters again:
+    FSDP frees their memory in between."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, count: int, *parameters: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, copied: bool, count: int, *parameters: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(x, *(parameters[:count] if copied else (weight,)))
         ctx.sizes = [p.shape[0] for p in parameters[:count]]
         return linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        x, *weights = ctx.saved_tensors
         grad = grad.contiguous()
-        to_x = grad @ weight if ctx.needs_input_grad[0] else None
-        wanted = ctx.needs_input_grad[4:]
+        to_x = grad @ side_by_side(weights) if ctx.needs_input_grad[0] else None
+        wanted = ctx.needs_input_grad[5:]
         out: list[Tensor | None] = [None] * len(wanted)
         count = len(ctx.sizes)
         if any(wanted[:count]):
             out[:count] = (grad.t() @ x).split(ctx.sizes)
         if any(wanted[count:]):
             out[count:] = grad.sum(0).split(ctx.sizes)
-        return (to_x, None, None, None, *out)
+        return (to_x, None, None, None, None, *out)
 
 
 class TogetherWithAdapters(torch.autograd.Function):
@@ -227,29 +232,32 @@ class TogetherWithAdapters(torch.autograd.Function):
 
     If the output is wider than the input, this is one product of [x, low] with [W, Uᵀ]. If the input is wider, its
     gradient is one product. Concatenating costs less than another pass over the wide result. D and U and their
-    gradients are fp32."""
+    gradients are fp32. `parameters` are the layers' matrices if `weight` is a copy of them."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, keep: Tensor
-    ) -> Tensor:
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, keep: Tensor,
+        *parameters: Tensor,
+    ) -> Tensor:  # fmt: skip
         down, up = down.to(x.dtype), up.to(x.dtype)
         low = linear(x, down).mul_(keep)
-        ctx.save_for_backward(x, weight, down, up, keep, low)
+        ctx.save_for_backward(x, down, up, keep, low, *(parameters or (weight,)))
         if weight.shape[0] > weight.shape[1]:
             return linear(torch.cat((x, low), 1), torch.cat((weight, up.t()), 1), bias)
         return linear(x, weight, bias).addmm_(low, up)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, down, up, keep, low = ctx.saved_tensors
+        x, down, up, keep, low, *weights = ctx.saved_tensors
+        weight = side_by_side(weights)
         grad = grad.contiguous()
         to_low = (grad @ up.t()).mul_(keep)
         if weight.shape[1] > weight.shape[0]:
             to_x = torch.cat((grad, to_low), 1) @ torch.cat((weight, down))
         else:
             to_x = (grad @ weight).addmm_(to_low, down)
-        return to_x, None, None, (to_low.t() @ x).float(), (low.t() @ grad).float(), None
+        beyond = [None] * (len(ctx.needs_input_grad) - 6)
+        return to_x, None, None, (to_low.t() @ x).float(), (low.t() @ grad).float(), None, *beyond
 
 
 def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
@@ -258,12 +266,12 @@ def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
     if mix is not None:
         assert isinstance(mix.source, Stacked)
         pair = mix.source.joined(block.layers)
+    weights = [m.weight for m in block.layers]
     if mix is None or pair is None:
         biases = [] if bias is None else [m.bias for m in block.layers]
-        weights = [m.weight for m in block.layers]
-        return Together.apply(x_TC, block.weight, bias, len(block.layers), *weights, *biases)
+        return Together.apply(x_TC, block.weight, bias, block.copied, len(block.layers), *weights, *biases)
     keep_TR = mix.keep.to(x_TC.dtype).reshape(-1, mix.keep.shape[-1]).repeat(1, len(block.layers))
-    return TogetherWithAdapters.apply(x_TC, block.weight, bias, *pair, keep_TR)
+    return TogetherWithAdapters.apply(x_TC, block.weight, bias, *pair, keep_TR, *(weights if block.copied else ()))
 
 
 # -- the decoder ----------------------------------------------------------------------------------------------------
@@ -290,11 +298,11 @@ def hidden_states(
 
     x = embedding(ids_T, fused.model.get_input_embeddings().weight)
     residual: Tensor | None = None
-    for layer in fused.layers:
+    for index in range(fused.depth):
         if save and torch.is_grad_enabled():
-            x, residual = checkpoint(layer_forward, layer, x, residual, use_reentrant=False)
+            x, residual = checkpoint(fused.run, index, layer_forward, x, residual, use_reentrant=False)
         else:
-            x, residual = layer_forward(layer, x, residual)
+            x, residual = fused.run(index, layer_forward, x, residual)
     normed, _ = AddNorm.apply(x, residual, fused.model.base_model.norm.weight, fused.eps)
     return normed
 

@@ -17,7 +17,7 @@ from interplay.rollout.league import League, score
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team, speech_of
 from interplay.seats import RunPlan
-from interplay.training.local import LocalLearner
+from interplay.training.learner import Learner
 from interplay.training.snapshots import Snapshots
 from interplay.types import Episode, Occupant, One, Policy, Role, Snapshot
 
@@ -25,7 +25,7 @@ log = logging.getLogger("interplay")
 
 
 class Season:
-    def __init__(self, plan: RunPlan, team: Team, learners: Mapping[str, LocalLearner], snapshots: Snapshots) -> None:
+    def __init__(self, plan: RunPlan, team: Team, learners: Mapping[str, Learner], snapshots: Snapshots) -> None:
         self.plan, self.team, self.learners, self.snapshots = plan, team, learners, snapshots
         self.league = League(plan)
 

@@ -16,13 +16,14 @@ from interplay.models.save import save
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.training.demonstrations import demonstrations
+from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
 from interplay.training.tries import Example
 from interplay.types import seed_of
 
 
 def warmstart(
-    plan: RunPlan, team: Team, learners: Mapping[str, LocalLearner], section: WarmstartSection, folder: Path,
+    plan: RunPlan, team: Team, learners: Mapping[str, Learner], section: WarmstartSection, folder: Path,
     report: Callable[[str, int, int, float], None],
 ) -> dict[str, str]:  # fmt: skip
     """Imitate, then give the trained learners new optimisers. With `section.base`, the base models under adapters are
@@ -50,7 +51,7 @@ def warmstart(
 
 
 def _imitate(
-    learner: LocalLearner, examples: Sequence[Example], section: WarmstartSection, seed: int,
+    learner: Learner, examples: Sequence[Example], section: WarmstartSection, seed: int,
     report: Callable[[str, int, int, float], None],
 ) -> None:  # fmt: skip
     learner.reset_optimizer(section.lr)

@@ -23,6 +23,7 @@ from interplay.training.critic import make_critics
 from interplay.training.guards import Guards
 from interplay.training.identity import made_of, refuse_another
 from interplay.training.judges import Judges
+from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
@@ -56,7 +57,7 @@ class RunState:
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
         self.team = Team(recipe, sources)
-        self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
+        self.learners = self._make_learners()
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
         self.evolution = make_evolution(self.plan)
@@ -77,9 +78,17 @@ class RunState:
         if found:
             self._restore(found)
 
-    def _make_learner(self, name: str) -> LocalLearner:
-        member, settings = self.team.members[name], self.plan.settings(name)
-        return LocalLearner(name, member.loaded.model, settings, settings.lr, self.plan.recipe.seed, member.adapter)
+    def _make_learners(self) -> dict[str, Learner]:
+        if self.plan.recipe.train.shard == "fsdp":
+            from interplay.training.sharded import sharded_learners
+
+            return sharded_learners(self.plan, self.team)
+        out: dict[str, Learner] = {}
+        for name in self.plan.trainable:
+            member, settings = self.team.members[name], self.plan.settings(name)
+            model, seed = member.loaded.model, self.plan.recipe.seed
+            out[name] = LocalLearner(name, model, settings, settings.lr, seed, member.adapter)
+        return out
 
     def save(self) -> None:
         """Write a checkpoint of the current step."""
@@ -170,25 +179,33 @@ class RunState:
         self.mark_versions()
 
     def _written(self, name: str) -> None:
-        """The optimiser has changed the weights. The engine samples from the same full weights at once; an adapter is
-        copied to it after the whole training step."""
+        """The optimiser has changed the weights. The engine samples from the same full weights at once; adapters and
+        the weights of a learner apart are copied to it after the whole training step."""
         member = self.team.members[name]
-        if member.adapter is None:
+        if self._is_shared(name):
             member.publish(member.version + 1)
         else:
             member.version += 1
         self.versions.made(name, member.version, self.step_index)
 
-    def publish_adapters(self, names: Iterable[str]) -> None:
+    def publish_copies(self, names: Iterable[str]) -> None:
+        """Copy to the engine what a training step changed, where the engine does not read the learner's tensors."""
         for name in names:
             member = self.team.members[name]
-            if member.adapter is not None:
-                member.publish(member.version)
+            if not self._is_shared(name):
+                with self.learners[name].delivered():
+                    member.publish(member.version)
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether the engine samples from the tensors that are trained, so that nothing has to be copied."""
+        member = self.team.members[name]
+        return member.adapter is None and not self.learners[name].apart and member.engine.capabilities.shared
 
     def publish(self, name: str) -> None:
         """Make a new version of a policy whose weights were replaced outside of a training step."""
         member = self.team.members[name]
-        member.publish(member.version + 1)
+        with self.learners[name].delivered():
+            member.publish(member.version + 1)
         self.versions.made(name, member.version, self.step_index)
 
     def mark_versions(self) -> None:
@@ -205,8 +222,10 @@ class RunState:
 
     def parameters(self) -> dict[str, int]:
         """The number of trained parameters of each policy."""
-        return {n: sum(p.numel() for p in x.masters.own) for n, x in self.learners.items()}
+        return {n: x.size for n, x in self.learners.items()}
 
     def close(self) -> None:
+        for learner in self.learners.values():
+            learner.close()
         self.team.close()
         self.records.close()

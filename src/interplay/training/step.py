@@ -19,10 +19,12 @@ from interplay.algorithms.losses import Outputs, Targets
 from interplay.config import TrainSection
 from interplay.errors import GuardError
 from interplay.models.adapter import Adapter
+from interplay.training.batch import MicroBatch
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict, temperature_of
 from interplay.training.learner import Objective
 from interplay.training.masters import Masters
 from interplay.training.minibatches import minibatches, rate_factor, token_weights
+from interplay.training.ranks import ranks_of
 from interplay.training.tries import Example
 from interplay.types import Sample, seed_of
 
@@ -102,6 +104,23 @@ class _Account:
     stale: int = 0  # tokens sampled with older weights
     stale_kl: float = 0.0
 
+    def join(self, other: _Account) -> None:
+        """Add the totals of another process."""
+        for key, number in other.metrics.items():
+            self.metrics[key] = self.metrics.get(key, 0.0) + number
+        self.gap, self.ratio = max(self.gap, other.gap), max(self.ratio, other.ratio)
+        for total in ("far", "strayed", "tokens", "weight", "stale", "stale_kl"):
+            setattr(self, total, getattr(self, total) + getattr(other, total))
+
+
+def _joined(found: Sequence[dict[str, _Account]]) -> dict[str, _Account]:
+    """The accounts of all processes, added up by policy."""
+    out = found[0]
+    for other in found[1:]:
+        for name, account in other.items():
+            out.setdefault(name, _Account()).join(account)
+    return out
+
 
 class _Minibatch:
     """One optimiser step of each learner. If there are several, `old` holds the log-probs from before the first."""
@@ -129,25 +148,34 @@ class _Minibatch:
         lead = self.lead
         mixer = AdapterMixer(lead.model, _adapters(self.learners))
         heat = temperature_of(self.examples)
+        ranks = ranks_of(lead.model)
         for batch in pieces(lead.model, self.examples, lead.config.micro_batch_tokens):
-            members = [self.examples[i] for i in batch.examples]
             logp_M, entropy_M = predict(lead.model, batch, heat, mixer.mix(batch), lead.config.recompute)
-            logp_N, entropy_N = (x.index_select(0, batch.prediction_N) for x in (logp_M, entropy_M))
-            total = logp_N.new_zeros(())
-            for name, mine, at in _apart(members, lead.device):
-                outputs = Outputs(logp_N, entropy_N)
-                if at is not None:
-                    outputs = Outputs(logp_N.index_select(0, at), entropy_N.index_select(0, at))
-                total = total + self._loss(self.accounts.setdefault(name, _Account()), mine, outputs)
+            total = 0.0 * logp_M.sum() if batch.repeated else self._total(batch, logp_M, entropy_M)
             total.backward()
             for learner in self.learners:
                 learner.masters.collect()
         mixer.collect()
+        self.accounts = _joined(ranks.everywhere(self.accounts))
         moving = [x for x in self.learners if x.name in self.accounts]
+        for learner in moving:
+            ranks.add_gradients(learner.masters.own)
         for learner in moving:
             _refuse_gap(learner, self.accounts[learner.name], self.learners)
         for learner in moving:
             yield learner.name, self._moved(learner)
+
+    def _total(self, batch: MicroBatch, logp_M: Tensor, entropy_M: Tensor) -> Tensor:
+        """The loss of all policies on a micro-batch."""
+        members = [self.examples[i] for i in batch.examples]
+        logp_N, entropy_N = (x.index_select(0, batch.prediction_N) for x in (logp_M, entropy_M))
+        total = logp_N.new_zeros(())
+        for name, mine, at in _apart(members, self.lead.device):
+            outputs = Outputs(logp_N, entropy_N)
+            if at is not None:
+                outputs = Outputs(logp_N.index_select(0, at), entropy_N.index_select(0, at))
+            total = total + self._loss(self.accounts.setdefault(name, _Account()), mine, outputs)
+        return total
 
     def _loss(self, account: _Account, examples: Sequence[Example], outputs: Outputs) -> Tensor:
         """The loss of one policy on a micro-batch; it is also added to the policy's account."""

@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
-from math import inf
 from pathlib import Path
 
 import torch
@@ -36,6 +34,7 @@ from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.runner import ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
+from interplay.engines.refusals import refuse_impossible
 from interplay.errors import EngineError, did_you_mean
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
@@ -50,7 +49,7 @@ class LocalEngine:
     continue with the cache of the older weights; otherwise it is computed again. With `beside`, the engine has a GPU
     stream of its own, parallel to the learner's; decoding is then about 4% slower (H200, 0.5B, 256 requests)."""
 
-    capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
+    capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True, shared=True)
 
     def __init__(
         self,
@@ -193,48 +192,12 @@ class LocalEngine:
         self._fail_all(EngineError("the engine was closed while this request was in flight."))
 
     def _refuse_impossible(self, request: Request) -> None:
-        total = len(request.ids) + request.room
-        cache, sampling = self.scheduler.cache, request.sampling
-        everything = (*request.ids, *request.forced, *(t for reply in request.legal for t in reply))
+        cache, total = self.scheduler.cache, len(request.ids) + request.room
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
-        if not request.ids:
-            raise EngineError("the prompt has no tokens; expected at least one.")
-        if request.media:
-            raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
-        if request.room < 1:
-            raise EngineError(f"max_tokens is {sampling.max_tokens}; expected at least 1.")
-        if min(everything) < 0 or max(everything) >= self._vocabulary:
-            raise EngineError(f"the request holds a token id outside the model's vocabulary of {self._vocabulary}.")
-        if request.adapter is not None and request.adapter not in self._slots:
-            raise EngineError(f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, self._slots)}")
-        if not all(request.legal):
-            raise EngineError("a legal reply has no tokens; expected at least the token that ends it.")
-        ordered = sorted(request.legal)  # a reply that is a prefix of another comes right before one that it begins
-        if any(len(a) < len(b) and b[: len(a)] == a for a, b in pairwise(ordered)):
-            raise EngineError("a legal reply is the beginning of another; expected the token that ends it in each.")
-        longest = max(map(len, request.legal), default=0)
-        if longest > sampling.max_tokens:
-            raise EngineError(
-                f"a legal reply has {longest} tokens; sampling.max_tokens ({sampling.max_tokens}) must allow it."
-            )
-        if sampling.stop_strings and self._tokenizer is None:
+        refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
+        if request.sampling.stop_strings and self._tokenizer is None:
             raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")
-        if not 0 <= sampling.temperature < inf or not 0 <= request.seed < 1 << 63:
-            raise EngineError(
-                f"temperature {sampling.temperature}, seed {request.seed}: "
-                "expected a temperature of at least 0 and a seed from 0 to 2^63 - 1."
-            )
-        if sampling.top_k < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p <= 1:
-            raise EngineError(
-                f"top_k {sampling.top_k}, top_p {sampling.top_p}, min_p {sampling.min_p}: "
-                "expected top_k ≥ 0, 0 < top_p ≤ 1 and 0 ≤ min_p ≤ 1."
-            )
-        if total > self.max_context:
-            raise EngineError(
-                f"prompt ({len(request.ids)}) plus max_tokens ({request.room}) is {total} tokens; "
-                f"the model takes at most {self.max_context}: shorten the prompt or lower sampling.max_tokens."
-            )
         shared = len(request.ids) // cache.block_size  # the reply's sequence shares the prompt's full blocks
         if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) - shared > cache.total:
             raise EngineError(

@@ -1,0 +1,322 @@
+"""A vLLM server as an `Engine`: token ids in, token ids and log-probs out.
+
+Written for vLLM 0.25.1 and 0.32.0. Endpoints that only some versions have are looked for first. Weights are updated
+from a folder: pause → reload → set version → reset the caches → resume. If a step of this fails, the engine takes no
+more requests, since nobody knows which weights it has, and a server that this run started is ended.
+
+Adapters are loaded under a new name for every version, so no request and no cached prefix mixes two versions. An old
+name is unloaded when no request uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from interplay.config import EngineSection
+from interplay.engines.census import census
+from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request, Sampling
+from interplay.engines.refusals import refuse_impossible
+from interplay.engines.vllm_server import VllmServer
+from interplay.engines.wire import Wire
+from interplay.errors import EngineError, did_you_mean
+from interplay.models.adapter import Adapter
+from interplay.models.lora import save_adapter
+from interplay.types import Completion, Stop
+
+_SHORT = 30.0  # seconds for calls that only look something up
+_ENDS = {"stop": Stop.END, "length": Stop.LENGTH}
+
+
+@dataclass
+class AdapterVersion:
+    """An adapter under the name that the server has for it. `users` counts the requests that name it."""
+
+    name: str
+    version: int
+    users: int = 0
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds that a reply and an update of the weights may take."""
+
+    reply: float = 600.0
+    update: float = 120.0
+
+
+class VllmEngine:
+    """`server` is the server's process if this run has started it. `vocabulary` is the model's number of tokens. With
+    `lora`, the server was started for adapters, or may have been."""
+
+    capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
+
+    def __init__(
+        self, url: str, vocabulary: int, timeouts: Timeouts, connections: int = 256, server: VllmServer | None = None,
+        lora: bool = True,
+    ) -> None:  # fmt: skip
+        self.version = 0
+        self._vocabulary, self._timeouts, self._server = vocabulary, timeouts, server
+        self._broken: str | None = None
+        self._adapters: dict[str, AdapterVersion] = {}
+        self._retired: list[AdapterVersion] = []
+        self._asked: dict[Future[Completion], tuple[object, ...]] = {}
+        self._connections = connections
+        self._sampled = self._prompts = self._loads = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="interplay-adapters-")
+        self._wire = Wire(url, connections + 8)  # updates must not wait for replies
+        self._gate = asyncio.Semaphore(connections)
+        # vLLM 0.32 with adapters fails when it computes the log-probs of several prompts in one batch (the output layer
+        # of LoRA expects one row for each request), so they are sent one after another.
+        self._scoring = asyncio.Semaphore(1 if lora else connections)
+        try:
+            self._model, self._context, self._paths = self._wire.start(self._look()).result()
+        except BaseException:
+            self.close()
+            raise
+
+    async def _look(self) -> tuple[str, int, frozenset[str]]:
+        """The name of the base model, its longest sequence, and the endpoints of this version of vLLM."""
+        models = (await self._wire.get("/v1/models", _SHORT))["data"]
+        paths = frozenset((await self._wire.get("/openapi.json", _SHORT))["paths"])
+        needed = ("/inference/v1/generate", "/collective_rpc", "/pause", "/resume", "/reset_prefix_cache")
+        missing = [path for path in needed if path not in paths]
+        if missing:
+            raise EngineError(
+                f"the server at {self._wire.url} does not offer {', '.join(missing)}; expected vLLM 0.25 or later, "
+                "started with VLLM_SERVER_DEV_MODE=1 and, if this version has it, --enable-scale-out."
+            )
+        return models[0]["id"], int(models[0]["max_model_len"]), paths
+
+    # -- replies --------------------------------------------------------------------------------------------------
+
+    async def generate(self, request: Request) -> Completion:
+        self._refuse(request)
+        if request.forced:
+            (logprobs,) = await self.score(request.ids, [request.forced], request.adapter)
+            version = self.version if request.adapter is None else self._adapters[request.adapter].version
+            return Completion(request.forced, logprobs, (version,) * len(logprobs), Stop.END)
+        return await self._ask(self._sample, request)
+
+    async def score(
+        self, ids: tuple[int, ...], replies: Sequence[tuple[int, ...]], adapter: str | None = None
+    ) -> list[tuple[float, ...]]:
+        if not all(replies):
+            raise EngineError("a reply to be scored has no tokens; expected at least one.")
+        requests = [Request(("score", ids, i), ids, 0, Sampling(), adapter, forced=r) for i, r in enumerate(replies)]
+        for request in requests:  # check all of them before any is sent
+            self._refuse(request)
+        found = await census().gather(self._ask(self._score, request) for request in requests)
+        for completion in found:
+            if isinstance(completion, BaseException):
+                raise completion
+        return [c.logprobs for c in found if isinstance(c, Completion)]
+
+    def _refuse(self, request: Request) -> None:
+        if self._broken is not None:
+            raise EngineError(self._broken)
+        refuse_impossible(request, self._vocabulary, self._context, self._adapters)
+        if request.sampling.cuts:
+            raise EngineError(
+                "top_k, top_p or min_p is set; expected none of them with vLLM, since the learner cannot rebuild the "
+                "distribution that they leave."
+            )
+
+    async def _ask(self, how: Callable[[Request, AdapterVersion | None], Any], request: Request) -> Completion:
+        """Send a request on the wire's event loop and wait for it here."""
+        slot = None if request.adapter is None else self._adapters[request.adapter]
+        if slot is not None:
+            slot.users += 1
+        asked: Future[Completion] = self._wire.start(how(request, slot))
+        self._asked[asked] = request.key
+        try:
+            return await census().elsewhere(asyncio.wrap_future(asked))
+        except asyncio.CancelledError:
+            if self._broken is not None:
+                raise EngineError(self._broken) from None
+            raise
+        finally:
+            del self._asked[asked]
+            if slot is not None:
+                slot.users -= 1
+
+    async def _sample(self, request: Request, slot: AdapterVersion | None) -> Completion:
+        sampling = request.sampling
+        settings: dict[str, Any] = {
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "seed": request.seed,
+            "logprobs": 0,
+            "stop_token_ids": list(sampling.stop),
+            "ignore_eos": True,  # only the stop ids of the request end a reply
+        }
+        if sampling.stop_strings:
+            settings |= {"stop": list(sampling.stop_strings), "include_stop_str_in_output": True}
+        if request.legal:
+            settings["extra_args"] = {"legal": [list(reply) for reply in request.legal]}
+        async with self._gate:
+            version = self.version if slot is None else slot.version
+            answer = await self._post(request.ids, settings, slot)
+        choice = answer["choices"][0]
+        tokens, logprobs = tuple(choice["token_ids"]), tuple(c["logprob"] for c in choice["logprobs"]["content"])
+        if choice["finish_reason"] not in _ENDS or not tokens or len(tokens) != len(logprobs):
+            raise EngineError(
+                f"{self} ended a reply with '{choice['finish_reason']}' after {len(tokens)} tokens and "
+                f"{len(logprobs)} log-probs; expected 'stop' or 'length', and a log-prob for each token."
+            )
+        self._sampled += len(tokens)
+        self._prompts += len(request.ids)
+        spans = None if slot is not None else choice.get("weight_versions")
+        return Completion(tokens, logprobs, _versions(spans, len(tokens), version), _ENDS[choice["finish_reason"]])
+
+    async def _score(self, request: Request, slot: AdapterVersion | None) -> Completion:
+        settings = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        async with self._scoring, self._gate:
+            answer = await self._post(request.ids + request.forced, settings, slot)
+        rows = answer["prompt_logprobs"][len(request.ids) :]
+        found = tuple(row[str(token)]["logprob"] for token, row in zip(request.forced, rows, strict=True))
+        return Completion(request.forced, found, (self.version,) * len(found), Stop.END)
+
+    async def _post(self, ids: tuple[int, ...], settings: dict[str, Any], slot: AdapterVersion | None) -> Any:
+        model = self._model if slot is None else slot.name
+        body = {"model": model, "token_ids": list(ids), "sampling_params": settings}
+        try:
+            return await self._wire.post("/inference/v1/generate", self._timeouts.reply, body)
+        except EngineError:
+            if self._server is None or self._server.alive:
+                raise
+            self._broken = f"{self} has ended. The end of its log:\n{self._server.tail()}"
+        raise EngineError(self._broken)
+
+    # -- weights --------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        self._call(self._reset())
+
+    def update(self, version: int, source: Path | None = None) -> None:
+        if source is None:
+            raise EngineError(f"{self} has weights of its own; expected the folder of the new ones.")
+        try:
+            self._call(self._update(version, source))
+        except EngineError as error:
+            self._give_up(f"an update of the weights to version {version} failed, and the engine was given up: {error}")
+
+    async def _update(self, version: int, source: Path) -> None:
+        limit = self._timeouts.update
+        async with asyncio.timeout(limit):
+            await self._wire.post("/pause", limit, mode="keep")
+            await self._rpc("reload_weights", weights_path=str(source))
+            await self._rpc("interplay_repack")
+            if "/update_weight_version" in self._paths:
+                await self._wire.post("/update_weight_version", limit, {"new_version": str(version)})
+            await self._reset()
+            self.version = version
+            await self._wire.post("/resume", limit)
+
+    async def _rpc(self, method: str, **arguments: str) -> None:
+        limit = self._timeouts.update
+        await self._wire.post("/collective_rpc", limit, {"method": method, "kwargs": arguments, "timeout": limit})
+
+    async def _reset(self) -> None:
+        """Forget what was computed with other weights, also of replies that are being sampled."""
+        await self._wire.post("/reset_prefix_cache", self._timeouts.update, reset_running_requests="true")
+
+    def load(self, name: str, adapter: Adapter, version: int) -> None:
+        self._loads += 1
+        slot = AdapterVersion(f"{name}@{version}.{self._loads}", version)
+        folder = Path(self._folder.name) / str(self._loads)
+        save_adapter(adapter, folder)
+        body = {"lora_name": slot.name, "lora_path": str(folder)}
+        self._call(self._wire.post("/v1/load_lora_adapter", self._timeouts.update, body))
+        before, self._adapters[name] = self._adapters.get(name), slot
+        if before is not None:
+            self._retired.append(before)
+        self._retire()
+
+    def unload(self, name: str) -> None:
+        if name not in self._adapters:
+            raise EngineError(f"no adapter '{name}' is loaded; {did_you_mean(name, self._adapters)}")
+        self._retired.append(self._adapters.pop(name))
+        self._retire()
+
+    def _retire(self) -> None:
+        """Unload old versions of adapters that no request names any more."""
+        for slot in [s for s in self._retired if not s.users]:
+            self._retired.remove(slot)
+            body = {"lora_name": slot.name}
+            self._call(self._wire.post("/v1/unload_lora_adapter", self._timeouts.update, body))
+
+    def _call(self, work: Any) -> Any:
+        """Run a call on the wire's event loop and wait for it, on any thread."""
+        if self._broken is not None:
+            work.close()
+            raise EngineError(self._broken)
+        try:
+            return self._wire.start(work).result()
+        except TimeoutError:
+            raise EngineError(f"{self} did not finish a call within {self._timeouts.update:g} s.") from None
+
+    def _give_up(self, why: str) -> None:
+        self._broken = f"{self}: {why}"
+        if self._server is not None:
+            self._server.close()
+        for asked in list(self._asked):
+            asked.cancel()
+        raise EngineError(self._broken)
+
+    # -- the rest of the protocol ---------------------------------------------------------------------------------
+
+    def cancel(self, key: tuple[object, ...]) -> bool:
+        found = [asked for asked, its in list(self._asked.items()) if its == key]
+        for asked in found:
+            asked.cancel()  # closes the connection, at which vLLM ends the request
+        return bool(found)
+
+    def stats(self) -> EngineStats:
+        running = min(len(self._asked), self._connections)
+        return EngineStats(self._sampled, self._prompts, 0, running, len(self._asked) - running)
+
+    def limits(self) -> EngineLimits:
+        return EngineLimits(self._context)
+
+    def close(self) -> None:
+        self._broken = self._broken or "the engine is closed; make a new one."
+        self._wire.close()
+        if self._server is not None:
+            self._server.close()
+        with suppress(OSError):
+            self._folder.cleanup()
+
+    def __str__(self) -> str:
+        return f"vLLM at {self._wire.url}"
+
+
+def open_engine(model: PreTrainedModel, section: EngineSection, ranks: Sequence[int], cpu: bool) -> VllmEngine:
+    """An engine on the server that the recipe names, or on one that is started for this model."""
+    server = None
+    if section.url is None:
+        dtype = str(model.dtype).removeprefix("torch.")
+        server = VllmServer(section, model.config.name_or_path, dtype, ranks, cpu)
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    timeouts = Timeouts(section.timeout, section.update_timeout)
+    if server is None:
+        return VllmEngine(section.url or "", vocabulary, timeouts, section.concurrency)
+    return VllmEngine(server.url, vocabulary, timeouts, section.concurrency, server, lora=bool(ranks))
+
+
+def _versions(spans: list[dict[str, Any]] | None, count: int, sent: int) -> tuple[int, ...]:
+    """The version of each token. Servers that report none may have changed weights in between; the version at which the
+    request was sent is then the oldest that a token can have."""
+    out = [sent] * count
+    for span in spans or ():
+        if str(span["version"]).isdecimal():  # before the first update the server has a name of its own
+            out[span["start"] : span["end"]] = [int(span["version"])] * (span["end"] - span["start"])
+    return tuple(out)

@@ -1,0 +1,83 @@
+"""HTTP to an engine's server: JSON in, JSON out, with a time limit on every call.
+
+Calls run on an event loop of their own, so that connections outlive the caller's event loop, and so that the learner's
+thread can call while episodes wait for answers. Every failure is an `EngineError` that names the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from interplay.errors import ConfigError, EngineError
+
+T = TypeVar("T")
+_IDLE = 2.0  # seconds after which an idle connection is not used again
+_SHOWN = 300  # characters of a server's text that an error shows
+
+
+class Wire:
+    def __init__(self, url: str, connections: int) -> None:
+        try:
+            import httpx
+        except ImportError:
+            raise ConfigError("an engine on a server needs the httpx package: pip install 'interplay[vllm]'.") from None
+        self.url, self._errors = url.rstrip("/"), httpx.HTTPError
+        # Servers close idle connections, uvicorn after 5 s. A request on one of them would be lost.
+        limits = httpx.Limits(
+            max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=_IDLE
+        )
+        # A request that waits for a free connection waits on this side, so its time limit begins when it is sent.
+        self._client = httpx.AsyncClient(base_url=self.url, limits=limits, timeout=None, trust_env=False)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="interplay-wire", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the wire's event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def get(self, path: str, limit: float) -> Any:
+        return await self._send("GET", path, limit, {})
+
+    async def post(self, path: str, limit: float, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        """The decoded answer; None if it has no body."""
+        return await self._send("POST", path, limit, {"json": body, "params": query})
+
+    async def _send(self, method: str, path: str, limit: float, options: dict[str, Any]) -> Any:
+        try:
+            async with asyncio.timeout(limit):
+                answer = await self._client.request(method, path, **options)
+        except TimeoutError:
+            raise EngineError(f"the engine at {self.url} gave no answer to {path} within {limit:g} s.") from None
+        except self._errors as error:
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise EngineError(f"the engine at {self.url} gave no answer to {path} ({what}).") from None
+        if answer.status_code != 200:
+            words = " ".join(answer.text.split())[:_SHOWN]
+            raise EngineError(f"the engine at {self.url} answered {path} with status {answer.status_code}: {words}")
+        if not answer.content:
+            return None
+        try:
+            return answer.json()
+        except ValueError:
+            return answer.text
+
+    def close(self) -> None:
+        """Cancel the calls in flight and close the connections."""
+        if self._loop.is_closed():
+            return
+        self.start(self._shut()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _shut(self) -> None:
+        others = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.aclose()

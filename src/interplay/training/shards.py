@@ -1,0 +1,57 @@
+"""Shards a model over processes with PyTorch's FSDP2, so that models larger than one device can be trained.
+
+Each rank stores its part of every parameter, gradient and moment. A layer's weights are gathered right before the layer
+runs, forward and backward. Losses are sums with global denominators (promise 6), so the gradients of ranks are added up
+and not averaged. Adapters are small: every rank has them whole, and their gradients are added up (`ranks.py`).
+
+A sharded model cannot be sampled from. Its engine has weights of its own, which are updated after every step.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from transformers import PreTrainedModel
+
+from interplay.errors import ConfigError
+from interplay.models import fused
+from interplay.training.forward import SHARDED, predict_here
+from interplay.training.ranks import Ranks
+
+
+def shard(model: PreTrainedModel, device: str) -> Ranks:
+    """Split the parameters of `model` over the ranks of the current process group, and move them to `device`."""
+    core: Any = model.base_model
+    layers = getattr(core, "layers", None)
+    if layers is None:
+        raise ConfigError(
+            f"train.shard is 'fsdp', and {type(model).__name__} has no list of layers to shard; expected a decoder "
+            "such as Llama or Qwen, or train.shard = 'none'."
+        )
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    # The outermost weights are also resharded after the forward pass. Otherwise they would stay gathered after a pass
+    # without a backward one, and the next pass would not see what the optimiser changed.
+    fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)
+            module.set_gradient_divide_factor(1.0)
+    object.__setattr__(model, SHARDED, partial(_predict, model))
+    register_fsdp_forward_method(model, SHARDED)
+    if (apart := fused.apart(model)) is not None:
+        apart.enter_layers(register_fsdp_forward_method)
+    ranks = Ranks(dist.get_rank(), dist.get_world_size())
+    object.__setattr__(model, "_interplay_ranks", ranks)
+    return ranks
+
+
+def _predict(model: PreTrainedModel, *given: Any) -> tuple[Tensor, ...]:
+    """FSDP puts hooks on what it returns, and hooks on a view can be lost."""
+    return tuple(tensor.clone() for tensor in predict_here(model, *given))

@@ -1,0 +1,310 @@
+"""What the vLLM engine sends, in which order, and what it makes of answers, failures and silence."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from vllm_fake import PATHS_0_25, Fake, fake_vllm
+
+from interplay.config import EngineSection, parse
+from interplay.engines.engine import Request, Sampling
+from interplay.engines.vllm import Timeouts, VllmEngine
+from interplay.engines.vllm_server import VllmServer, arguments
+from interplay.errors import ConfigError, EngineError
+from interplay.models.adapter import Adapter
+from interplay.rollout.resolve import resolve
+from interplay.types import Completion, Stop
+
+Connect = Callable[..., tuple[Fake, VllmEngine]]
+PROMPT = (5, 6, 7)
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """`connect(reply=(1, 2), …)`: a server that answers so, and an engine on it."""
+    with ExitStack() as stack:
+
+        def made(timeouts: Timeouts | None = None, **settings: Any) -> tuple[Fake, VllmEngine]:
+            fake = stack.enter_context(fake_vllm(**settings))
+            engine = VllmEngine(fake.url, 100, timeouts or Timeouts(10.0, 10.0), 8)
+            stack.callback(engine.close)
+            return fake, engine
+
+        yield made
+
+
+def request(key: object = 0, **changes: Any) -> Request:
+    return Request(**{"key": (key,), "ids": PROMPT, "seed": 9, "sampling": Sampling(0.7, 8, (2,)), **changes})
+
+
+def ask(engine: VllmEngine, one: Request) -> Completion:
+    return asyncio.run(engine.generate(one))
+
+
+def adapter() -> Adapter:
+    return Adapter(2, 1.0, {"model.layers.0.mlp.up_proj": (torch.ones(2, 4), torch.ones(6, 2))})
+
+
+def test_a_request_says_what_the_learner_can_rebuild_and_nothing_else(connect: Connect) -> None:
+    fake, engine = connect()
+    legal = ((11, 2), (12, 13, 2))
+    found = ask(engine, request(legal=legal))
+    (body,) = fake.asked("/inference/v1/generate")
+    settings = {"max_tokens": 8, "temperature": 0.7, "seed": 9, "logprobs": 0, "stop_token_ids": [2]}
+    settings |= {"ignore_eos": True, "extra_args": {"legal": [[11, 2], [12, 13, 2]]}}
+    assert body == {"model": "base", "token_ids": [5, 6, 7], "sampling_params": settings}
+    assert found == Completion((11, 12, 13), (-0.5, -1.5, -2.5), (0, 0, 0), Stop.END)
+    assert engine.limits().context_tokens == 64 and engine.stats().sampled_tokens == 3
+
+
+def test_stop_strings_are_part_of_the_reply(connect: Connect) -> None:
+    fake, engine = connect(reason="length")
+    assert ask(engine, request(sampling=Sampling(1.0, 3, (2,), stop_strings=("</x>",)))).stop is Stop.LENGTH
+    (body,) = fake.asked("/inference/v1/generate")
+    assert body["sampling_params"]["stop"] == ["</x>"] and body["sampling_params"]["include_stop_str_in_output"]
+
+
+@pytest.mark.parametrize("cut", [{"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_what_the_learner_cannot_rebuild_is_refused(connect: Connect, cut: dict[str, Any]) -> None:
+    _, engine = connect()
+    with pytest.raises(EngineError, match="top_k, top_p or min_p is set"):
+        ask(engine, request(sampling=Sampling(1.0, 4, **cut)))
+    with pytest.raises(EngineError, match=r"plus max_tokens .62. is 65 tokens; the model takes at most 64"):
+        ask(engine, request(sampling=Sampling(1.0, 62)))
+
+
+def test_a_reply_carries_the_versions_that_the_server_reports(connect: Connect) -> None:
+    """Before the first update the server has a name of its own for its weights."""
+    spans = [{"version": "default", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 3}]
+    _, engine = connect(spans=spans)
+    assert ask(engine, request()).versions == (0, 4, 4)
+
+
+def test_without_reported_versions_a_reply_has_the_oldest_it_can_have(connect: Connect, tmp_path: Path) -> None:
+    fake, engine = connect(paths=PATHS_0_25)
+    held = fake.hold["/inference/v1/generate"] = threading.Event()
+
+    async def across() -> Completion:
+        asked = asyncio.ensure_future(engine.generate(request()))
+        while not fake.asked("/inference/v1/generate"):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(engine.update, 3, tmp_path)
+        held.set()
+        return await asked
+
+    assert asyncio.run(across()).versions == (0, 0, 0)
+    assert ask(engine, request()).versions == (3, 3, 3)
+
+
+def test_scores_come_from_the_prompts_logprobs(connect: Connect) -> None:
+    fake, engine = connect()
+    assert asyncio.run(engine.score(PROMPT, [(8, 9), (10,)])) == [(-8.0, -9.0), (-10.0,)]
+    bodies = fake.asked("/inference/v1/generate")
+    assert sorted(b["token_ids"] for b in bodies) == [[5, 6, 7, 8, 9], [5, 6, 7, 10]]
+    assert all(b["sampling_params"] == {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0} for b in bodies)
+
+
+@pytest.mark.parametrize("paths", [PATHS_0_25, Fake().paths])
+def test_an_update_pauses_reloads_forgets_and_resumes_in_this_order(
+    connect: Connect, tmp_path: Path, paths: tuple[str, ...]
+) -> None:
+    fake, engine = connect(paths=paths)
+    engine.update(7, tmp_path)
+    named = ["/update_weight_version"] if "/update_weight_version" in paths else []
+    steps = ["/pause", "/collective_rpc", "/collective_rpc", *named, "/reset_prefix_cache", "/resume"]
+    assert [path for path, _, _ in fake.calls] == steps
+    assert fake.calls[0][1] == {"mode": "keep"}
+    assert [b["method"] for b in fake.asked("/collective_rpc")] == ["reload_weights", "interplay_repack"]
+    assert fake.asked("/collective_rpc")[0]["kwargs"] == {"weights_path": str(tmp_path)}
+    assert fake.calls[-2][1] == {"reset_running_requests": "true"}
+    assert engine.version == 7
+
+
+@pytest.mark.parametrize("broken", ["/collective_rpc", "/reset_prefix_cache", "/resume"])
+def test_after_a_failed_update_the_engine_takes_no_requests(connect: Connect, tmp_path: Path, broken: str) -> None:
+    fake, engine = connect()
+    fake.failing.add(broken)
+    with pytest.raises(EngineError, match=rf"version 7 failed, .*answered {broken} with status 500.*on purpose"):
+        engine.update(7, tmp_path)
+    fake.failing.clear()
+    for again in (lambda: ask(engine, request()), lambda: engine.update(8, tmp_path), engine.flush):
+        with pytest.raises(EngineError, match=r"the engine was given up"):
+            again()
+
+
+def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_it(
+    connect: Connect, tmp_path: Path
+) -> None:
+    fake, engine = connect(Timeouts(reply=20.0, update=0.3))
+    fake.hold |= {"/collective_rpc": threading.Event(), "/inference/v1/generate": threading.Event()}
+
+    async def across() -> None:
+        asked = asyncio.ensure_future(engine.generate(request()))
+        while not fake.asked("/inference/v1/generate"):
+            await asyncio.sleep(0.01)
+        with pytest.raises(EngineError, match=r"within 0.3 s"):
+            await asyncio.to_thread(engine.update, 1, tmp_path)
+        with pytest.raises(EngineError, match=r"the engine was given up"):
+            await asked
+
+    began = time.monotonic()
+    asyncio.run(across())
+    assert time.monotonic() - began < 3.0  # ten times the limit
+
+
+def test_a_server_that_says_nothing_costs_one_reply_its_time_limit(connect: Connect) -> None:
+    fake, engine = connect(Timeouts(reply=0.3, update=5.0))
+    fake.hold["/inference/v1/generate"] = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(EngineError, match=r"gave no answer to /inference/v1/generate within 0.3 s"):
+        ask(engine, request())
+    assert time.monotonic() - began < 3.0  # ten times the limit
+
+
+def test_a_reply_that_was_aborted_or_lacks_logprobs_is_an_error(connect: Connect) -> None:
+    fake, engine = connect(reason="abort")
+    with pytest.raises(EngineError, match="ended a reply with 'abort' after 3 tokens"):
+        ask(engine, request())
+    fake.reason, fake.reply = "stop", ()
+    with pytest.raises(EngineError, match="after 0 tokens"):
+        ask(engine, request())
+
+
+def test_adapters_get_a_new_name_for_every_version_and_old_ones_go_when_nobody_uses_them(connect: Connect) -> None:
+    fake, engine = connect()
+    engine.load("player", adapter(), 1)
+    held = fake.hold["/inference/v1/generate"] = threading.Event()
+
+    async def across() -> Completion:
+        asked = asyncio.ensure_future(engine.generate(request(adapter="player")))
+        while not fake.asked("/inference/v1/generate"):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(engine.load, "player", adapter(), 2)
+        assert not fake.asked("/v1/unload_lora_adapter")  # a request still names the old one
+        held.set()
+        return await asked
+
+    assert asyncio.run(across()).versions == (1, 1, 1)
+    assert ask(engine, request(adapter="player")).versions == (2, 2, 2)
+    engine.load("player", adapter(), 3)
+    first, second, third = (body["lora_name"] for body in fake.asked("/v1/load_lora_adapter"))
+    assert len({first, second, third}) == 3
+    assert [b["model"] for b in fake.asked("/inference/v1/generate")] == [first, second]
+    assert {b["lora_name"] for b in fake.asked("/v1/unload_lora_adapter")} == {first, second}
+    engine.unload("player")
+    with pytest.raises(EngineError, match="no adapter 'player' is loaded"):
+        ask(engine, request(adapter="player"))
+
+
+def test_a_cancelled_request_is_cancelled_by_its_key(connect: Connect) -> None:
+    fake, engine = connect()
+    fake.hold["/inference/v1/generate"] = threading.Event()
+
+    async def cancelled() -> None:
+        asked = asyncio.ensure_future(engine.generate(request("mine")))
+        while not fake.asked("/inference/v1/generate"):
+            await asyncio.sleep(0.01)
+        assert engine.cancel(("mine",)) and not engine.cancel(("other",))
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    asyncio.run(cancelled())
+    assert engine.stats().running == 0
+
+
+def test_a_server_without_the_endpoints_is_refused_with_what_is_missing() -> None:
+    with (
+        fake_vllm(paths=("/v1/models", "/pause", "/resume")) as fake,
+        pytest.raises(EngineError, match="does not offer /inference/v1/generate, /collective_rpc, /reset_prefix_cache"),
+    ):
+        VllmEngine(fake.url, 100, Timeouts())
+
+
+def test_a_server_is_started_with_logprobs_of_what_is_drawn_and_room_for_two_versions_of_each_adapter() -> None:
+    section = EngineSection(kind="vllm", context=512, tensor_parallel=2, options=["--enforce-eager"])
+    said = " ".join(arguments(section, "bfloat16", [4, 20], cpu=False))
+    for part in (
+        "--host 127.0.0.1", "--logprobs-mode processed_logprobs", "--generation-config vllm", "--max-loras 4",
+        "--max-lora-rank 32", "--tensor-parallel-size 2", "--max-model-len 512", "--gpu-memory-utilization 0.4",
+    ):  # fmt: skip
+        assert part in said
+    assert said.endswith("--enforce-eager")
+    assert "lora" not in " ".join(arguments(section, "float32", [], cpu=True))
+    with pytest.raises(EngineError, match="rank 1024; vLLM takes at most 512"):
+        arguments(section, "float32", [1024], cpu=True)
+
+
+def test_an_interpreter_without_vllm_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has no vLLM; install vllm .* and set engine.python"):
+        VllmServer(EngineSection(kind="vllm"), "model", "float32", [], cpu=True)
+    with pytest.raises(ConfigError, match=r"engine.python is '.*no-such-python', which cannot be run"):
+        VllmServer(EngineSection(kind="vllm", python="no-such-python"), "model", "float32", [], cpu=True)
+
+
+def stand_in(folder: Path, serve: str) -> str:
+    """A program in place of vLLM's interpreter, which does `serve` when it is asked to serve."""
+    path = folder / "python"
+    path.write_text(f"""#!/bin/sh\nif [ "$1" = -c ]; then echo False; exit 0; fi\n{serve}\n""")
+    path.chmod(0o755)
+    return str(path)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_server_that_ends_while_it_starts_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
+    python = stand_in(tmp_path, "echo no such model; exit 3")
+    with pytest.raises(EngineError, match=r"ended while it started \(exit code 3\)[^$]*no such model"):
+        VllmServer(EngineSection(kind="vllm", python=python), "model", "float32", [], cpu=True)
+
+
+def test_a_server_ends_with_the_run_that_started_it_even_if_that_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    python = stand_in(tmp_path, f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 300")
+    run = f"""
+from interplay.config import EngineSection
+from interplay.engines.vllm_server import VllmServer
+VllmServer(EngineSection(kind="vllm", python={python!r}), "model", "float32", [], cpu=True)
+"""
+    driver = subprocess.Popen([sys.executable, "-c", run])
+    while not file.exists():
+        assert driver.poll() is None
+        time.sleep(0.05)
+    server = int(file.read_text())
+    assert runs(server)
+    driver.kill()
+    driver.wait()
+    until = time.monotonic() + 10.0
+    while runs(server) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not runs(server)
+
+
+RECIPE: dict[str, Any] = {
+    "name": "vllm",
+    "env": {"name": "tictactoe"},
+    "policies": {"a": {"base": "tiny"}, "b": {"base": "tiny"}},
+    "seats": {"X": "a", "O": "b"},
+    "algorithm": {"name": "grpo"},
+}
+
+
+def test_settings_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"engine.url names one server, but .policies. has 2 models"):
+        resolve(parse({**RECIPE, "engine": {"kind": "vllm", "url": "http://127.0.0.1:1"}}))
+    with pytest.raises(ConfigError, match=r"engine.python is set, but engine.kind is 'local'"):
+        parse({**RECIPE, "engine": {"python": "python3"}})

@@ -1,0 +1,111 @@
+"""An HTTP server that answers as vLLM does. The shapes of its answers were recorded from vLLM 0.32.0 on a CPU."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+PATHS_0_25 = (
+    "/inference/v1/generate", "/collective_rpc", "/pause", "/resume", "/reset_prefix_cache", "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter", "/v1/models", "/health",
+)  # fmt: skip
+PATHS_0_32 = (*PATHS_0_25, "/update_weight_version")
+
+
+@dataclass
+class Fake:
+    """`calls` are (path, query, body) in the order of arrival. `hold` blocks the paths in it until they are taken out;
+    `failing` paths answer with status 500."""
+
+    paths: tuple[str, ...] = PATHS_0_32
+    reply: tuple[int, ...] = (11, 12, 13)
+    spans: list[dict[str, Any]] | None = None  # weight_versions of a reply; None: the server has no such field
+    reason: str = "stop"
+    calls: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    hold: dict[str, threading.Event] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
+    url: str = ""
+
+    def asked(self, path: str) -> list[dict[str, Any]]:
+        return [body for name, _, body in list(self.calls) if name == path]
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        content = [
+            {"token": f"token_id:{t}", "logprob": -0.5 - i, "bytes": None, "top_logprobs": []}
+            for i, t in enumerate(self.reply)
+        ]
+        choice = {"index": 0, "token_ids": list(self.reply), "finish_reason": self.reason}
+        choice |= {"logprobs": {"content": content}}
+        if self.spans is not None:
+            choice["weight_versions"] = self.spans
+        scored = None
+        if "prompt_logprobs" in body["sampling_params"]:
+            rows = [{str(t): {"logprob": -float(t), "rank": 1, "decoded_token": None}} for t in body["token_ids"]]
+            scored = [None, *rows[1:]]
+        return {"request_id": "r", "choices": [choice], "prompt_logprobs": scored, "usage": None}
+
+
+class FakeHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    fake: Fake
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self.give(200, {"object": "list", "data": [{"id": "base", "max_model_len": 64}]})
+        elif self.path == "/openapi.json":
+            self.give(200, {"paths": {path: {} for path in self.fake.paths}})
+        else:
+            self.give(200, {})
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        where = urlsplit(self.path)
+        body = json.loads(raw) if raw else {}
+        self.fake.calls.append((where.path, dict(parse_qsl(where.query)), body))
+        if where.path in self.fake.hold:
+            self.fake.hold[where.path].wait(20.0)
+        if where.path in self.fake.failing:
+            self.give(500, {"error": {"message": "failed on purpose"}})
+        elif where.path not in self.fake.paths:
+            self.give(404, {"detail": "Not Found"})
+        else:
+            self.give(200, self.fake.answer(body) if where.path == "/inference/v1/generate" else {"status": "ok"})
+
+    def give(self, status: int, data: dict[str, Any]) -> None:
+        text = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        try:
+            self.wfile.write(text)
+        except OSError:  # the client has given up
+            self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def fake_vllm(**settings: Any) -> Iterator[Fake]:
+    fake = Fake(**settings)
+    handler = type("Bound", (FakeHandler,), {"fake": fake})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield fake
+    finally:
+        for event in fake.hold.values():
+            event.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

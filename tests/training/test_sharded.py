@@ -1,0 +1,128 @@
+"""Runs with a learner that is sharded over processes: they learn the same, survive a kill and resume without shards."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from runs import make, rows, train
+from safetensors.torch import load_file
+
+from interplay.cli.session import Session
+from interplay.config import parse
+from interplay.errors import ConfigError, LearnerLost
+from interplay.rollout.resolve import resolve
+from interplay.training.sharded import ShardedLearner
+from interplay.training.trainer import Observer, Trainer
+
+RECIPE: dict[str, Any] = {
+    "name": "sharded",
+    "env": {"name": "tictactoe", "brief": True},
+    "policies": {"player": {"base": "tiny-16x2"}},
+    "seats": "player",
+    "algorithm": {"name": "grpo", "group": 2, "correction": "tis"},
+    "sampling": {"max_tokens": 2, "legal": True},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 3, "lr": 1e-2, "minibatches": 2},
+    "eval": {"opponents": ["bot:random"], "before": False, "after": False},
+    "records": {"tensorboard": "off"},
+    "checkpoint": {"every": 1, "keep": 100},
+}
+TWO = ("train.shard=fsdp", "cluster.learners=2")
+
+
+def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / f"step-{step:06d}" / "policies" / "player" / "model.safetensors")
+
+
+def learned(row: Mapping[str, Any]) -> dict[str, float]:
+    return {k: v for k, v in row.items() if k.startswith("player/") and k.split("/")[1] not in ("gap", "gap_mean")}
+
+
+def test_a_run_with_two_ranks_learns_what_a_run_without_shards_learns(tmp_path: Path) -> None:
+    """And goes on without shards from where it stopped."""
+    train(tmp_path / "plain", RECIPE, "train.steps=1")
+    train(tmp_path / "two", RECIPE, "train.steps=2", *TWO)
+    (plain, *_), two = rows(tmp_path / "plain"), rows(tmp_path / "two")
+    assert learned(two[0]) == pytest.approx(learned(plain), rel=1e-4, abs=1e-5)
+    for row in two:  # the engine has the weights that were trained, also after the second update
+        assert row["player/probe"] < 1e-4 and row["player/gap"] < 1e-4
+    assert any(
+        not torch.equal(a, b) for a, b in zip(*(weights(tmp_path / "two", n).values() for n in (1, 2)), strict=True)
+    )
+    train(tmp_path / "two", RECIPE, "train.steps=3")
+    assert [row["step"] for row in rows(tmp_path / "two")] == [1, 2, 3]
+    assert rows(tmp_path / "two")[2]["player/gap"] < 1e-4
+
+
+class Killing(Session):
+    """A session that kills a rank of its learner after the second step, once."""
+
+    kills = 0
+
+    def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
+        super()._stepped(step, metrics)
+        if step == 2 and not self.kills:
+            self.kills += 1
+            os.kill(group_of(self.trainer).pids[1], signal.SIGKILL)
+
+
+def group_of(trainer: Trainer) -> Any:
+    learner = trainer.learners["player"]
+    assert isinstance(learner, ShardedLearner)
+    return learner.group
+
+
+@pytest.mark.slow
+def test_a_killed_rank_costs_a_restart_and_nothing_else(tmp_path: Path) -> None:
+    """All ranks begin again from the newest checkpoint, and the run ends with the weights of one that lost nobody."""
+    train(tmp_path / "whole", RECIPE, *TWO)
+    session = Killing(Console(file=io.StringIO()), resolve(parse(RECIPE, TWO)), tmp_path / "killed")
+    assert session.run() and session.kills == 1
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    whole = weights(tmp_path / "whole", 3)
+    assert all(torch.equal(whole[name], found) for name, found in weights(tmp_path / "killed", 3).items())
+
+
+@pytest.mark.slow
+def test_adapters_on_one_base_share_its_ranks_and_a_lost_rank_is_named(tmp_path: Path) -> None:
+    data = {**RECIPE, "policies": {"player": {"base": "tiny-16x2", "per": "role", "adapter": {"rank": 2}}}}
+    killed = Observer()
+    trainer = make(tmp_path, data, *TWO, "stream.max_staleness=1")
+    first, second = trainer.learners.values()
+    assert first.shares is second.shares
+
+    def kill(step: int, metrics: Mapping[str, float]) -> None:
+        assert all(value < 1e-4 for key, value in metrics.items() if key.endswith("/probe"))
+        if step == 2:
+            assert isinstance(first, ShardedLearner)
+            os.kill(first.group.pids[0], signal.SIGKILL)
+
+    killed.stepped = kill
+    trainer.observer = killed
+    with pytest.raises(LearnerLost, match=r"rank 0 of the learner has ended .killed by signal 9.*last checkpoint"):
+        trainer.train()
+    trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (("cluster.learners=2",), "cluster.learners is 2, but train.shard is 'none'"),
+        ((*TWO, "train.optimizer=adamw_8bit"), "works on whole tensors; expected 'adamw'"),
+        ((*TWO, "algorithm.name=ppo", "algorithm={name='ppo'}"), "ppo trains a critic, which cannot be sharded yet"),
+        ((*TWO, "warmstart={bot='bot:random', base=true}"), "warmstart.base is true"),
+    ],
+)
+def test_what_a_sharded_learner_cannot_do_is_refused_with_the_key_to_change(
+    overrides: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        resolve(parse(RECIPE, overrides))

@@ -1,0 +1,87 @@
+"""A learner that is sharded over processes computes what a learner in one process computes (promise 6)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import CASES, examples_of, learners_of, trained
+
+from interplay.training.ranks import Ranks
+from interplay.training.transfer import read_weights
+from interplay.training.tries import lay
+
+SCRIPT = Path(__file__).parent / "ranks.py"
+# fp32 sums over ranks, micro-batches and minibatches are added in another order.
+CLOSE = 1e-5
+
+
+def run_ranks(size: int, store: Path, *cases: str) -> list[dict[str, Any]]:
+    """What the first of `size` processes prints, one record for each case."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), str(size), str(store), *cases],
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(size)
+    ]  # fmt: skip
+    said = [rank.communicate(timeout=300) for rank in ranks]
+    for rank, (_, complaint) in zip(ranks, said, strict=True):
+        assert rank.returncode == 0, complaint[-3000:]
+    return [json.loads(line) for line in said[0][0].splitlines() if line.startswith("{")]
+
+
+def check(found: list[dict[str, Any]], cases: list[str]) -> None:
+    assert [line["case"] for line in found] == cases
+    for line in found:
+        for what in ("metrics", "gradients", "logprobs"):
+            assert line[what] <= CLOSE, line
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    ("size", "cases"), [(2, list(CASES)), (3, ["full", "adapters", "uneven"]), (4, ["full", "tied", "empty"])]
+)
+def test_any_number_of_ranks_gives_what_one_gives(tmp_path: Path, size: int, cases: list[str]) -> None:
+    check(run_ranks(size, tmp_path / "store", *cases), cases)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
+def test_training_resumes_at_another_number_of_ranks_and_without_shards(tmp_path: Path) -> None:
+    """Steps with 2, 1 and 3 ranks, each from what the one before saved, are three steps of a plain learner."""
+    for i, size in enumerate((2, 1, 3)):
+        (line,) = run_ranks(size, tmp_path / f"store{i}", str(tmp_path / "saved"))
+        assert line["steps"] == i + 1
+    (plain,) = learners_of(CASES["full"], False)
+    for _ in range(3):
+        expected = trained(CASES["full"], [plain])["logprobs"]
+    (resumed,) = learners_of(CASES["full"], False)
+    assert len(list((tmp_path / "saved").glob("*.safetensors"))) > 1  # in several buckets
+    read_weights(resumed.model, tmp_path / "saved")
+    resumed.load_state_dict(torch.load(tmp_path / "saved" / "saved.pt", weights_only=True))
+    examples = examples_of(CASES["full"], ["p0"])["p0"]
+    ours = [x for each in resumed.logprobs(examples) for x in each]
+    assert max(abs(a - b) for a, b in zip(ours, expected, strict=True)) <= CLOSE
+    assert resumed.steps == 3
+    moments = [s["exp_avg"] for s in resumed.optimizer.state_dict()["state"].values()]
+    wanted = [s["exp_avg"] for s in plain.optimizer.state_dict()["state"].values()]
+    assert max(float((a - b).abs().max()) for a, b in zip(moments, wanted, strict=True)) <= CLOSE
+
+
+def test_every_row_is_trained_on_by_one_rank_and_all_ranks_run_equally_many_passes() -> None:
+    examples = examples_of(CASES["uneven"], ["p0"])["p0"]
+    trie = lay(examples, row_limit=40)
+    for size in (1, 2, 3, 7):
+        shares = [Ranks(rank, size).cuts(trie, 40, pack=False) for rank in range(size)]
+        assert len({len(share) for share in shares}) == 1
+        trained_on = [r for share in shares for part in share if not part.repeated for r in part.rows]
+        assert sorted(trained_on) == list(range(len(trie.rows)))
