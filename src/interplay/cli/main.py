@@ -1,4 +1,4 @@
-"""`interplay`: train, eval, play, check, prepare, envs, algorithms, models. Heavy imports happen inside the commands.
+"""`interplay`: the command line. Heavy imports happen inside the commands.
 
 An error that Interplay raises on purpose is printed as one sentence on standard error. The exit code is 2 for a wrong
 recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run that a signal stopped early, after
@@ -21,6 +21,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from interplay import __version__
+from interplay.cli.view import view
 from interplay.errors import ConfigError, InterplayError
 
 app = typer.Typer(
@@ -132,6 +133,9 @@ def play(
     from interplay.cli.play import play_game
 
     play_game(console, recipe, overrides or [], seat, against, seed)
+
+
+app.command()(view)
 
 
 @app.command()
