@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributed": BELOW_TRAINING | {"training", "evaluation"},
     "viewer": BELOW_CLI,
     "cli": BELOW_CLI | {"viewer"},
+    "api": BELOW_CLI | {"viewer", "cli"},  # import interplay as ip
     "__main__": {"cli"},  # python -m interplay
     "": set(),  # interplay/__init__.py itself
 }

@@ -19,6 +19,7 @@ from interplay.types import Occupant, Policy, Role, Scripted, Snapshot
 
 if TYPE_CHECKING:
     from interplay.evaluation.sheet import Chart, Sheet
+    from interplay.evaluation.suite import Report
     from interplay.rollout.team import Team
 
 
@@ -39,7 +40,9 @@ def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
     return {name: str(found.policy(name)) for name in plan.trainable}
 
 
-def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: Path | None, out: Path | None) -> None:
+def evaluate_run(
+    console: Console, path: str, overrides: Sequence[str], folder: Path | None, out: Path | None
+) -> Report:
     plan = resolve(load(path, overrides), training=False)
     from interplay.cli.quiet import quiet_libraries
     from interplay.evaluation import ablation
@@ -71,6 +74,7 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     console.print(lead, highlight=False, soft_wrap=True)
     findings = Findings(recipe.name, lead, found.to_json(), list(report.sheets(found)), list(report.charts(found)))
     publish(console, target, "eval", findings)
+    return found
 
 
 @dataclass(frozen=True)
