@@ -321,7 +321,7 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
 # Functions with more parameters than six, and why each has them. Triton kernels take their tensors one by one.
 MANY_PARAMETERS = {
     "interplay.algorithms.losses.policy_loss": "the terms of one formula",
-    "interplay.cli.main.prepare": "the options of one command",
+    "interplay.cli.prepare.prepare": "the options of one command",
     "interplay.envs.tasks.prepare.prepare": "the options of one command",
     "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
     "interplay.models.fused.forward": "what a layer reads, and what it writes to",
