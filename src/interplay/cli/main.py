@@ -21,6 +21,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from interplay import __version__
+from interplay.cli.new import new
 from interplay.cli.prepare import prepare
 from interplay.cli.view import view
 from interplay.errors import ConfigError, InterplayError
@@ -211,6 +212,7 @@ def check(
 
 
 app.command()(prepare)
+app.command()(new)
 
 
 @app.command()
