@@ -162,7 +162,7 @@ def test_a_label_by_a_person_is_kept(seen: Seen, runs: Path) -> None:
     seen.show("/run/tree/judge", ".labelling")
     seen.page.click("text=A is better")
     seen.page.wait_for_selector("text=1 labelled")
-    assert (runs / "tree" / "labels.jsonl").read_text().count('"label":1') == 1
+    assert (runs / "tree" / "labels.jsonl").read_text().count('"chosen":') == 1
 
 
 def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from written import write_run
 
 from interplay.errors import InterplayError
+from interplay.rewards.comparisons import read_comparisons
 from interplay.viewer.pairs import LABELS, label, next_pair
 from interplay.viewer.run import RunReader
 
@@ -30,8 +30,11 @@ def test_verdicts_are_appended_to_the_run_folder(tmp_path: Path) -> None:
     pair = next_pair(run, {"n": "0"})["pair"]
     assert label(run, {**pair, "label": 2}) == 1
     assert label(run, {**pair, "label": 0}) == 2
-    rows = [json.loads(line) for line in (run.folder / LABELS).read_text().splitlines()]
-    assert [row["label"] for row in rows] == [2, 0]
-    assert rows[0] == {k: pair[k] for k in ("input", "output_1", "output_2")} | {"label": 2}
+    assert label(run, {**pair, "label": 1}) == 3
+    second, tie, first = read_comparisons(run.folder / LABELS)  # as `interplay judge audit` does
+    assert (second.first, second.second) == (pair["output_2"], pair["output_1"])
+    assert (first.first, first.second) == (pair["output_1"], pair["output_2"])
+    assert (first.label, second.label, tie.label) == (1.0, 1.0, 0.5)
+    assert [[m.role, m.content] for m in first.question] == pair["input"]
     with pytest.raises(InterplayError, match="label"):
         label(run, {**pair, "label": 7})

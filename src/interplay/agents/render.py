@@ -11,12 +11,14 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
 from interplay.types import MediaSpan, Message, Tool, identity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _CACHE_LIMIT = 100_000
 
@@ -58,13 +60,15 @@ class Renderer:
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
         self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
-        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool, ...]], Prompt] = {}
+        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool | str, ...]], Prompt] = {}
         self._replies: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
         self.syntax = syntax_of(tokenizer)
         marks = sorted((t for t in tokenizer.get_added_vocab() if len(t) > 1), key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
 
-    def prompt(self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool, ...] = ()) -> Prompt:
+    def prompt(
+        self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool | str, ...] = ()
+    ) -> Prompt:
         """The prompt for `messages`. `before` is the turn that they continue; its reply is one of the messages."""
         if before is None:
             return self._whole(messages, tools)
@@ -95,6 +99,10 @@ class Renderer:
         ids = list(action[:-1] if ended else action)
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)), ended
 
+    def pieces(self, action: tuple[int, ...]) -> tuple[str, ...]:
+        """The text of each token by itself."""
+        return tuple(str(self.tokenizer.decode([i], skip_special_tokens=False)) for i in action)
+
     def replies(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """The ids of the replies that may be sampled. Cached, because the same positions come up often."""
         known = self._replies.get(texts)
@@ -116,7 +124,7 @@ class Renderer:
         read as ordinary text."""
         return text if self._marks is None else self._marks.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
 
-    def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> Prompt:
+    def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> Prompt:
         cached = self._fresh.get((messages, tools))
         if cached is None:
             text = self._template(messages, tools)
@@ -127,7 +135,7 @@ class Renderer:
             self._fresh[messages, tools] = cached
         return cached
 
-    def _template(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> str:
+    def _template(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> str:
         told = [schema(t) for t in tools] if tools and self.syntax.native else None
         try:
             text = self.tokenizer.apply_chat_template(

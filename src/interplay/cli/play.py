@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from interplay import envs
+from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
 from interplay.agents.calls import cut
-from interplay.agents.syntax import Malformed, Plain, describe
+from interplay.agents.syntax import Plain, describe
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean

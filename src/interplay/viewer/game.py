@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from interplay import envs
+from interplay.agents.arguments import Malformed
 from interplay.agents.calls import cut
-from interplay.agents.syntax import Malformed, Plain, describe
+from interplay.agents.syntax import Plain, describe
 from interplay.config import RewardSection, ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
 from interplay.rollout.guest import Guest, GuestGame

@@ -1,7 +1,8 @@
 """Two replies to one prompt, for a person to compare without knowing how they were scored.
 
-The verdicts are appended to `labels.jsonl` in the run folder, a line for each: input, output_1, output_2 and label (1,
-2, or 0 for a tie). `interplay judge audit` reads such files.
+The verdicts are appended to `labels.jsonl` in the run folder, in the forms that `rewards/comparisons.py` reads:
+question, chosen and rejected; or, for a tie, input, output_1, output_2 and the label 0. `interplay judge audit` reads
+such files.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def label(run: RunReader, given: Mapping[str, Any]) -> int:
     messages, verdict = given.get("input"), given.get("label")
     if verdict not in (0, 1, 2) or not all(isinstance(t, str) for t in texts) or not isinstance(messages, list):
         raise InterplayError("a label needs input, output_1, output_2 and label (1, 2, or 0 for a tie).")
-    row = {"input": messages, "output_1": texts[0], "output_2": texts[1], "label": verdict}
+    row: dict[str, Any] = {"question": messages, "chosen": texts[verdict == 2], "rejected": texts[verdict == 1]}
+    if verdict == 0:
+        asked = "\n\n".join(str(content) for _, content in messages)
+        row = {"input": asked, "output_1": texts[0], "output_2": texts[1], "label": 0}
     with run.lock, (run.folder / LABELS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(row, separators=(",", ":")) + "\n")
     return _count(run)
