@@ -18,6 +18,8 @@ $(VENV)/installed: $(VENV)/core
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@command -v iverilog >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -q iverilog >/dev/null 2>&1; } || \
 		echo "Icarus Verilog is missing: the tests of the hardware task will be skipped (apt install iverilog)."
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get install -y -q chromium >/dev/null 2>&1; } || \
+		echo "Chromium is missing: the tests of the viewer's pages will be skipped (apt install chromium)."
 	touch $@
 
 install: $(VENV)/installed

@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "publishing": BELOW_CLI,
     "viewer": BELOW_CLI,
     "cli": BELOW_CLI | {"serving", "publishing", "viewer"},
+    "api": BELOW_CLI | {"serving", "publishing", "viewer", "cli"},  # import interplay as ip
     "__main__": {"cli"},  # python -m interplay
     "": set(),  # interplay/__init__.py itself
 }
@@ -323,7 +324,7 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
 MANY_PARAMETERS = {
     "interplay.algorithms.losses.policy_loss": "the terms of one formula",
     "interplay.cli.judge.train": "the options of one command",
-    "interplay.cli.main.prepare": "the options of one command",
+    "interplay.cli.prepare.prepare": "the options of one command",
     "interplay.envs.tasks.prepare.prepare": "the options of one command",
     "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
     "interplay.envs.programs.coroutine.__call__": "what chat APIs take, each with a default",

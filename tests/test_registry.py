@@ -90,3 +90,24 @@ def test_listing_names_imports_no_environment_no_algorithm_and_no_bot() -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_installed_package_adds_names_by_its_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `pip install` leaves them: a module, and a folder of metadata beside it."""
+    (tmp_path / "farm_animals.py").write_text(
+        "from interplay.envs import Env\nclass Cow(Env):\n    pass\nclass Stone:\n    pass\n"
+    )
+    about = tmp_path / "farm-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: farm\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[interplay.environments]\ncow = farm_animals:Cow\nstone = farm_animals:Stone\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from interplay.envs import Env
+
+    made: Registry[Env] = Registry(Env, "an environment", "env.name", group="interplay.environments")
+    assert made.known() == ["cow", "stone"]
+    assert made.lookup("cow").__name__ == "Cow"
+    with pytest.raises(ConfigError, match=r"env.name 'stone' is no environment; expected a subclass"):
+        made.lookup("stone")

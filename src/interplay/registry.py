@@ -4,8 +4,8 @@ A name is known because a class was registered under it, or because a module is 
 imported. Such a module is imported when its name is first asked for, so that listing names costs nothing. A name of the
 form `package.module:Class` is imported directly, for classes outside Interplay.
 
-`places` maps a name to the module that registers it, or to `module:Class`. An installed package's entry points have
-that second form, so that they can be added there.
+`places` maps a name to the module that registers it, or to `module:Class`. An installed package can add names of the
+second form with entry points of the registry's group, such as `interplay.environments`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from typing import Any, Generic, TypeVar
 
 from interplay.errors import ConfigError, did_you_mean
@@ -24,7 +25,8 @@ C = TypeVar("C", bound=type[Any])
 class Registry(Generic[T]):
     """The subclasses of `base` by name. `what` ("an environment") and `key` ("env.name") are for error sentences.
 
-    `places` are modules by name; `package` is a package of which every module registers something.
+    `places` are modules by name; `package` is a package of which every module registers something; `group` is the name
+    of the entry points with which installed packages add to it.
 
     >>> animals: Registry[object] = Registry(object, "an animal")
     >>> @animals.register("cat")
@@ -34,12 +36,19 @@ class Registry(Generic[T]):
     """
 
     def __init__(
-        self, base: type[Any], what: str, key: str = "", places: Mapping[str, str] | None = None, package: str = ""
+        self,
+        base: type[Any],
+        what: str,
+        key: str = "",
+        places: Mapping[str, str] | None = None,
+        package: str = "",
+        group: str = "",
     ) -> None:
         self.base, self.what, self.key = base, what, key
         self.places = dict(places or {})
-        self.package = package
+        self.package, self.group = package, group
         self.classes: dict[str, type[T]] = {}
+        self._points: dict[str, str] | None = None
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator: makes the class known by `name`."""
@@ -53,7 +62,7 @@ class Registry(Generic[T]):
     def known(self) -> list[str]:
         """Every name, in alphabetical order."""
         self._import_package()
-        return sorted({*self.places, *self.classes})
+        return sorted({*self.places, *self.classes, *self._installed()})
 
     def lookup(self, name: str, hint: str = "") -> type[T]:
         """The class behind a name. An error for a class that cannot be imported ends with `hint`."""
@@ -62,6 +71,9 @@ class Registry(Generic[T]):
             self._import(name, self.places[name])
         if name not in self.classes:
             self._import_package()
+        if name not in self.classes and name in self._installed():
+            module, _, attribute = self._installed()[name].partition(":")
+            return self._outside(name, module, attribute, hint)
         if name not in self.classes and colon and attribute:
             return self._outside(name, module, attribute, hint)
         if name not in self.classes:
@@ -73,6 +85,13 @@ class Registry(Generic[T]):
         found = importlib.import_module(module)
         if attribute:
             self.classes[name] = getattr(found, attribute)
+
+    def _installed(self) -> dict[str, str]:
+        """The names that installed packages add, with the `module:Class` of each. Looked up once."""
+        if self._points is None:
+            found = metadata.entry_points(group=self.group) if self.group else ()
+            self._points = {point.name: point.value for point in found}
+        return self._points
 
     def _import_package(self) -> None:
         if self.package:

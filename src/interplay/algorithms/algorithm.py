@@ -272,7 +272,11 @@ at_grpo c3 cispo coma custom dapo difference dr_grpo dr_mas gspo grpo maddpg mag
 reinforce_pp rloo shapley vdn
 """
 ALGORITHMS: Registry[Algorithm] = Registry(
-    Algorithm, "an algorithm", "algorithm.name", {name: f"interplay.algorithms.{name}" for name in _NAMES.split()}
+    Algorithm,
+    "an algorithm",
+    "algorithm.name",
+    {name: f"interplay.algorithms.{name}" for name in _NAMES.split()},
+    group="interplay.algorithms",
 )
 register, known, lookup = ALGORITHMS.register, ALGORITHMS.known, ALGORITHMS.lookup
 

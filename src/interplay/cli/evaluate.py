@@ -20,6 +20,7 @@ from interplay.types import Occupant, Policy, Role, Scripted, Snapshot
 if TYPE_CHECKING:
     from interplay.agents.best_of import Choosing
     from interplay.evaluation.sheet import Chart, Sheet
+    from interplay.evaluation.suite import Report
     from interplay.rollout.team import Team
 
 
@@ -40,7 +41,9 @@ def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
     return {name: str(found.policy(name)) for name in plan.trainable}
 
 
-def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: Path | None, out: Path | None) -> None:
+def evaluate_run(
+    console: Console, path: str, overrides: Sequence[str], folder: Path | None, out: Path | None
+) -> Report:
     plan = resolve(load(path, overrides), training=False)
     from interplay.cli.quiet import quiet_libraries
     from interplay.evaluation import ablation
@@ -79,6 +82,7 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     if (workflow := workflow_of(recipe.env.options)) is not None:
         with (target / "eval.md").open("a", encoding="utf-8") as file:
             file.write(f"\n## Workflow\n\n```mermaid\n{mermaid(workflow)}\n```\n")
+    return found
 
 
 def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:

@@ -1,4 +1,4 @@
-"""`interplay`: train, eval, play, check, prepare, envs, algorithms, models. Heavy imports happen inside the commands.
+"""`interplay`: the command line. Heavy imports happen inside the commands.
 
 An error that Interplay raises on purpose is printed as one sentence on standard error. The exit code is 2 for a wrong
 recipe or argument, and 1 for other errors. A bug keeps its traceback. A training run that a signal stopped early, after
@@ -22,6 +22,9 @@ from rich.table import Table
 
 from interplay import __version__
 from interplay.cli import judge, lists, studies
+from interplay.cli.new import new
+from interplay.cli.prepare import prepare
+from interplay.cli.view import view
 from interplay.errors import ConfigError, InterplayError
 
 app = typer.Typer(
@@ -135,6 +138,9 @@ def play(
     play_game(console, recipe, overrides or [], seat, against, seed)
 
 
+app.command()(view)
+
+
 @app.command()
 def arena(
     recipe: GameArgument,
@@ -246,38 +252,8 @@ def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     typer.echo(mermaid(found))
 
 
-@app.command()
-def prepare(
-    name: Annotated[str | None, typer.Argument(help="A public data set; without it they are listed.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", help="Its file or folder, in the public format; default the hub.")
-    ] = None,
-    to: Annotated[Path | None, typer.Option(help="The folder to write; default data/NAME.")] = None,
-    against: Annotated[
-        list[Path] | None, typer.Option(help="A prepared folder whose held-out rows must not be trained on either.")
-    ] = None,
-    drop_overlap: Annotated[
-        bool, typer.Option("--drop-overlap", help="Leave out training rows that overlap with held-out rows.")
-    ] = False,
-    holdout: Annotated[
-        float, typer.Option(help="Share of train that becomes validation where there is none.", min=0, max=0.5)
-    ] = 0.05,
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Leave out rows whose gold answer fails its own checker.")
-    ] = True,
-) -> None:
-    """Turn a public data set into a folder for env.data: checked, without duplicates or overlap, with checksums.
-
-    interplay prepare gsm8k --from downloads/gsm8k --drop-overlap
-    """
-    from interplay.cli.prepare import format_table, show_preparation
-    from interplay.envs.tasks.prepare import prepare as prepare_data
-
-    if name is None:
-        console.print(format_table())
-    else:
-        folder = to or Path("data") / name
-        show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout, check))
+app.command()(prepare)
+app.command()(new)
 
 
 app.add_typer(lists.app)

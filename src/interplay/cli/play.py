@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
@@ -13,11 +12,11 @@ from interplay import envs
 from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
 from interplay.agents.calls import cut
-from interplay.agents.player import Agent, Stamp
 from interplay.agents.syntax import Plain, describe
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
+from interplay.rollout.guest import Guest, GuestGame
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
 from interplay.types import Observation, Occupant, Rewards, Role
@@ -49,48 +48,26 @@ def play_game(
     seating = "; ".join([f"You are {role}", ", ".join(f"{r} is {w}" for r, w in others.items())])
     console.print(f"{seating.removesuffix('; ')}. Type your move, or q to leave.", highlight=False, soft_wrap=True)
 
-    try:
-        if asyncio.run(_Game(console, env, role, others, agents, plan.recipe.tools).play(seed)):
+    async def game() -> None:
+        played = GuestGame(env, role, others, agents, _on_the_terminal(console, others, plan.recipe.tools))
+        if await played.play(seed):
             console.print(env.state(), highlight=False, markup=False)
-            _tell(console, envs.outcome_of(env))
+            _tell(console, await played.outcome())
+
+    try:
+        asyncio.run(game())
     finally:
         team.close()
 
 
-@dataclass
-class _Game:
-    """A person in one role, agents in the others."""
+def _on_the_terminal(console: Console, others: Mapping[Role, Occupant], tools: ToolSection) -> Guest:
+    async def reply(observation: Observation) -> str | None:
+        return _ask(console, observation, tools)
 
-    console: Console
-    env: envs.Env
-    person: Role
-    others: dict[Role, Occupant]
-    agents: dict[Role, Agent]
-    tools: ToolSection
+    def heard(role: Role, text: str) -> None:
+        console.print(f"{role} ({others[role]}): {text}", highlight=False, markup=False)
 
-    async def play(self, seed: int) -> bool:
-        """Plays to the end. Returns False if the person left earlier."""
-        decision = 0
-        while seen := self.env.observe():
-            actions: dict[Role, str] = {}
-            for role, observation in seen.items():
-                if role == self.person:
-                    reply = _ask(self.console, observation, self.tools)
-                    if reply is None:
-                        return False
-                    actions[role] = reply
-                else:
-                    agent = self.agents[role]
-                    view = agent.look(observation)
-                    turn = await agent.sample(self.env, view, Stamp(seed, self.env.task, 0, "play", decision))
-                    agent.commit(view, turn)
-                    actions[role] = turn.text
-            for role, who in self.others.items():
-                if role in actions:
-                    self.console.print(f"{role} ({who}): {actions[role]}", highlight=False, markup=False)
-            _tell(self.console, self.env.step(actions))
-            decision += 1
-        return True
+    return Guest(reply, heard, lambda rewards: _tell(console, rewards))
 
 
 def _strongest(plan: RunPlan) -> str | None:

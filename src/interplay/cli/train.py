@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from interplay.config import load
+from interplay.config import Recipe, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
 
@@ -33,24 +33,32 @@ def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Pat
     else:
         recipe = load(path, overrides)
     plan = resolve(recipe)
-    folder = run or (
-        Path(path) if Path(path).is_dir() else Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    )
-    if (folder / "checkpoints").exists() and not resume:
-        raise ConfigError(
-            f"run folder '{folder}' already holds a run; add --resume to go on with it, or choose another --run."
-        )
+    folder = run or (Path(path) if Path(path).is_dir() else new_folder(recipe))
+    refuse_used(folder, resume)
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
     from interplay.cli.session import Session
 
-    with _alone(folder):
+    with alone(folder):
         return Session(console, plan, folder).run()
 
 
+def new_folder(recipe: Recipe) -> Path:
+    """The folder of a run that names none."""
+    return Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def refuse_used(folder: Path, resume: bool) -> None:
+    """A new run does not overwrite another one."""
+    if (folder / "checkpoints").exists() and not resume:
+        raise ConfigError(
+            f"run folder '{folder}' already holds a run; add --resume to go on with it, or choose another --run."
+        )
+
+
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Locks the run folder, because two trainers in one folder would overwrite each other's files. A second trainer
     gets a ConfigError. The lock ends with its process."""
     folder.mkdir(parents=True, exist_ok=True)

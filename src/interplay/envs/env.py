@@ -156,7 +156,7 @@ _PLACES = {
     "tictactoe": "interplay.envs.games.tictactoe",
 }
 _TOLD = ("program",)
-ENVIRONMENTS: Registry[Env] = Registry(Env, "an environment", "env.name", _PLACES)
+ENVIRONMENTS: Registry[Env] = Registry(Env, "an environment", "env.name", _PLACES, group="interplay.environments")
 # A name that ends in a colon is an adapter's: it stands for every name with something after the colon, which the class
 # finds in `task.env`.
 register = ENVIRONMENTS.register

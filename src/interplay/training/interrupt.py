@@ -43,6 +43,10 @@ class Interrupt:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.asked and signum == signal.SIGINT:
             raise KeyboardInterrupt
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask the run to end, as a signal does; from any thread."""
         self.asked = True
         if self._work is not None:
             self._work.get_loop().call_soon_threadsafe(self._work.cancel)

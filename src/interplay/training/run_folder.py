@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-import platform
 import time
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from interplay.config import Recipe
 from interplay.rollout import records
 from interplay.rollout.logs import GameLogs
 from interplay.rollout.token_texts import TOKENIZERS
+from interplay.training import provenance
 from interplay.types import Credit, Episode
 
 if TYPE_CHECKING:
@@ -28,17 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("interplay")
 
 STREAM = "stream.jsonl"
-_PACKAGES = ("interplay", "torch", "transformers", "tokenizers", "safetensors", "pydantic", "numpy")
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed as a package"
-    return found
 
 
 class RunFolder:
@@ -46,6 +34,7 @@ class RunFolder:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.section = folder, recipe.records
         self.metrics, self.episodes = folder / "metrics.jsonl", folder / "episodes.jsonl"
+        self._sessions: list[dict[str, Any]] | None = None
         if not (folder / "run.json").is_file():
             self.recipe(recipe)
         bases = sorted({p.base for p in recipe.policies.values()})
@@ -53,10 +42,13 @@ class RunFolder:
         self._board = _tensorboard(folder, recipe.records.tensorboard)
 
     def recipe(self, recipe: Recipe) -> None:
-        """Write run.json: the recipe, the seed and the versions of packages."""
-        (self.folder / "run.json").write_text(
-            json.dumps({"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": versions()}, indent=1)
-        )
+        """Write run.json: the recipe, the seed, and what the run was made with each time that it was started."""
+        path = self.folder / "run.json"
+        if self._sessions is None:
+            earlier = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            self._sessions = [*earlier.get("sessions", ()), provenance.session()]
+        about = {"recipe": recipe.model_dump(), "seed": recipe.seed, "versions": self._sessions[-1]["versions"]}
+        path.write_text(json.dumps(about | {"sessions": self._sessions}, indent=1))
 
     def step(self, step: int, episodes: Sequence[Episode], metrics: Mapping[str, float], credit: Credit) -> None:
         row = {"step": step, "time": time.time(), **metrics}

@@ -59,6 +59,7 @@ class Public(BaseModel):
     hub: ClassVar[Mapping[str, Hub]] = {}  # by split; empty: the files must be given
     alone: ClassVar[str | None] = None  # the split of a file whose name tells none
     files: ClassVar[tuple[str, ...]] = ()  # patterns of its data files, where its published folder holds others too
+    holds_out_test: ClassVar[bool] = False  # where there is no test split, hold out one as for validation
     dev_is_test: ClassVar[bool] = False  # the answers to its test rows are withheld: everybody reports on the dev rows
     tables: ClassVar[tuple[str, ...]] = ()  # files (by stem) that are no split but belong to all, such as a corpus
     attached: ClassVar[tuple[str, ...]] = ()  # patterns of files to carry along as they are, such as "*.sqlite"
@@ -89,7 +90,9 @@ class Public(BaseModel):
         return {name: list(rows) for name, rows in tables.items()}
 
 
-FORMATS: Registry[Public] = Registry(Public, "a data set that can be prepared", package="interplay.envs.tasks.formats")
+FORMATS: Registry[Public] = Registry(
+    Public, "a data set that can be prepared", package="interplay.envs.tasks.formats", group="interplay.formats"
+)
 register_format, lookup_format = FORMATS.register, FORMATS.lookup
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from interplay.config import validate
 from interplay.envs.splits import SPLITS
+from interplay.envs.tasks.columns import HUB, Columns, hub_format
 from interplay.envs.tasks.data import MANIFEST, DataRow, Prepared, Public, digest, lookup_format
 from interplay.envs.tasks.gold import Gold, check_rows
 from interplay.envs.tasks.overlap import GRAM, Texts, overlaps, text_key, texts_of
@@ -28,6 +29,7 @@ from interplay.envs.tasks.source import SourcePart, attached, file_rows, hub_nam
 from interplay.errors import ConfigError, DataError
 from interplay.types import seed_of
 
+OWN = "questions"  # the format of somebody's own rows
 SHOWN = 5  # overlaps that an error names
 
 
@@ -52,19 +54,25 @@ def prepare(
     drop_overlap: bool = False,
     holdout: float = 0.05,
     check: bool = True,
+    columns: Columns | None = None,
 ) -> Preparation:
     """Read data set `name` from `source` (a file or folder; None: the hub) and write it to `folder`.
 
     `against` are prepared folders whose held-out rows must not be trained on either. Where there is no validation
     split, `holdout` of the training rows become one. With `check` every gold answer is put to its own checker, and rows
-    whose answer fails are left out. These are the options of the command.
+    whose answer fails are left out. These are the options of the command. With `columns` the rows are somebody's own:
+    `name` is then `questions`, or `hub:` and a data set of the hub.
     """
-    cls = lookup_format(name)
+    cls = lookup_format(OWN if columns is not None else name)
+    if name.startswith(HUB):
+        cls = hub_format(cls, name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--to '{folder}' exists already; remove it or choose another folder.")
     report = Preparation(name, str(source) if source else hub_name(name, cls), folder)
     parts = hub_rows(name, cls) if source is None else file_rows(name, cls, source)
-    splits, tables, places = _read(name, cls, parts, report)
+    if columns is not None:
+        parts, report.name = columns.applied(parts), OWN
+    splits, tables, places = _read(report.name, cls, parts, report)
     splits = {split: _distinct(cls, rows, report) for split, rows in splits.items()}
     if "train" in splits:
         held = {split: texts_of(cls, splits[split]) for split in SPLITS[1:] if split in splits}
@@ -74,8 +82,9 @@ def prepare(
             known = [split for split in SPLITS[1:] if split in found.manifest["splits"]]
             held |= {f"{other} {split}": texts_of(theirs, found.rows(split)) for split in known}
         splits["train"] = _without_overlap(cls, splits["train"], held, places, drop_overlap, report)
-        if "validation" not in splits and holdout:
-            splits |= _hold_out(cls, splits["train"], holdout, report)
+        missing = [s for s in SPLITS[1:] if s not in splits and (s == "validation" or cls.holds_out_test)]
+        if missing and holdout:
+            splits |= _hold_out(cls, splits["train"], missing, holdout, report)
     try:
         tables = cls.gather(splits, tables)
     except ValueError as error:
@@ -159,14 +168,18 @@ def _without_overlap(
     return [row for row in rows if row["id"] not in bad]
 
 
-def _hold_out(cls: type[Public], rows: list[DataRow], share: float, report: Preparation) -> dict[str, list[DataRow]]:
-    """Training rows by their text: the same ones become validation, whatever the order of the file."""
-    mine = [seed_of("hold out", text_key(cls.compared(row))) % 10_000 < share * 10_000 for row in rows]
-    report.held_out = sum(mine)
-    return {
-        "train": [row for row, held in zip(rows, mine, strict=True) if not held],
-        "validation": [row for row, held in zip(rows, mine, strict=True) if held],
-    }
+def _hold_out(
+    cls: type[Public], rows: list[DataRow], missing: Sequence[str], share: float, report: Preparation
+) -> dict[str, list[DataRow]]:
+    """`share` of the training rows for each missing split, chosen by their text: the same ones, whatever the order of
+    the file."""
+    out: dict[str, list[DataRow]] = {"train": [], **{split: [] for split in missing}}
+    for row in rows:
+        drawn = seed_of("hold out", text_key(cls.compared(row))) % 10_000
+        place = int(drawn // (share * 10_000))
+        out[missing[place] if place < len(missing) else "train"].append(row)
+    report.held_out = sum(len(out[split]) for split in missing)
+    return out
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ Rewards       reasoner and agents: `format` (process) 0.2 for one answer in the 
               (agent) 0.8 for the right value. In a pair a reply earns what it changes, so that all rounds add up
               to the last reply's worth: prolonging pays nothing. `correct` (team, at the end): 1 for a right final
               answer, the pair's being its reasoner's.
-Data          prepared rows of kind math (gsm8k, math, math500, aime, amc, olympiadbench), or word problems of
-              `min_steps` to `max_steps` operations with numbers up to `largest`, made on the spot.
+Data          prepared rows of kind math (gsm8k, math, math500, aime, amc, olympiadbench, or your own questions), or
+              word problems of `min_steps` to `max_steps` operations with numbers up to `largest`, made on the spot.
 Checker       rewards/verify.py: numbers exactly, formulas by math-verify within limits; what the tool role wrote
               is computed by rewards/calculator.py or run by execution/sandbox.py.
 Version       2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -18,7 +19,7 @@ from interplay.envs.tasks.compute import ToolKind
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
 from interplay.errors import ConfigError
 from interplay.execution.sandbox import Isolation
-from interplay.rewards import verify
+from interplay.rewards import short_text, verify
 from interplay.rewards.quantity import number
 from interplay.types import Message, Observation, Role
 
@@ -99,6 +100,8 @@ class MathQuestion(DataEnv):
 
     def right(self, answer: str) -> bool:
         gold: str = self.row["answer"]
+        if compare := self.row.get("compare"):
+            return short_text.exact_match(answer, [gold]) if compare == "text" else _own(compare)(gold, answer)
         if within := self.row.get("tolerance"):
             ours, theirs = number(gold), number(answer)
             if ours is not None and theirs is not None:
@@ -106,6 +109,8 @@ class MathQuestion(DataEnv):
         return verify.equal(gold, answer)
 
     def alike(self, answer: str, other: str) -> bool:
+        if self.row.get("compare"):
+            return short_text.normal(answer) == short_text.normal(other)
         return verify.equal(answer, other)
 
     def gold(self) -> str:
@@ -144,6 +149,20 @@ class MathQuestion(DataEnv):
         if "calculator" in named:
             return (("calculator", {"expression": expression}),)
         return (("python", {"code": f"print({expression})"}),)
+
+
+@lru_cache(maxsize=16)
+def _own(name: str) -> Callable[[str, str], bool]:
+    """A function outside Interplay that compares the right answer with the given one."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"the rows of env.data are compared by '{name}', which cannot be imported: {error}; expected "
+            "package.module:function on the Python path."
+        ) from None
+    return lambda gold, answer: bool(found(gold, answer))
 
 
 @lru_cache(maxsize=16)

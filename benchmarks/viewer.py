@@ -1,0 +1,123 @@
+"""How fast the viewer answers for a large run: python benchmarks/viewer.py [--gigabytes 1] [--episodes 10000]
+
+Writes a run of that size to a temporary folder, starts `interplay view` on it and asks for the pages as a browser does.
+Prints seconds from the start of the process to the first answers, seconds of one episode, and the largest memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.cookiejar
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from interplay.rollout import records
+from interplay.types import Credit, Episode, Keys, Message, Observation, Policy, Rewards, Sample, Task, Turn
+
+
+def episode(number: int, size: int) -> Episode:
+    """An episode whose record has about `size` bytes, in turns of 200 tokens."""
+    name, turns = f"task-{number % 500}#{number}", []
+    for decision in range(max(1, size // 9000)):
+        tokens = tuple((number + i) % 30_000 for i in range(200))
+        messages = (Message("user", "What follows? " * 60),)
+        prompt = tuple((number + 7 * i) % 30_000 for i in range(300))
+        logprobs = tuple(-0.1234567890123 * (1 + (i + number) % 9) for i in range(200))
+        key = f"{name}/{decision}a0"
+        sample = Sample(key, prompt, tokens, logprobs, (3,) * 200, "words " * 200, messages=messages)
+        keys = Keys(f"task-{number % 500}", 0, name, decision, "a", "", "", f"{number}.{decision}")
+        turns.append(Turn(key, None, keys, "player", "words " * 200, Observation(messages), (sample,)))
+    task = Task(f"task-{number % 500}", "math", number, {})
+    return Episode(name, task, 0, {"a": Policy("player")}, turns, Rewards.team("correct", float(number % 3 == 0)))
+
+
+def write(folder: Path, gigabytes: float, count: int) -> int:
+    folder.mkdir(parents=True)
+    recipe = {
+        "name": "large", "env": {"name": "math"}, "policies": {"player": {"base": "tiny"}}, "seats": "player",
+        "algorithm": {"name": "grpo"}, "train": {"steps": count // 10},
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps({"recipe": recipe, "seed": 0, "versions": {}}))
+    size = int(gigabytes * 2**30 / count)
+    given = Credit()
+    with (folder / "metrics.jsonl").open("w") as metrics:
+        for step in range(1, count // 10 + 1):
+            row = {"step": step, "reward": step / count, **{f"player/m{i}": i * step / count for i in range(60)}}
+            metrics.write(json.dumps(row) + "\n")
+            played = [episode(10 * step + i, size) for i in range(10)]
+            given.advantages = {t.last.id: 0.5 for e in played for t in e.turns}
+            records.write(folder / "episodes.jsonl", played, step, given)
+    return (folder / "episodes.jsonl").stat().st_size
+
+
+class Browser:
+    def __init__(self, url: str) -> None:
+        jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        self.opener, self.home = urllib.request.build_opener(jar), url.partition("?")[0]
+        self.opener.open(url).read()
+
+    def ask(self, path: str, **query: Any) -> tuple[Any, float]:
+        began = time.monotonic()
+        url = f"{self.home}api/{path}?{urllib.parse.urlencode(query)}"
+        found = json.loads(self.opener.open(url).read())
+        return found, time.monotonic() - began
+
+
+def memory(process: int) -> float:
+    """The largest memory of a process so far, in MiB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(found.group(1)) / 1024 if found else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--episodes", type=int, default=10_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        run = Path(place) / "large"
+        size = write(run, given.gigabytes, given.episodes)
+        print(f"{size / 2**30:.2f} GiB, {given.episodes} episodes")
+        began = time.monotonic()
+        command = [sys.executable, "-m", "interplay", "view", str(run), "--no-browser"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        started = time.monotonic() - began
+        try:
+            measure(Browser(url), process.pid, started)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def measure(browser: Browser, process: int, started: float) -> None:
+    print(f"start of the server        {started:6.2f} s")
+    first = sum(browser.ask(f"run/large/{question}")[1] for question in ("about", "metrics"))
+    print(f"first page of the run      {first:6.2f} s")
+    found, seconds = browser.ask("run/large/episodes")
+    print(f"list of episodes           {seconds:6.2f} s")
+    rows = found["rows"][:20]
+    each = [browser.ask("run/large/episode", step=row["step"], id=row["id"])[1] for row in rows]
+    print(f"one episode                {statistics.median(each):6.3f} s (worst of {len(each)}: {max(each):.3f} s)")
+    began, rounds = time.monotonic(), 0
+    while True:
+        found, _ = browser.ask("run/large/episodes", sort="worst", role="a", round=rounds)
+        rounds += 1
+        if found["searched"] == found["of"]:
+            break
+    print(f"filter over all episodes   {time.monotonic() - began:6.1f} s ({rounds} requests)")
+    print(f"largest memory             {memory(process):6.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

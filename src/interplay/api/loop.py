@@ -1,0 +1,39 @@
+"""Runs work that needs an event loop of its own, also where one is already running, as in a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+_WAIT = 0.2  # seconds between two looks for Ctrl-C
+
+
+def finished(work: Callable[[], T], interrupted: Callable[[], None] | None = None) -> T:
+    """The result of `work`. If an event loop is running in this thread, the work is done in another thread, and
+    `interrupted` is called when the user interrupts the cell; the work must then end soon."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="interplay", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        try:
+            thread.join(_WAIT)
+        except KeyboardInterrupt:
+            if interrupted is None:
+                raise
+            interrupted()
+    return done.result()

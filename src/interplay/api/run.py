@@ -1,0 +1,105 @@
+"""A run folder from Python: its recipe, its metrics as a frame, its episodes as records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from interplay.config import Recipe, load
+from interplay.errors import ConfigError
+from interplay.rollout import records
+from interplay.rollout.records import Record
+
+FrameLibrary = Literal["pandas", "polars"]
+
+
+class TrainedRun:
+    """The files of a run, also while it trains. It can stand wherever the path of a run folder can.
+
+    >>> run = ip.run("runs/demo")                           # doctest: +SKIP
+    >>> run.metrics()[["step", "reward"]].plot(x="step")    # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        self.folder = Path(folder)
+        if not (self.folder / "run.json").is_file():
+            raise ConfigError(f"folder '{folder}' holds no run.json; expected a run that interplay train has begun.")
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def __repr__(self) -> str:
+        return f"<run {self.folder}: {self.recipe.name}, {self.step} of {self.recipe.train.steps} steps>"
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """run.json: the resolved recipe, the seed, and what the run was made with."""
+        found = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        assert isinstance(found, dict)
+        return found
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return load(self.folder)
+
+    @property
+    def step(self) -> int:
+        """The last step whose metrics are written."""
+        rows = self.rows()
+        return int(rows[-1]["step"]) if rows else 0
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """report.json, the results before and after training; None if nothing was measured yet."""
+        path = self.folder / "report.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def rows(self) -> list[dict[str, float]]:
+        """The metrics of each step. A line that is being written now is left out."""
+        path = self.folder / "metrics.jsonl"
+        if not path.is_file():
+            return []
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def metrics(self, library: FrameLibrary | None = None) -> Any:
+        """The metrics as a data frame with a row for each step: of pandas, or of polars if pandas is not installed."""
+        wanted: Sequence[FrameLibrary] = ("pandas", "polars") if library is None else (library,)
+        for name in wanted:
+            try:
+                if name == "pandas":
+                    import pandas
+
+                    return pandas.DataFrame(self.rows())
+                import polars
+
+                return polars.DataFrame(self.rows(), infer_schema_length=None)
+            except ImportError:
+                continue
+        raise ConfigError(
+            f"{' and '.join(wanted)} {'is' if len(wanted) == 1 else 'are'} not installed: pip install {wanted[0]}, or "
+            "use rows() for a list of dictionaries."
+        )
+
+    def episodes(self, step: int | None = None) -> Iterator[Record]:
+        """The recorded episodes with their credit, in the order in which they were written; of one step if given.
+        Only the episodes that are asked for are read."""
+        path = self.folder / "episodes.jsonl"
+        for entry in records.index(path) if path.is_file() else ():
+            if step is None or entry.step == step:
+                yield records.read_one(path, entry)
+
+
+def run(folder: str | PathLike[str]) -> TrainedRun:
+    """The run in a folder."""
+    return TrainedRun(folder)
+
+
+def runs(folder: str | PathLike[str] = "runs") -> list[TrainedRun]:
+    """Every run in a folder, by name."""
+    found = sorted(path.parent for path in Path(folder).glob("*/run.json"))
+    return [TrainedRun(path) for path in found]

@@ -1,0 +1,79 @@
+"""Which columns of somebody's own rows are the question and the answer, and where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from interplay.envs.tasks.data import Public
+from interplay.envs.tasks.source import SourcePart, sound
+from interplay.errors import ConfigError, DataError, did_you_mean
+
+HUB = "hub:"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """`question` and `answer` name columns; a dot goes into a table or a list (`answers.text.0`). `compare` says when
+    an answer is right: `math` (by what it means), `text` (the same words) or `package.module:function`, which is called
+    with the right answer and the given one."""
+
+    question: str
+    answer: str
+    compare: str = "math"
+
+    def __post_init__(self) -> None:
+        if self.compare not in ("math", "text") and ":" not in self.compare:
+            raise ConfigError(f"--compare is '{self.compare}'; expected math, text or package.module:function.")
+
+    def applied(self, parts: Iterator[SourcePart]) -> Iterator[SourcePart]:
+        """The same parts, with the rows as the format `questions` has them."""
+        for where, split, raws in parts:
+            yield where, split, (self._row(where, n, raw) for n, raw in enumerate(sound(where, raws), 1))
+
+    def _row(self, where: str, number: int, raw: Mapping[str, Any]) -> dict[str, Any]:
+        named = {"question": self.question, "answer": self.answer}
+        found = {key: _text(raw, path, f"{where} row {number}") for key, path in named.items()}
+        return {**found, "compare": self.compare}
+
+
+def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
+    value: Any = raw
+    if path in raw:  # a column whose name has a dot
+        value = raw[path]
+    else:
+        for part in path.split("."):
+            if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+                value = value[int(part)]
+            elif isinstance(value, Mapping) and part in value:
+                value = value[part]
+            else:
+                raise DataError(f"{where} has no column '{path}'; {did_you_mean(path, map(str, raw))}")
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        kind = type(value).__name__
+        raise DataError(f"{where} has a {kind} in '{path}'; expected a text or a number: name a part of it, as a.b.0.")
+    return str(value)
+
+
+def hub_format(cls: type[Public], name: str) -> type[Public]:
+    """`cls` with the splits of a data set of the hub, written OWNER/NAME or OWNER/NAME:CONFIGURATION."""
+    source, _, configuration = name.removeprefix(HUB).partition(":")
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError(
+            "reading from the Hugging Face hub needs the datasets package: pip install 'interplay[data]'."
+        ) from None
+    try:
+        splits = datasets.get_dataset_split_names(source, configuration or None)
+    except Exception as error:  # the hub, the network and the cache raise what they like
+        reason = str(error).strip().split("\n")[0]
+        raise DataError(f"{source} could not be read from the hub ({type(error).__name__}: {reason}).") from None
+    words = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}
+    hub = {words[split]: (source, configuration or None, split) for split in splits if split in words}
+    if not hub:
+        raise DataError(f"{source} has the splits {', '.join(splits)}; expected train, validation or test among them.")
+    return type(cls.__name__, (cls,), {"hub": hub, "__doc__": cls.__doc__, "__module__": cls.__module__})

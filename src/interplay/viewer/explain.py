@@ -1,0 +1,153 @@
+"""Where an advantage comes from: rewards → return → baseline → advantage, with the numbers of the record.
+
+The group that shares a baseline is read from the records, and the algorithm's own rule is applied to it again. The page
+says whether that gives the recorded advantage. It does not if episodes of the group were not recorded, or if the
+algorithm does more than its rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interplay.algorithms import Algorithm, credit
+from interplay.algorithms.compare import CompareEpisodes, CompareReplies
+from interplay.config import RewardSection
+from interplay.rollout import records
+from interplay.rollout.media import MediaFolder
+from interplay.types import Credit, Episode, Media, MediaKind, Turn
+from interplay.viewer.episode import reward_rows
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An episode of a record and its credit."""
+
+    step: int
+    episode: Episode
+    credit: Credit
+
+    def turn(self, name: str) -> Turn | None:
+        return next((t for t in self.episode.turns if t.id == name), None)
+
+
+def recorded(step: int, data: Mapping[str, Any]) -> Recorded:
+    known = {k: v for k, v in data.items() if k != "judged"}
+    return Recorded(step, *records.from_json(known, _Unread(Path())))
+
+
+class _Unread(MediaFolder):
+    """Media by digest only: no file is read."""
+
+    def get(self, kind: MediaKind, digest: str) -> Media:
+        return Media(kind, b"", digest)
+
+
+def explain(
+    played: Recorded, turn: Turn, siblings: Sequence[Recorded], algorithm: Algorithm | None, weights: RewardSection
+) -> dict[str, Any]:
+    """`siblings` are the recorded episodes of the same task and step, the turn's own among them."""
+    given = played.credit.advantage(turn)
+    base: dict[str, Any] = {
+        "turn": turn.id,
+        "algorithm": type(algorithm).__name__ if algorithm is not None else None,
+        "about": _about(algorithm),
+        "advantage": given,
+        "per_token": bool(turn.samples) and isinstance(played.credit.advantages.get(turn.last.id), tuple),
+        "gamma": weights.gamma,
+    }
+    if isinstance(algorithm, CompareReplies) and turn.outlook is not None:
+        return base | _of_replies(played, turn, algorithm, weights)
+    line = played.episode.line(turn.role)
+    base["rewards"] = _discounted(line, turn, weights)
+    if isinstance(algorithm, CompareEpisodes):
+        return base | _of_episodes(turn, siblings, algorithm, weights)
+    ahead = {t.id: value for t, value in zip(line, credit.returns(line, weights), strict=True)}
+    base |= {"kind": "value" if played.credit.value(turn) is not None else "other", "return": ahead.get(turn.id)}
+    return base | {"value": played.credit.value(turn), "target": played.credit.target(turn), "members": []}
+
+
+def _about(algorithm: Algorithm | None) -> str:
+    """The first paragraph of the page of an algorithm."""
+    import sys
+
+    if algorithm is None:
+        return ""
+    text = sys.modules[type(algorithm).__module__].__doc__ or type(algorithm).__doc__ or ""
+    return "\n\n".join(text.strip().split("\n\n")[:2])
+
+
+def _of_replies(played: Recorded, turn: Turn, algorithm: CompareReplies, weights: RewardSection) -> dict[str, Any]:
+    turns = [
+        t
+        for t in credit.candidates([played.episode])
+        if (t.decision, t.role) == (turn.decision, turn.role) and t.outlook is not None
+    ]
+    outlook = turn.outlook
+    assert outlook is not None
+    rows = [[r.name, r.level.value, r.role, r.value] for r in outlook.rewards.of(turn.role)]
+    found = _compared([credit.candidate_return(t, weights) for t in turns], algorithm, turns.index(turn))
+    members = [_member(played, t, value) for t, value in zip(turns, found["returns"], strict=True)]
+    return {"kind": "replies", "rewards": reward_rows(rows, weights), "members": members, "expected": None, **found}
+
+
+def _of_episodes(
+    turn: Turn, siblings: Sequence[Recorded], algorithm: CompareEpisodes, weights: RewardSection
+) -> dict[str, Any]:
+    lines = [(s, line) for s in siblings if (line := s.episode.line(turn.role)) and any(t.is_model for t in line)]
+    at = next((i for i, (_, line) in enumerate(lines) if any(t.id == turn.id for t in line)), None)
+    found = _compared([credit.returns(line, weights)[0] for _, line in lines], algorithm, at)
+    members = []
+    for (own, line), value in zip(lines, found["returns"], strict=True):
+        shown = next((t for t in line if t.decision == turn.decision), line[-1])
+        members.append(_member(own, shown, value))
+    return {"kind": "episodes", "members": members, "expected": algorithm.settings.group, **found}
+
+
+def _member(played: Recorded, turn: Turn, value: float) -> dict[str, Any]:
+    return {
+        "turn": turn.id, "episode": played.episode.id, "step": played.step, "candidate": turn.candidate,
+        "kept": turn.kept, "text": turn.text, "status": turn.status.value, "policy": turn.policy,
+        "tokens": turn.sampled, "return": value, "advantage": played.credit.advantage(turn),
+    }  # fmt: skip
+
+
+def _compared(returns: list[float], algorithm: CompareReplies | CompareEpisodes, at: int | None) -> dict[str, Any]:
+    """The statistics of a group, the algorithm's rule applied to it, and the formula that describes the rule."""
+    mean = math.fsum(returns) / len(returns) if returns else 0.0
+    deviation = math.sqrt(math.fsum((r - mean) ** 2 for r in returns) / max(1, len(returns)))
+    ruled = algorithm.rule(returns) if returns else []
+    others = credit.leave_one_out(returns) if returns else []
+    formula = "rule"
+    for name, guess in (
+        ("centred", credit.centred(returns, False) if returns else []),
+        ("scaled", credit.centred(returns, True) if returns else []),
+        ("leave_one_out", others),
+    ):
+        if all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in zip(ruled, guess, strict=True)):
+            formula = name
+            break
+    own = returns[at] if at is not None else None
+    return {
+        "returns": returns,
+        "return": own,
+        "mean": mean,
+        "deviation": deviation,
+        "baseline": None if own is None or at is None else own - others[at] if formula == "leave_one_out" else mean,
+        "formula": formula,
+        "recomputed": ruled[at] if at is not None else None,
+    }
+
+
+def _discounted(line: Sequence[Turn], turn: Turn, weights: RewardSection) -> list[dict[str, Any]]:
+    """The rewards of a role from this turn on. Algorithms that compare whole episodes count from its first turn."""
+    out = []
+    start = next((i for i, t in enumerate(line) if t.id == turn.id), 0)
+    for i, t in enumerate(line):
+        rows = [[r.name, r.level.value, r.role, r.value] for r in t.rewards.of(turn.role)]
+        for row in reward_rows(rows, weights):
+            out.append(row | {"decision": t.decision, "before": i < start, "discount": weights.gamma ** max(0, i)})
+    return out

@@ -1,0 +1,49 @@
+"""The runs that the viewer shows: the given folders, or those inside them. A run that begins later shows up too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from interplay.errors import ConfigError, InterplayError, did_you_mean
+from interplay.viewer.run import RunReader
+
+
+class Library:
+    def __init__(self, folders: Sequence[Path]) -> None:
+        for folder in folders:
+            if not folder.is_dir():
+                raise ConfigError(f"'{folder}' is no folder; expected a run folder, or a folder that holds runs.")
+        self.folders = [folder.resolve() for folder in folders]
+        self._runs: dict[Path, RunReader] = {}
+        self._lock = threading.Lock()
+
+    def runs(self) -> list[RunReader]:
+        """All runs, the one that was written to last first."""
+        with self._lock:
+            for folder in self.folders:
+                for run in [folder] if _is_run(folder) else sorted(p for p in folder.glob("*") if _is_run(p)):
+                    if run not in self._runs:
+                        self._runs[run] = RunReader(run, self._key(run))
+            for gone in [run for run in self._runs if not _is_run(run)]:
+                del self._runs[gone]
+            return sorted(self._runs.values(), key=lambda run: (-run.updated, run.key))
+
+    def _key(self, run: Path) -> str:
+        """The name of the folder, with that of its parent before it if another run has the same."""
+        taken = {reader.key for reader in self._runs.values()}
+        key, parts = run.name, list(run.parts[:-1])
+        while key in taken and parts:
+            key = f"{parts.pop()}~{key}"
+        return key
+
+    def run(self, key: str) -> RunReader:
+        runs = {run.key: run for run in self.runs()}
+        if key not in runs:
+            raise InterplayError(f"there is no run '{key}'; {did_you_mean(key, runs)}")
+        return runs[key]
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "run.json").is_file()

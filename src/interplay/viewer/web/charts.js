@@ -1,0 +1,104 @@
+// Curves over the steps of a run, drawn by uPlot (loaded before the modules, as the global `uPlot`).
+import { useEffect, useRef } from "preact/hooks";
+import { html, hue, num, plain } from "viewer/parts.js";
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const resolved = (colour) => (colour.startsWith("var(") ? css(colour.slice(4, -1)) : colour);
+
+// An exponential moving average; gaps stay gaps.
+export function smooth(values, share) {
+  if (!share) return values;
+  let last = null;
+  return values.map((v) => {
+    if (v === null || v === undefined) return v;
+    last = last === null ? v : share * last + (1 - share) * v;
+    return last;
+  });
+}
+
+// The range of the y axis, a little wider than the values. Values that hardly differ get a range that can be labelled.
+function wide(_, low, high) {
+  if (low === null || low === undefined) return [0, 1];
+  const middle = (low + high) / 2, least = middle === 0 ? 1 : Math.abs(middle) * 1e-4;
+  const half = Math.max(0.56 * (high - low), high - low < least ? least : 0);
+  return [middle - half, middle + half];
+}
+
+// series: [{name, values, colour?}] over `steps`; values may have gaps.
+export function Chart({ title, steps, series, smoothing = 0, height = 170, note }) {
+  const place = useRef(null), legend = useRef(null);
+  const theme = document.documentElement.dataset.theme;
+  const drawn = series.map((s, i) => ({ ...s, colour: s.colour || hue(i) }));
+  const key = JSON.stringify([title, smoothing, theme, drawn.map((s) => [s.name, s.values.length, s.values.at(-1)]), steps.length]);
+  useEffect(() => {
+    const box = place.current;
+    const tell = (at) => {
+      if (!legend.current) return;
+      legend.current.querySelectorAll("b").forEach((b, i) => {
+        const values = drawn[i].values;
+        b.textContent = num(at === null ? lastOf(values) : values[at]);
+      });
+      legend.current.querySelector("em").textContent = at === null ? "" : `step ${steps[at]}`;
+    };
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 42 };
+    const plot = new window.uPlot({
+      width: box.clientWidth || 300, height, cursor: { sync: { key: "steps" }, points: { size: 6 }, drag: { x: true, y: false } },
+      legend: { show: false }, scales: { x: { time: false }, y: { range: wide } },
+      axes: [{ ...axis, size: 24, gap: 2 }, { ...axis, values: (_, ticks) => ticks.map((t) => num(t)) }],
+      series: [{}, ...drawn.map((s, i) => ({
+        label: s.name, stroke: resolved(s.colour), width: 1.6, spanGaps: true, dash: i >= 8 ? [5, 3] : undefined,
+        points: { show: s.values.filter((v) => v !== null).length < 40, size: 4, fill: resolved(s.colour) },
+      }))],
+      hooks: { setCursor: [(u) => tell(u.cursor.idx ?? null)] },
+    }, [steps, ...drawn.map((s) => smooth(s.values, smoothing))], box);
+    tell(null);
+    const watch = new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height }));
+    watch.observe(box);
+    return () => { watch.disconnect(); plot.destroy(); };
+  }, [key]);
+  return html`<figure class="chart">
+    <figcaption>${plain(title)}</figcaption>
+    <div ref=${place} class="plot"></div>
+    <div class="legend" ref=${legend}>
+      ${drawn.map((s) => html`<span><i style=${{ background: s.colour }}></i>${plain(s.name)} <b></b></span>`)}<em></em>
+    </div>
+    ${note && html`<p class="soft">${note}</p>`}
+  </figure>`;
+}
+
+export const lastOf = (values) => {
+  for (let i = values.length - 1; i >= 0; i--) if (values[i] !== null && values[i] !== undefined) return values[i];
+  return null;
+};
+
+// Metrics that belong in one chart: [{group, title, lines: [{name, key}]}], in the order that people ask for them.
+const ORDER = ["Reward", "Evaluation", "Learning", "Play", "Credit", "Judges", "League", "Stream", "Throughput", "Time", "Other"];
+const FIRST = ["reward", "win_rate", "entropy", "tokens_per_second"]; // of their groups
+const PLAY = /^(turns_|turns_per|episodes|tool_calls)/;
+export function arranged(names, policies) {
+  const charts = new Map();
+  const put = (group, title, name, key) => {
+    const at = `${group}/${title}`;
+    if (!charts.has(at)) charts.set(at, { group, title, lines: [] });
+    charts.get(at).lines.push({ name, key });
+  };
+  for (const key of names) {
+    const [first, ...rest] = key.split("/");
+    if (key === "time") continue;
+    if (key === "reward" || key === "reward_kept") put("Reward", "reward", key === "reward" ? "total" : "total of the kept lines", key);
+    else if (/^reward(_kept)?$/.test(first)) put("Reward", rest[0], rest.slice(1).join("/") || first, key);
+    else if (/^reward(_kept)?_level$/.test(first)) put("Reward", "reward by level", rest.join("/"), key);
+    else if (first === "eval") put("Evaluation", rest[0], rest.slice(1).join("/") || rest[0], key);
+    else if (policies.includes(first)) put("Learning", rest.join("/"), first, key);
+    else if (first === "seconds") put("Time", "seconds per step", rest.join("/"), key);
+    else if (first === "league") put("League", rest.slice(0, rest.length > 2 ? 2 : 1).join(" of "), rest.at(-1), key);
+    else if (first === "judge") put("Judges", rest.slice(1).join("/"), rest[0], key);
+    else if (first === "stream") put("Stream", rest.join("/"), rest.join("/"), key);
+    else if (first === "credit") put("Credit", rest[0], rest.slice(1).join("/") || rest[0], key);
+    else if (/^(tokens_|prompt_tokens|memory)/.test(key)) put("Throughput", key, key, key);
+    else if (PLAY.test(key)) put("Play", key, key, key);
+    else put("Other", key, key, key);
+  }
+  const place = (chart) => 2 * ORDER.indexOf(chart.group) + (FIRST.includes(chart.title) ? 0 : 1);
+  return [...charts.values()].sort((a, b) => place(a) - place(b));
+}

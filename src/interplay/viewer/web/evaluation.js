@@ -1,0 +1,50 @@
+// Evaluations: tables with intervals, and the best and worst games.
+import { useState } from "preact/hooks";
+import { Empty, Interval, Waiting, html, num, percent, plain, signed } from "viewer/parts.js";
+import { Episodes } from "viewer/run.js";
+import { useAnswer } from "viewer/store.js";
+
+export function Evaluation({ run, about, query }) {
+  const { data, error } = useAnswer(`run/${run}/evaluation`, {}, run);
+  if (!data) return html`<${Waiting} error=${error} />`;
+  const stages = Object.entries(data.report?.results || {});
+  return html`<section>
+    ${!stages.length && !data.eval && html`<${Empty}>No evaluation yet. Measure the run with: interplay eval RUN<//>`}
+    ${stages.length > 0 && html`<h2>Before and after</h2><${Stages} stages=${stages} /><${Exploitability} found=${data.report.exploitability} />`}
+    ${data.eval && html`<${Suite} found=${data.eval} />`}
+    ${data.episodes > 0 && html`<h2>Games</h2><${Episodes} run=${run} about=${about} query=${{ sort: "worst", ...query }} source="eval" />`}
+  </section>`;
+}
+
+function Stages({ stages }) {
+  const names = stages.map(([stage]) => stage);
+  const rows = new Map();
+  for (const [stage, results] of stages) for (const r of results) {
+    const key = `${r.opponent}\u0000${r.role}\u0000${r.policy}`;
+    if (!rows.has(key)) rows.set(key, { ...r, at: {} });
+    rows.get(key).at[stage] = r;
+  }
+  return html`<div class="scroll"><table class="list"><thead><tr><th>policy</th><th>against</th><th>seat</th>${names.map((n) => html`<th colspan="2">${n}</th>`)}<th class="n">games</th></tr></thead>
+    <tbody>${[...rows.values()].map((row) => html`<tr><td>${plain(row.policy)}</td><td>${plain(row.opponent)}</td><td>${plain(row.role)}</td>
+      ${names.map((n) => { const r = row.at[n]; return r ? html`<td class="n"><b>${percent(r.win_rate)}</b> <small class="soft">reward ${signed(r.reward)}</small></td><td><${Interval} value=${r.win_rate} low=${r.win_low} high=${r.win_high} /></td>` : html`<td></td><td></td>`; })}
+      <td class="n">${row.games}</td></tr>`)}</tbody></table></div>
+    <p class="soft">The share of wins (of a team: of successes) with its 95% interval from 0 to 100%.</p>`;
+}
+
+const Exploitability = ({ found }) => { const rows = Object.entries(found || {}); return rows.length > 0 && html`<p>Exploitability: ${rows.map(([stage, r]) => html`<span class="chip">${stage} ${num(r["eval/exploitability"])}</span>`)}</p>`; };
+
+function Suite({ found }) {
+  const [open, show] = useState(null);
+  return html`<h2>interplay eval</h2>
+    <p class="soft">${plain(found.env)}, ${found.split} tasks, ${found.games} for each seed (${found.seeds.join(", ")}), ${found.samples} ${found.samples === 1 ? "game" : "games"} each, temperature ${num(found.temperature)}${found.legal ? ", only legal replies" : ""}.</p>
+    <div class="scroll"><table class="list"><thead><tr><th>policy</th><th>against</th><th>seat</th><th colspan="2">success</th><th class="n">score</th><th class="n">illegal</th><th class="n">tokens</th><th class="n">games</th><th></th></tr></thead>
+    <tbody>${found.results.map((r, i) => html`<tr><td>${plain(r.policy)}</td><td>${plain(r.opponent)}</td><td>${plain(r.role)}</td>
+      <td class="n"><b>${percent(r.win_rate)}</b></td><td><${Interval} value=${r.win_rate} low=${r.win_low} high=${r.win_high} /></td>
+      <td class="n">${num(r.reward)}</td><td class="n">${percent(r.illegal_rate)}</td><td class="n">${num(r.tokens_per_episode)}</td><td class="n">${r.games}</td>
+      <td><button class="link" onClick=${() => show(open === i ? null : i)}>tasks</button></td></tr>
+      ${open === i && html`<tr><td colspan="10"><${Tasks} tasks=${r.tasks} /></td></tr>`}`)}</tbody></table></div>
+    ${found.results.some((r) => Object.keys(r.pass_at_k || {}).length > 1) && html`<h3>pass@k</h3><table class="list"><tbody>${found.results.map((r) => html`<tr><td>${plain(r.policy)} against ${plain(r.opponent)}, ${plain(r.role)}</td>${Object.entries(r.pass_at_k).map(([k, e]) => html`<td class="n">k = ${k}: <b>${percent(e.value)}</b> <small class="soft">${percent(e.low)} to ${percent(e.high)}</small></td>`)}</tr>`)}</tbody></table>`}
+    ${["swap", "without"].map((kind) => found[kind]?.length > 0 && html`<h3>${kind === "swap" ? "Policies in each other's roles" : "Each agent replaced"}</h3><table class="list"><tbody>${found[kind].map((c) => html`<tr><td>${plain(c.what ?? JSON.stringify(c.seats ?? ""))}</td><td class="n"><b>${percent(c.won?.value)}</b></td><td class="n">drop ${percent(c.won_drop?.value)}</td></tr>`)}</tbody></table>`)}`;
+}
+
+const Tasks = ({ tasks }) => html`<div class="scroll tall"><table class="list"><thead><tr><th>task</th><th class="n">won</th><th class="n">score</th><th class="n">tokens</th><th class="n">turns</th></tr></thead><tbody>${[...tasks].sort((a, b) => a.score - b.score).slice(0, 500).map((t) => html`<tr><td>${plain(t.task)}</td><td class="n">${t.won} of ${t.games}</td><td class="n">${num(t.score)}</td><td class="n">${num(t.tokens)}</td><td class="n">${num(t.turns)}</td></tr>`)}</tbody></table></div>`;

@@ -1,0 +1,45 @@
+// Judges: what they said, whether the order changed it, and pairs that a person compares without seeing any score.
+import { useState } from "preact/hooks";
+import { Chart } from "viewer/charts.js";
+import { Empty, Fault, Long, Messages, Waiting, html, plain } from "viewer/parts.js";
+import { useKeys } from "viewer/route.js";
+import { send, useAnswer } from "viewer/store.js";
+
+export function Judge({ run, about }) {
+  const { data: metrics } = useAnswer(`run/${run}/metrics`, {}, run);
+  const names = metrics ? Object.keys(metrics.columns).filter((k) => k.startsWith("judge/")) : [];
+  const judges = [...new Set(names.map((k) => k.split("/")[1]))];
+  return html`<section>
+    ${judges.length > 0 && html`<h2>Judges of this run</h2><div class="charts">${judges.map((judge) => html`<${Chart} title=${judge} steps=${metrics.steps}
+      series=${names.filter((k) => k.split("/")[1] === judge).map((k) => ({ name: k.split("/").slice(2).join("/"), values: metrics.columns[k] }))}
+      note="coverage: answers that could be read; flips: verdicts that changed with the order." />`)}</div>
+      <${Verdicts} run=${run} />`}
+    <${Labelling} run=${run} /></section>`;
+}
+
+function Verdicts({ run }) {
+  const { data, error } = useAnswer(`run/${run}/verdicts`, {}, run);
+  if (!data) return html`<${Waiting} error=${error} />`;
+  if (!data.rows.length) return html`<${Empty}>No verdicts are recorded: a gold program or a reward model says no words.<//>`;
+  return html`<p>${data.judges.map((j) => html`<span class="chip">${plain(j.name)}: ${j.asked} questions, ${j.both} in both orders, ${j.flipped} changed with the order</span>`)}</p>
+    ${data.rows.map((row) => html`<article class="turn judge"><header><b>${plain(row.judge)}</b> <span class="soft">${plain(row.episode)}, question ${row.question + 1}</span>${row.flipped && html`<span class="chip warn">changed with the order</span>`}</header>
+      <details><summary>what it was asked</summary><${Messages} messages=${row.messages} run=${run} /></details>
+      <div class="beside">${row.answers.map((a) => html`<div class="said"><small class="soft">${a.swapped ? "in the other order" : "as shown"}</small><${Long} text=${a.text} /></div>`)}</div></article>`)}`;
+}
+
+function Labelling({ run }) {
+  const [n, next] = useState(() => Math.floor(Math.random() * 1e9));
+  const [count, counted] = useState(null);
+  const [failed, fail] = useState(null);
+  const { data, error } = useAnswer(`run/${run}/pair`, { n });
+  const pair = data?.pair;
+  const say = (label) => pair && send(`run/${run}/label`, { ...pair, label }).then((r) => { counted(r.labelled); fail(null); next(n + 1); }, (e) => fail(e.message));
+  useKeys({ a: () => say(1), b: () => say(2), "=": () => say(0), n: () => next(n + 1) });
+  return html`<h2>Which reply is better?</h2>
+    <p class="soft">Two replies to the same prompt, in random order, without their scores. ${count ?? data?.labelled ?? 0} labelled; they are in labels.jsonl in the run folder.</p>
+    ${failed && html`<${Fault} text=${failed} />`}
+    ${!data ? html`<${Waiting} error=${error} />` : !pair ? html`<${Empty}>No two different replies to one prompt are recorded in this run.<//>` : html`
+    <article class="labelling"><${Messages} messages=${pair.input.map(([role, content]) => ({ role, content, calls: [], media: [] }))} run=${run} />
+      <div class="beside">${[["A", pair.output_1, 1], ["B", pair.output_2, 2]].map(([name, text, label]) => html`<div><div class="said"><${Long} text=${text || "(nothing)"} lines=${20} /></div><button class="button" onClick=${() => say(label)}>${name} is better <kbd>${name.toLowerCase()}</kbd></button></div>`)}</div>
+      <p><button class="button plain" onClick=${() => say(0)}>No difference <kbd>=</kbd></button> <button class="link" onClick=${() => next(n + 1)}>skip <kbd>n</kbd></button></p></article>`}`;
+}

@@ -1,0 +1,90 @@
+// The list of runs, and runs beside each other.
+import { useState } from "preact/hooks";
+import { Chart, arranged } from "viewer/charts.js";
+import { Empty, Search, Sparkline, Waiting, ago, html, hue, num, percent, plain } from "viewer/parts.js";
+import { go, link, useKeys } from "viewer/route.js";
+import { useAnswer } from "viewer/store.js";
+
+export function Runs({ query }) {
+  const { data, error } = useAnswer("runs", {}, "*");
+  const [chosen, choose] = useState([]);
+  const [wanted, find] = useState("");
+  useKeys({ c: () => chosen.length > 1 && go(["compare"], { runs: chosen.join(",") }) });
+  if (!data) return html`<${Waiting} error=${error} />`;
+  const shown = data.filter((run) => JSON.stringify([run.key, run.name, run.env, run.algorithm, run.bases]).toLowerCase().includes(wanted.toLowerCase()));
+  const toggle = (key) => choose(chosen.includes(key) ? chosen.filter((k) => k !== key) : [...chosen, key]);
+  return html`<main>
+    <header class="page"><div><h1>Runs</h1><p class="soft">${data.length} ${data.length === 1 ? "run" : "runs"}; choose two or more to compare them.</p></div>
+      <div class="tools"><${Search} label="Find a run" value=${wanted} onInput=${find} />
+        <a class=${"button " + (chosen.length > 1 ? "" : "off")} href=${chosen.length > 1 ? link(["compare"], { runs: chosen.join(",") }) : undefined}>Compare ${chosen.length || ""}</a></div>
+    </header>
+    ${data.length === 0 ? html`<${Empty}>No runs here yet. A run shows up when it begins: interplay train RECIPE<//>` : html`
+    <div class="scroll"><table class="list"><thead><tr>
+      <th></th><th>run</th><th>environment</th><th>algorithm</th><th>model</th><th class="n">seed</th><th>steps</th><th>reward</th><th>wins against</th><th>written</th>
+    </tr></thead><tbody>${shown.map((run) => html`<tr key=${run.key}>
+      <td><input type="checkbox" aria-label=${`choose ${run.key}`} checked=${chosen.includes(run.key)} onChange=${() => toggle(run.key)} /></td>
+      <td><a class="strong" href=${link(["run", run.key])}>${plain(run.key)}</a>${run.live && html` <span class="live">training</span>`}</td>
+      <td>${plain(run.env)}</td><td>${plain(run.algorithm)}</td><td>${plain(run.bases.join(", "))}</td><td class="n">${run.seed}</td>
+      <td><${Progress} done=${run.step} of=${run.steps} /></td>
+      <td class="nowrap"><${Sparkline} values=${run.curve} /> <b>${num(run.reward)}</b></td>
+      <td>${Object.entries(run.wins).map(([who, share]) => html`<span class="chip">${plain(who.replace("bot:", ""))} ${percent(share)}</span>`)}</td>
+      <td class="soft nowrap">${ago(run.updated)}</td>
+    </tr>`)}</tbody></table></div>`}
+  </main>`;
+}
+
+export const Progress = ({ done, of }) => html`<span class="progress" title=${`${done} of ${of} steps`}>
+  <i style=${{ width: `${of ? Math.min(100, (100 * done) / of) : 0}%` }}></i><span>${done} / ${of}</span></span>`;
+
+// -- comparing --------------------------------------------------------------------------------------------------------
+
+export function Compare({ query }) {
+  const keys = (query.runs || "").split(",").filter(Boolean);
+  return html`<main>
+    <header class="page"><div><h1>Compare</h1><p>${keys.map((key, i) => html`<a class="chip" href=${link(["run", key])}><i class="swatch" style=${{ background: hue(i) }}></i>${plain(key)}</a>`)}</p></div></header>
+    ${keys.length ? html`<${Overlay} keys=${keys} /><${Differences} keys=${keys} />` : html`<${Empty}>Choose runs in the list of runs.<//>`}
+  </main>`;
+}
+
+function useAll(keys, question) {
+  // The number of runs is fixed by the address, so the number of hooks is too.
+  return keys.map((key) => useAnswer(`run/${key}/${question}`, {}, key));
+}
+
+function Overlay({ keys }) {
+  const found = useAll(keys, "metrics"), about = useAll(keys, "about");
+  const [wanted, find] = useState("");
+  const failed = [...found, ...about].find((x) => x.error);
+  if (found.some((x) => !x.data) || about.some((x) => !x.data)) return html`<${Waiting} error=${failed?.error} />`;
+  const policies = [...new Set(about.flatMap((x) => Object.keys(x.data.about.recipe?.policies || {})))];
+  const names = [...new Set(found.flatMap((x) => Object.keys(x.data.columns)))];
+  const steps = [...new Set(found.flatMap((x) => x.data.steps))].sort((a, b) => a - b);
+  const place = found.map((x) => new Map(x.data.steps.map((step, i) => [step, i])));
+  const charts = arranged(names, policies).flatMap((chart) => chart.lines.map((line) => ({ ...chart, line })))
+    .filter(({ line, group }) => (wanted ? line.key.toLowerCase().includes(wanted.toLowerCase())
+      : ["Reward", "Evaluation", "Learning"].includes(group)));
+  const titled = ({ line }) => line.key;
+  return html`<section><div class="tools"><h2>Curves</h2><${Search} label="Find a metric" value=${wanted} onInput=${find} /></div>
+    <div class="charts">${charts.slice(0, 60).map((chart) => html`<${Chart} key=${titled(chart)} title=${titled(chart)} steps=${steps}
+      series=${keys.map((key, i) => ({ name: key, colour: hue(i), values: steps.map((step) => {
+        const at = place[i].get(step);
+        return at === undefined ? null : found[i].data.columns[chart.line.key]?.[at] ?? null;
+      }) })).filter((s) => s.values.some((v) => v !== null))} />`)}</div></section>`;
+}
+
+export function flat(data, prefix = "") {
+  if (data === null || typeof data !== "object" || Array.isArray(data)) return { [prefix]: JSON.stringify(data) };
+  return Object.assign({}, ...Object.entries(data).map(([k, v]) => flat(v, prefix ? `${prefix}.${k}` : k)));
+}
+
+function Differences({ keys }) {
+  const about = useAll(keys, "about");
+  if (about.some((x) => !x.data)) return null;
+  const recipes = about.map((x) => flat(x.data.about.recipe || {}));
+  const names = [...new Set(recipes.flatMap(Object.keys))].filter((name) => new Set(recipes.map((r) => r[name])).size > 1).sort();
+  return html`<section><h2>What differs in the recipes</h2>
+    ${names.length === 0 ? html`<${Empty}>Nothing: the recipes are the same.<//>` : html`
+    <div class="scroll"><table class="list"><thead><tr><th>key</th>${keys.map((key) => html`<th>${plain(key)}</th>`)}</tr></thead>
+    <tbody>${names.map((name) => html`<tr><td><code>${plain(name)}</code></td>${recipes.map((r) => html`<td><code>${r[name] === undefined ? html`<span class="soft">not set</span>` : plain(r[name])}</code></td>`)}</tr>`)}</tbody></table></div>`}
+  </section>`;
+}

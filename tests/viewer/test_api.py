@@ -1,0 +1,157 @@
+"""The answers to the page's questions: lists and filters, episodes, tokens, and where an advantage comes from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written import HOSTILE, TREE, WHOLE, add_step, illegal, write_run
+
+from interplay.errors import InterplayError
+from interplay.viewer.api import Api, written
+from interplay.viewer.library import Library
+from interplay.viewer.run import MetricsFile, RunReader
+
+
+def asked(folder: Path, question: str, **query: str) -> Any:
+    return Api(Library([folder])).answer(f"run/{folder.name}/{question}", query)
+
+
+def test_runs_are_listed_wherever_they_are(tmp_path: Path) -> None:
+    write_run(tmp_path / "a" / "one", 2)
+    write_run(tmp_path / "a" / "two", 1)
+    write_run(tmp_path / "b" / "one", 1)
+    found = Api(Library([tmp_path / "a", tmp_path / "b", tmp_path / "b" / "one"])).answer("runs", {})
+    assert sorted(run["key"] for run in found) == ["b~one", "one", "two"]
+    assert {run["key"]: run["step"] for run in found}["one"] == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ({"step": "2"}, ["task-5#0", "task-4#0"]),
+        ({"task": "task-4"}, ["task-4#0"]),
+        ({"role": "X", "min": "0.5"}, ["task-6#0", "task-4#0", "task-2#0"]),
+        ({"role": "O", "max": "-0.5", "sort": "old"}, ["task-2#0", "task-4#0", "task-6#0"]),
+        ({"role": "X", "sort": "worst", "step": "1"}, ["task-3#0", "task-2#0"]),
+        ({"status": "error"}, []),
+        ({"policy": "nobody"}, []),
+        ({"text": "TASK-3#0"}, ["task-3#0"]),
+        ({"text": "no such text"}, []),
+    ],
+)
+def test_filters_choose_and_order_episodes(tmp_path: Path, query: dict[str, str], ids: list[str]) -> None:
+    run = write_run(tmp_path / "run", 3)
+    found = asked(run, "episodes", **query)
+    assert [row["id"] for row in found["rows"]] == ids
+    assert (found["total"], found["searched"], found["of"]) == (len(ids), 6, 6)
+
+
+def test_a_search_without_time_goes_on_in_the_next_call(tmp_path: Path) -> None:
+    run = RunReader(write_run(tmp_path / "run", 3), "run")
+    searched = []
+    for _ in range(40):
+        found = run.listing({"text": "task-7#0"}, seconds=1e-6)
+        searched.append(found["searched"])
+        if found["searched"] == found["of"]:
+            break
+    found = run.listing({"text": "task-7#0"})
+    assert searched == sorted(searched) and [row["id"] for row in found["rows"]] == ["task-7#0"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "formula"), [(TREE, "replies", "centred"), (WHOLE, "episodes", "scaled")]
+)
+def test_an_advantage_is_explained_by_the_numbers_of_its_group(
+    tmp_path: Path, algorithm: dict[str, Any], kind: str, formula: str
+) -> None:
+    """The algorithm's own credit was recorded; the explanation must arrive at the same number."""
+    run = write_run(tmp_path / "run", 1, algorithm)
+    row = asked(run, "episodes", sort="old")["rows"][0]
+    at = {"step": str(row["step"]), "id": row["id"]}
+    page = asked(run, "episode", **at)
+    for turn in page["turns"]:
+        found = asked(run, "explain", **at, turn=turn["id"])
+        assert (found["kind"], found["formula"]) == (kind, formula)
+        assert found["recomputed"] == pytest.approx(found["advantage"], abs=1e-12)
+        assert found["advantage"] == turn["advantage"]
+        assert len(found["members"]) == 4
+        own = next(m for m in found["members"] if m["turn"] == turn["id"])
+        assert own["return"] == found["return"]
+    assert {t["advantage"] for t in page["turns"]} != {0.0}
+
+
+def test_a_group_that_was_not_recorded_whole_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 1, WHOLE)
+    path = run / "episodes.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+    found = asked(run, "explain", step="1", id="task-1#0", turn="task-1#0/0X0")
+    assert (len(found["members"]), found["expected"]) == (3, 4)
+
+
+def test_a_role_is_shown_what_it_was_not_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 1, WHOLE)
+    page = asked(run, "episode", step="1", id="task-1#2")
+    assert page["seen"] == {"task-1#2/0X0": ["O"], "task-1#2/1O0": []}
+
+
+def test_tokens_have_their_numbers_even_without_a_tokenizer(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 1)
+    found = asked(run, "tokens", step="1", id="task-2#0", turn="task-2#0/0X0")
+    (sample,) = found["samples"]
+    assert sample["logprobs"] == [-0.5, -1.5] and sample["versions"] == [7, 7]
+    assert sample["advantages"] == [0.875, 0.875]
+    assert sample["texts"] == ["⟨5⟩", "⟨6⟩"] and "tokenizers" in sample["missing"]
+
+
+def test_hostile_texts_and_numbers_become_plain_json(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 1)
+    add_step(run, 2, more=[illegal(90)])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "reward": NaN, "player/entropy": Infinity, "text": "no number"}\ntorn {"step"')
+    page = asked(run, "episode", step="2", id="task-90#0")
+    again = json.loads(written(page))
+    assert again["turns"][0]["text"] == "nonsense " + HOSTILE
+    metrics = json.loads(written(asked(run, "metrics")))
+    assert metrics["steps"] == [1, 2, 3] and metrics["columns"]["reward"][-1] is None
+    assert written({"x": float("nan"), "y": [float("inf"), (1.0,)]}) == b'{"x":null,"y":[null,[1.0]]}'
+
+
+def test_a_question_about_what_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 1)
+    for question, query in (("episode", {"step": "9", "id": "x"}), ("tokens", {"step": "1"}), ("nonsense", {})):
+        with pytest.raises(InterplayError):
+            asked(run, question, **query)
+    (run / "run.json").write_text("{")
+    assert asked(run, "about")["about"] == {}
+
+
+def test_long_curves_are_thinned_and_rare_metrics_survive(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    rows = [{"step": s, "a": s, **({"rare": s} if s % 50 == 0 else {})} for s in range(1, 3501)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = MetricsFile(path)
+    metrics.refresh()
+    found = metrics.thinned()
+    assert len(found["steps"]) <= 1000 and found["steps"][-1] == 3500
+    assert [v for v in found["columns"]["rare"] if v is not None] == list(range(50, 3501, 50))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:10]))
+    metrics.refresh()
+    assert metrics.steps == list(range(1, 11))
+
+
+def test_the_viewer_imports_no_torch(tmp_path: Path) -> None:
+    """It starts at once, and on a machine that could not train."""
+    run = write_run(tmp_path / "run", 1)
+    code = (
+        "import sys; from pathlib import Path; import interplay.viewer.server, interplay.viewer.export as e;"
+        "from interplay.viewer.library import Library;"
+        f"e.export(Library([Path({str(run)!r})]), Path({str(tmp_path / 'x.html')!r}), 5);"
+        "print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

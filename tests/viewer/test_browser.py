@@ -1,0 +1,192 @@
+"""The pages in a real browser (Debian's chromium): every page draws, updates itself, and asks nobody else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written import PICTURE, WHOLE, add_step, illegal, write_run
+
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium")
+LEAGUE = {
+    "league/score/player/player@start": 0.7, "league/score/player/player@5": 0.4, "league/chance/player/player@5": 0.6,
+    "league/size": 2.0, "league/rating/player": 0.5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("viewer") / "runs"
+    write_run(folder / "tree", 3)
+    add_step(folder / "tree", 4, more=[illegal(90)])
+    write_run(folder / "groups", 3, WHOLE, league={}, matchups=[{"share": 0.5, "one": "player", "others": "@league"}])
+    metrics = folder / "groups" / "metrics.jsonl"
+    more = ", ".join(f'"{name}": {value}' for name, value in LEAGUE.items())
+    metrics.write_text(metrics.read_text().replace("}\n", f", {more}}}\n"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(runs: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "interplay", "view", str(runs), "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with api.sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+class Seen:
+    """A page, with what went wrong on it and where it asked."""
+
+    def __init__(self, browser: Any, url: str) -> None:
+        self.context = browser.new_context(viewport={"width": 1400, "height": 900})
+        self.page = self.context.new_page()
+        self.wrong: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda m: self.wrong.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.wrong.append(str(e)))
+        self.page.on("request", lambda r: self.asked.append(r.url))
+        self.home = url.partition("?")[0]
+        self.page.goto(url)
+        self.page.wait_for_selector("main")
+
+    def show(self, place: str, wait: str) -> str:
+        """Go to a place and return its text once `wait` is on it."""
+        self.page.goto(f"{self.home}#{place}")
+        self.page.wait_for_selector(wait, timeout=20_000)
+        return str(self.page.inner_text("main"))
+
+
+@pytest.fixture
+def seen(browser: Any, served: str) -> Iterator[Seen]:
+    made = Seen(browser, served)
+    yield made
+    assert made.wrong == []
+    assert [url for url in made.asked if not url.startswith((made.home, "data:"))] == []
+    made.context.close()
+
+
+EPISODE = "/run/tree/episode?step=1&id=task-2%230"
+
+
+def test_every_page_draws(seen: Seen) -> None:
+    assert "at_grpo" in seen.show("/", "table.list")
+    assert "entropy" in seen.show("/run/tree", ".chart canvas")
+    assert "task-9#0" in seen.show("/run/tree/episodes", "table.episodes")
+    talk = seen.show(EPISODE, ".turn")
+    assert "a secret of X" in talk and "4 candidates" in talk and "whole board" not in talk
+    seen.show(EPISODE + "&view=tree", ".tree .node.kept")
+    assert seen.page.locator(".tree .node").count() == 8
+    seen.show(EPISODE + "&view=tokens&turn=task-2%230%2F0X1", ".tokens span")
+    seen.page.hover(".tokens span >> nth=1")
+    assert re.search(r"log-prob\s*−1.5", seen.page.inner_text(".detail"))
+    assert seen.page.locator("table.group tbody tr").count() == 0
+    assert "standard deviation" in seen.show(EPISODE + "&view=group", "table.group")
+    assert seen.page.locator("table.group tbody tr").count() == 4
+    assert "player@start" in seen.show("/run/groups/league", ".matrix")
+    assert "train.steps" in seen.show("/run/tree/recipe", "table.pairs")
+    assert "Which reply is better?" in seen.show("/run/tree/judge", ".labelling")
+    assert "task-2" in seen.show("/run/tree/task?id=task-2", "table.episodes")
+    differs = seen.show("/compare?runs=tree,groups", "table.list")
+    assert "algorithm.name" in differs and "train.steps" not in differs
+
+
+def test_an_advantage_can_be_asked_where_it_comes_from(seen: Seen) -> None:
+    seen.show(EPISODE, ".turn")
+    seen.page.click(".advantage >> nth=0")
+    seen.page.wait_for_selector(".explain .steps")
+    told = seen.page.inner_text(".explain")
+    assert "The formula with these numbers gives the recorded advantage" in told
+    assert "0.875" in told and "0.125" in told  # 1 − the mean of 1, 0, −1 and 0.5
+    assert "explain=task-2" in seen.page.url  # a link to this view can be sent to somebody
+    seen.page.keyboard.press("Escape")
+    seen.page.wait_for_selector(".explain", state="detached")
+
+
+def test_hostile_text_is_shown_as_text(seen: Seen) -> None:
+    text = seen.show("/run/tree/episode?step=4&id=task-90%230", ".turn")
+    assert "<img src=x onerror=alert(1)>" in text and "\u202e" not in text
+    assert seen.page.locator("img[src=x]").count() == 0
+    assert seen.page.locator(f"img.picture[src$='{PICTURE.digest}']").count() == 1
+
+
+def test_filters_keys_and_themes_work(seen: Seen) -> None:
+    seen.show("/run/tree/episodes", "table.episodes")
+    seen.page.keyboard.press("/")
+    seen.page.keyboard.type("task-90#0")
+    rows = seen.page.locator("table.episodes tbody tr")
+    rows.nth(1).wait_for(state="detached")
+    assert rows.count() == 1 and "task-90#0" in rows.inner_text()
+    seen.page.keyboard.press("Escape")
+    seen.show(EPISODE, ".turn")
+    seen.page.keyboard.press("j")
+    seen.page.wait_for_selector("h2:has-text('task-3#0')")
+    seen.page.keyboard.press("2")
+    seen.page.wait_for_selector(".tree .node")
+    before = seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    seen.page.keyboard.press("t")
+    seen.page.wait_for_selector("html[data-theme=dark]")
+    assert seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != before
+
+
+def test_what_a_run_writes_shows_up_within_two_seconds(seen: Seen, runs: Path) -> None:
+    run = write_run(runs / "grows", 1)
+    began = time.monotonic()
+    seen.show("/", "text=grows")
+    seen.show("/run/grows/episodes", "table.episodes")
+    began = time.monotonic()
+    add_step(run, 77)
+    seen.page.wait_for_selector("text=task-154#0", timeout=20_000)
+    assert time.monotonic() - began < 20  # ten times the promise, for a busy machine; the figure is in docs/viewer.md
+
+
+def test_a_label_by_a_person_is_kept(seen: Seen, runs: Path) -> None:
+    seen.show("/run/tree/judge", ".labelling")
+    seen.page.click("text=A is better")
+    seen.page.wait_for_selector("text=1 labelled")
+    assert (runs / "tree" / "labels.jsonl").read_text().count('"chosen":') == 1
+
+
+def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    command = [
+        sys.executable,
+        "-m",
+        "interplay",
+        "view",
+        str(runs / "tree"),
+        str(runs / "groups"),
+        "--export",
+        str(page),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    seen = Seen(browser, page.as_uri())
+    assert "at_grpo" in seen.show("/", "table.list")
+    seen.show("/run/tree", ".chart canvas")
+    seen.show("/run/tree/episodes", "table.episodes")
+    seen.page.click("table.episodes a >> nth=0")
+    seen.page.wait_for_selector(".turn")
+    seen.show(EPISODE + "&view=tree&explain=task-2%230%2F0X0", ".explain .steps")
+    seen.show(EPISODE + "&view=tokens", ".tokens span")
+    seen.show("/run/groups/league", ".matrix")
+    assert seen.wrong == []
+    assert [url for url in seen.asked if not url.startswith(("file:", "data:"))] == []
+    seen.context.close()

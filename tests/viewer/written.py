@@ -1,0 +1,136 @@
+"""Small run folders that are written without training: the records are real, the play is made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from interplay import algorithms
+from interplay.config import parse
+from interplay.rollout import records
+from interplay.types import (
+    Credit,
+    Episode,
+    Keys,
+    Level,
+    Media,
+    Message,
+    Observation,
+    Outlook,
+    Policy,
+    Reward,
+    Rewards,
+    Sample,
+    Status,
+    Task,
+    Turn,
+)
+
+TREE = {"name": "at_grpo", "candidates": 4, "scale": False}
+WHOLE = {"name": "grpo", "group": 4}
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202eevil\x1b[2J\ud800"
+PICTURE = Media(
+    "image",
+    bytes.fromhex(
+        "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c6360f8cf00000301010018dd8db0"
+        "0000000049454e44ae426082"
+    ),
+)
+
+
+def recipe(algorithm: dict[str, Any] = TREE, **more: Any) -> dict[str, Any]:
+    return {
+        "name": "written",
+        "env": {"name": "tictactoe"},
+        "policies": {"player": {"base": "tiny"}},
+        "seats": {"X": "player", "O": "player"},
+        "algorithm": algorithm,
+        "train": {"steps": 10},
+        "eval": {"opponents": []},
+        **more,
+    }
+
+
+def turn(episode: str, decision: int, role: str, text: str, candidate: int = 0, **more: Any) -> Turn:
+    name = f"{episode}/{decision}{role}{candidate}"
+    task, replica = episode.split("#")
+    seen = more.pop("seen", f"board {decision}, and a secret of {role}")
+    media = more.pop("media", ())
+    messages = (Message("user", seen, media=media),)
+    tokens = tuple(range(5, 5 + max(1, len(text.split()))))
+    logprobs, versions = tuple(-0.5 - i for i in range(len(tokens))), (7,) * len(tokens)
+    sample = Sample(name, (1, 2, 3), tokens, logprobs, versions, text, messages=messages)
+    keys = Keys(task, int(replica), episode, decision, role, "", "", f"{episode}{decision}{role}")
+    return Turn(
+        name, None, keys, "player", text, Observation(messages, legal=("1", "2")), (sample,), candidate=candidate,
+        state=f"whole board {decision}", **more,
+    )  # fmt: skip
+
+
+def tree_episode(number: int, worths: Sequence[float] = (1.0, 0.0, -1.0, 0.5), said: str = "move") -> Episode:
+    """Two decisions of X and O; four candidates each, the first of which is kept."""
+    name = f"task-{number}#0"
+    turns = []
+    for decision, role in enumerate(("X", "O")):
+        for k, worth in enumerate(worths):
+            outlook = Outlook(Rewards((Reward("win", Level.AGENT, role, worth),)))
+            turns.append(turn(name, decision, role, f"{said} {k}", k, kept=k == 0, outlook=outlook))
+    rewards = Rewards.agent("win", {"X": worths[0], "O": -worths[0]})
+    turns[0].rewards = Rewards((Reward("win", Level.AGENT, "X", worths[0]),))
+    seats = {"X": Policy("player"), "O": Policy("player")}
+    return Episode(name, Task(f"task-{number}", "tictactoe", number), 0, seats, turns, rewards, final_state="X won")
+
+
+def group_episodes(number: int, worths: Sequence[float] = (1.0, -1.0, 0.0, 0.0)) -> list[Episode]:
+    """Four episodes of one task, each with a turn of X and one of O."""
+    out = []
+    for replica, worth in enumerate(worths):
+        name = f"task-{number}#{replica}"
+        turns = [turn(name, 0, "X", f"reply {replica}"), turn(name, 1, "O", "answer", seen=f"reply {replica}, you see")]
+        turns[0].rewards = Rewards((Reward("win", Level.AGENT, "X", worth),))
+        turns[1].rewards = Rewards((Reward("win", Level.AGENT, "O", -worth),))
+        rewards = turns[0].rewards + turns[1].rewards
+        task = Task(f"task-{number}", "tictactoe", number)
+        seats = {"X": Policy("player"), "O": Policy("player")}
+        out.append(Episode(name, task, replica, seats, turns, rewards, final_state="end"))
+    return out
+
+
+def write_run(folder: Path, steps: int = 3, algorithm: dict[str, Any] = TREE, **more: Any) -> Path:
+    """A run folder with metrics and two tasks for each step; credit is given by the algorithm itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = recipe(algorithm, **more)
+    full = parse(data)
+    (folder / "run.json").write_text(json.dumps({"recipe": full.model_dump(), "seed": 0, "versions": {"python": "3"}}))
+    for step in range(1, steps + 1):
+        add_step(folder, step, algorithm)
+    return folder
+
+
+def add_step(folder: Path, step: int, algorithm: dict[str, Any] = TREE, more: Sequence[Episode] = ()) -> None:
+    full = parse(recipe(algorithm))
+    if algorithm["name"] == "at_grpo":
+        episodes = [tree_episode(2 * step), tree_episode(2 * step + 1, (0.0, 0.0, 1.0, 0.0))]
+    else:
+        episodes = group_episodes(step)
+    episodes += more
+    given = Credit()
+    algorithms.make(full.algorithm, full.reward, 0).credit(episodes, given)
+    row = {
+        "step": step, "time": 1.0, "reward": step / 10, "player/entropy": 1 / step, "reward/win/X": 0.1 * step,
+        "reward/win/O": -0.1 * step, "tokens_per_second": 100.0, "eval/win_rate/bot:random": step / 20,
+    }  # fmt: skip
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    records.write(folder / "episodes.jsonl", episodes, step, given)
+
+
+def illegal(number: int) -> Episode:
+    """An episode that ended with an illegal move, with a picture and a hostile text."""
+    episode = tree_episode(number, said=HOSTILE)
+    first = turn(f"task-{number}#0", 0, "X", "nonsense " + HOSTILE, media=(PICTURE,), status=Status.ILLEGAL)
+    episode.turns = [first, *episode.turns[4:]]
+    episode.error = None
+    return episode
