@@ -255,6 +255,18 @@ def envs(
         console.print(env_page(name) if name else env_table())
 
 
+cluster = typer.Typer(help="Runs over several processes and machines.", no_args_is_help=True)
+app.add_typer(cluster, name="cluster")
+
+
+@cluster.command("plan")
+def cluster_plan(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
+    """Print the processes that a recipe would start, and what each needs, without starting any."""
+    from interplay.cli.layout import show_layout
+
+    show_layout(console, recipe, overrides or [])
+
+
 @app.command()
 def bots() -> None:
     """List the scripted players."""
