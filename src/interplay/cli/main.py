@@ -256,9 +256,21 @@ app.command()(prepare)
 app.command()(new)
 
 
+cluster = typer.Typer(help="Runs over several processes and machines.", no_args_is_help=True)
+
+
+@cluster.command("plan")
+def cluster_plan(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
+    """Print the processes that a recipe would start, and what each needs, without starting any."""
+    from interplay.cli.layout import show_layout
+
+    show_layout(console, recipe, overrides or [])
+
+
 app.add_typer(lists.app)
 app.add_typer(studies.app)
 app.add_typer(judge.app, name="judge")
+app.add_typer(cluster, name="cluster")
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ class Session:
         self.memory = estimate(plan)
         self.memory.refuse()
         with explained(plan):
-            self.trainer = Trainer(plan, folder)
+            self.trainer = self._make_trainer()
         short = self._short if self.recipe.eval.every else None
         self.trainer.observer = Observer(self._warmed, self._ready, self._stepped, short)
         self.stages: dict[str, list[SeatResult]] = {}  # results of each stage: "untrained", "before", "after"
@@ -52,6 +52,14 @@ class Session:
         self.progress = reporter(console)
         self.imitating = ""  # the policy that is in its warm start now
         self.wins: dict[str, float] = {}  # win rates of the last short evaluation
+
+    def _make_trainer(self) -> Trainer:
+        trainer = Trainer(self.plan, self.folder)
+        if self.recipe.cluster.rollout_workers:
+            from interplay.distributed.cluster import RolloutFleet
+
+            trainer.make_fleet = RolloutFleet
+        return trainer
 
     def run(self) -> bool:
         """Measures and trains. Returns whether the run is finished; if not, a signal stopped it."""
@@ -84,7 +92,7 @@ class Session:
                 log.warning("%s The run goes on from its newest checkpoint (%d more times).", lost, left - 1)
                 observer = self.trainer.observer
                 self.trainer.close()
-                self.trainer = Trainer(self.plan, self.folder)
+                self.trainer = self._make_trainer()
                 self.trainer.observer = observer
 
     # -- measuring ------------------------------------------------------------------------------------------------

@@ -224,8 +224,10 @@ def _check_shard(plan: RunPlan) -> None:
 
 
 def _check_engine(plan: RunPlan) -> None:
-    """Check that the engines of a recipe can be served by the servers it has."""
+    """Check that the engines of a recipe can be served by the servers and rollout workers it has."""
     recipe = plan.recipe
+    if recipe.cluster.rollout_workers:
+        _check_workers(plan)
     ours = [p for p in recipe.policies.values() if not p.is_remote]
     if recipe.engine.kind == "vllm" and recipe.engine.url is not None:
         adapters = {p.base for p in ours if p.adapter is not None}
@@ -235,6 +237,26 @@ def _check_engine(plan: RunPlan) -> None:
                 f"engine.url names one server, but [policies] has {len(adapters) + len(apart)} models to serve; "
                 "expected adapters on one base, or no engine.url, so that a server is started for each model."
             )
+
+
+def _check_workers(plan: RunPlan) -> None:
+    """Check that rollout workers can play the episodes of a recipe."""
+    recipe, algorithm = plan.recipe, plan.algorithm
+    if recipe.engine.kind != "local":
+        raise ConfigError(
+            f"cluster.rollout_workers is {recipe.cluster.rollout_workers} with engine.kind = '{recipe.engine.kind}', "
+            "but each worker samples with a local engine of its own; expected engine.kind = 'local', or no workers."
+        )
+    if algorithm.critic is not None and "values" not in algorithm.needs:
+        raise ConfigError(
+            f"{recipe.algorithm.name} asks its critic while an episode is played, and the critic is in the process of "
+            "the run; expected cluster.rollout_workers = 0."
+        )
+    if recipe.device == "cuda" and not recipe.cluster.worker_gpus:
+        raise ConfigError(
+            "device is 'cuda', but cluster.worker_gpus is 0, so rollout workers would have no GPU for their engines; "
+            "expected a number of GPUs, or a share of one, for each worker."
+        )
 
 
 def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, Occupant]) -> None:

@@ -66,6 +66,15 @@ class Team:
     def env_name(self) -> str:
         return self.recipe.env.name
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether batches must not depend on timing (`stream.deterministic`)."""
+        stream = self.recipe.stream
+        if stream.deterministic is not None:
+            return stream.deterministic
+        on_cpu = all(m.loaded.model.device.type == "cpu" for m in self.members.values())
+        return on_cpu and stream.max_staleness == 0
+
     # -- who acts -------------------------------------------------------------------------------------------------
 
     def agent(self, role: Role, who: Occupant, how: Speech) -> Agent:

@@ -8,7 +8,7 @@ from typing import Any
 
 from interplay.engines.census import census
 from interplay.rollout.runner import Runner
-from interplay.rollout.stream import DrawnTask, Group, Pace, Stage, Stream
+from interplay.rollout.stream import DrawnTask, Group, Pace, Play, Stage, Stream
 from interplay.rollout.team import speech_of
 from interplay.training.state import RunState
 from interplay.types import Episode, Occupant, Role, Snapshot, Task
@@ -16,15 +16,16 @@ from interplay.types.occupant import everyone
 
 
 class Feed:
-    """`stage` adds rewards to a group after play, for example those of a judge."""
+    """`stage` adds rewards to a group after play, for example those of a judge. `play` plays an episode in place of the
+    runner."""
 
-    def __init__(self, state: RunState, runner: Runner, stage: Stage | None = None) -> None:
+    def __init__(self, state: RunState, runner: Runner, stage: Stage | None = None, play: Play | None = None) -> None:
         self.state, self.runner = state, runner
         recipe = state.plan.recipe
         self.settings, self.batch = recipe.stream, recipe.rollout.tasks
         pace = Pace(self.batch, runner.plan.replicas, self.settings.max_staleness, recipe.rollout.concurrency)
-        census().deterministic = self.deterministic
-        self.stream = Stream(pace, self._draw, runner.episode, stage, self._idle)
+        census().deterministic = state.team.deterministic
+        self.stream = Stream(pace, self._draw, play or runner.episode, stage, self._idle)
         runner.gate = self.stream.gate
         self._seating = state.team.seating
         self._tasks: dict[int, list[Task]] = {}  # of recent training steps, by step
@@ -32,13 +33,6 @@ class Feed:
         self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups, by their numbers
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream
         self.dropped = 0
-
-    @property
-    def deterministic(self) -> bool:
-        if self.settings.deterministic is not None:
-            return self.settings.deterministic
-        on_cpu = all(m.loaded.model.device.type == "cpu" for m in self.state.team.members.values())
-        return on_cpu and self.settings.max_staleness == 0
 
     def begin(self) -> None:
         """Start playing. Tasks that an earlier process issued but did not train on are issued again."""

@@ -60,16 +60,16 @@ class MemoryEstimate:
     def __str__(self) -> str:
         total = self.needed + self.cache
         parts = {**self.parts, "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache}
-        listed = ", ".join(f"{name} {_size(n)}" for name, n in parts.items() if n)
-        return f"needs about {_size(total)} of {_size(self.available)} of {_place(self.device)} ({listed})"
+        listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
+        return f"needs about {size_text(total)} of {size_text(self.available)} of {_place(self.device)} ({listed})"
 
     def refuse(self) -> None:
         """Raise if the run cannot fit into memory."""
         if self.needed > self.available:
-            listed = ", ".join(f"{name} {_size(n)}" for name, n in self.parts.items() if n)
+            listed = ", ".join(f"{name} {size_text(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
-                f"the run needs about {_size(self.needed)} without a key-value cache ({listed}), and "
-                f"{_place(self.device)} has {_size(self.available)}; {REMEDY}."
+                f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), and "
+                f"{_place(self.device)} has {size_text(self.available)}; {REMEDY}."
             )
 
 
@@ -342,7 +342,8 @@ def _available(device: str) -> int:
     return total
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """A number of bytes for people."""
     if count >= GiB:
         return f"{count / GiB:.0f} GiB" if count >= 10 * GiB else f"{count / GiB:.1f} GiB"
     return f"{count / (1 << 20):.0f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.0f} KiB"

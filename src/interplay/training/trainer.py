@@ -12,11 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rollout.judging import Judging
-from interplay.rollout.runner import Runner
+from interplay.rollout.runner import Runner, Seated
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.training.critic import StateCritic
@@ -30,7 +31,7 @@ from interplay.training.sft import warmstart
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, Meter
 from interplay.training.thread import LearnerThread
-from interplay.types import ByTurn, Occupant, Policy, Role, Snapshot
+from interplay.types import ByTurn, Episode, Occupant, Policy, Role, Snapshot, Task
 
 _WAITING = 64  # threads for slow environments
 
@@ -47,11 +48,26 @@ class Observer:
     evaluate: Callable[[Team, int, Mapping[Role, Occupant]], Awaitable[Mapping[str, float]]] | None = None
 
 
+class Fleet(Protocol):
+    """Processes that play the episodes of training. They are passed in, since this package may not import
+    `distributed`."""
+
+    lost: int  # processes that were replaced
+
+    async def episode(self, task: Task, replica: int, seated: Seated) -> Episode: ...
+    async def sync(self) -> None:
+        """Give all of them the newest weights."""
+        ...
+
+    def close(self) -> None: ...
+
+
 @dataclass
 class Trainer(RunState):
     """The state of a run, and its training loop."""
 
     observer: Observer = field(default_factory=Observer)
+    make_fleet: Callable[[RunState], Fleet] | None = None  # None: episodes are played in this process
     judging: Judging | None = field(default=None, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
@@ -61,6 +77,7 @@ class Trainer(RunState):
         recipe = self.plan.recipe
         self.thread = LearnerThread()
         self.interrupt, self.meter = Interrupt(), Meter(self.team)
+        self.fleet: Fleet | None = None
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
@@ -125,7 +142,10 @@ class Trainer(RunState):
             sampling = self.plan.recipe.sampling
             if sampling.best_of > 1 and sampling.best_by is not None:
                 self.team.choosing = Choosing(sampling.best_of, self.judges.scorers[sampling.best_by])
-        self.feed = Feed(self, self.runner, stage)
+        fleet = self.fleet = None if self.make_fleet is None else self.make_fleet(self)
+        self.feed = Feed(self, self.runner, stage, play=None if fleet is None else fleet.episode)
+        if fleet is not None:
+            await fleet.sync()
         async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
@@ -136,6 +156,8 @@ class Trainer(RunState):
                 if metrics is None:  # interrupted before anything changed
                     break
                 self.observer.stepped(self.step_index, metrics)
+                if fleet is not None:
+                    await fleet.sync()
                 self.feed.stream.advance(self.step_index)
             if self._beside is not None and not self.stopping:
                 await self._measured_beside()
@@ -248,8 +270,12 @@ class Trainer(RunState):
         if self.judging is not None:
             metrics["judge_tokens"] = float(sum(t.sampled for e in learned.episodes for t in e.judged))
         ahead = bool(self.plan.recipe.stream.max_staleness)
-        metrics["tokens_per_second"] = self.meter.sampled / max(clock.total if ahead else clock.times["rollout"], 1e-9)
-        metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
+        sampled = self.meter.sampled if self.fleet is None else metrics["tokens_sampled"]
+        metrics["tokens_per_second"] = sampled / max(clock.total if ahead else clock.times["rollout"], 1e-9)
+        if self.fleet is None:  # the engines of other processes are not asked
+            metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
+        else:
+            metrics["cluster/workers_lost"] = float(self.fleet.lost)
         if ahead:
             metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
         self.meter.start()
@@ -295,6 +321,8 @@ class Trainer(RunState):
         return self.interrupt.asked
 
     def close(self) -> None:
+        if self.fleet is not None:
+            self.fleet.close()
         self.thread.close()
         super().close()
 

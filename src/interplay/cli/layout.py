@@ -1,0 +1,31 @@
+"""`interplay cluster plan`: a table of the processes that a recipe would start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from interplay.config import load
+from interplay.rollout.resolve import resolve
+
+
+def show_layout(console: Console, path: str, overrides: Sequence[str]) -> None:
+    """Checks a recipe and prints its processes. Models are not loaded."""
+    plan = resolve(load(path, overrides))
+    from interplay.cli.quiet import quiet_libraries
+
+    quiet_libraries()
+    from interplay.distributed.layout import layout
+    from interplay.training.memory import size_text
+
+    table = Table("process", "number", "CPUs each", "GPUs each", "memory each, about")
+    for row in layout(plan):
+        memory = f"{size_text(row.memory)} of {'a GPU' if row.gpus else 'the host'}"
+        table.add_row(row.what, str(row.count), f"{row.cpus:g}", f"{row.gpus:g}", memory)
+    console.print(table)
+    where = plan.recipe.cluster.address
+    if plan.recipe.cluster.rollout_workers:
+        whose = "a cluster that the run starts on this machine" if where == "local" else f"the cluster at {where}"
+        console.print(f"Ray places the rollout workers in {whose}; the rest runs on this machine.", highlight=False)

@@ -1,0 +1,53 @@
+"""`interplay cluster plan`: the processes of a run, and what each of them needs, without starting any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from interplay.models.device import device_of
+from interplay.seats import RunPlan
+from interplay.training.memory import estimate
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """Processes of one kind. `memory` is in bytes for each of them: of its GPUs if it has any, else of the host."""
+
+    what: str
+    count: int
+    cpus: float
+    gpus: float
+    memory: int
+
+
+def layout(plan: RunPlan) -> list[ProcessPlan]:
+    """What a recipe would start, and where its memory goes."""
+    recipe, cluster = plan.recipe, plan.recipe.cluster
+    needs, gpu = estimate(plan), device_of(plan.recipe) == "cuda"
+    parts = dict(needs.parts)
+    playing = parts["weights"] + needs.cache
+    learning = sum(parts.values()) - parts["weights"]
+    out: list[ProcessPlan] = []
+    sharded = recipe.train.shard == "fsdp"
+    served = recipe.engine.kind == "vllm"
+    # The process of the run learns unless ranks do, and samples unless servers do.
+    mine = parts["weights"] + (0 if sharded else learning) + (0 if served else needs.cache)
+    alone = gpu and not (sharded and served)
+    out.append(ProcessPlan("the run (tasks, credit, records)", 1, 1.0, float(alone), mine))
+    models = len({p.base if p.adapter else name for name, p in recipe.policies.items() if not p.is_remote})
+    trained = len({p.base if p.adapter else n for n, p in recipe.policies.items() if n in plan.trainable})
+    if sharded:
+        passes = parts["activations"] + parts["logits"]
+        whole = learning - passes
+        share = whole if gpu else whole // cluster.learners  # for GPUs, the estimate is that of one rank
+        out.append(
+            ProcessPlan("learner ranks", trained * cluster.learners, 1.0, float(gpu), share // max(1, trained) + passes)
+        )
+    if served and recipe.engine.url is None:
+        gpus = float(recipe.engine.tensor_parallel) if gpu else 0.0
+        out.append(ProcessPlan("vLLM servers", models, 1.0, gpus, parts["weights"] // max(1, models)))
+    if cluster.rollout_workers:
+        out.append(
+            ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, playing)
+        )
+    return out

@@ -1,0 +1,100 @@
+"""A rollout worker: a process that plays episodes with copies of the policies and engines of its own.
+
+`cluster.py` makes it an actor of Ray. All its calls are coroutines on one event loop, so weights can be updated while
+episodes are played. Randomness depends on tasks and seeds alone, so an episode is the same whichever worker plays it,
+up to the rounding of another batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interplay.config import parse
+from interplay.engines.census import census
+from interplay.models.adapter import Adapter
+from interplay.models.latch import latch_of
+from interplay.rollout.resolve import resolve
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Team, speech_of
+from interplay.types import Episode, Occupant, Role, Snapshot, Task
+
+
+@dataclass(frozen=True)
+class EpisodeJob:
+    """An episode to play: the task, the number among the episodes of the task, and who sits where."""
+
+    task: Task
+    replica: int
+    seats: Mapping[Role, Occupant]
+
+
+@dataclass(frozen=True)
+class NewWeights:
+    """The weights of a policy: an adapter, or all tensors by name."""
+
+    version: int
+    adapter: Adapter | None
+    tensors: Mapping[str, Tensor]
+
+
+class RolloutWorker:
+    """`recipe` is that of the run, with the bases that the run has made."""
+
+    def __init__(self, recipe: Mapping[str, Any]) -> None:
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+        self.plan = resolve(parse(recipe))
+        made = self.plan.recipe
+        self.team = Team(made)
+        self.runner = Runner(made.seed, made.rollout, self.plan.algorithm.plan, made.reward, made.records.playouts)
+        self.snapshots: set[Snapshot] = set()
+
+    async def pid(self) -> int:
+        """The process, for tests that kill it."""
+        return os.getpid()
+
+    async def update(self, weights: Mapping[str, NewWeights]) -> None:
+        """Take over new weights. Nothing that was computed with older ones is used again."""
+        for name, new in weights.items():
+            member = self.team.members[name]
+            if member.adapter is not None and new.adapter is not None:
+                member.adapter.overwrite(new.adapter)
+                member.publish(new.version)
+                continue
+            model = member.loaded.model
+            with latch_of(model).writing(), torch.no_grad():
+                for key, parameter in model.named_parameters():
+                    parameter.copy_(new.tensors[key])
+                member.publish(new.version)
+        for engine in self.team.engines:
+            engine.flush()
+
+    async def seat(self, wanted: Mapping[Snapshot, str]) -> None:
+        """Load these snapshots from their folders, and release all others."""
+        for who in self.snapshots - set(wanted):
+            self.team.pool.release(who)
+        for who in sorted(set(wanted) - self.snapshots, key=str):
+            self.team.snapshot(who, Path(wanted[who]))
+        self.snapshots = set(wanted)
+
+    async def play(self, jobs: Sequence[EpisodeJob]) -> list[Episode]:
+        """Play episodes at the same time."""
+        census().deterministic = self.team.deterministic
+        out: list[Episode] = []
+        for found in await census().gather(self._one(job) for job in jobs):
+            if isinstance(found, BaseException):
+                raise found
+            out.append(found)
+        return out
+
+    async def _one(self, job: EpisodeJob) -> Episode:
+        seating = self.team.seating(lambda _: job.seats, speech_of(self.plan.recipe))
+        return await self.runner.episode(job.task, job.replica, seating(job.task))

@@ -1,0 +1,127 @@
+"""Runs whose episodes are played by Ray's actors: the same results, and none lost when a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import make, rows
+from safetensors.torch import load_file
+
+from interplay.config import parse
+from interplay.distributed.cluster import RolloutFleet
+from interplay.distributed.layout import layout
+from interplay.errors import ConfigError
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Trainer
+
+RECIPE: dict[str, Any] = {
+    "name": "cluster",
+    "env": {"name": "tictactoe", "brief": True},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
+    "algorithm": {"name": "grpo", "group": 2, "correction": "tis"},
+    "sampling": {"max_tokens": 2, "legal": True},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 3, "lr": 1e-2},
+    "eval": {"opponents": ["bot:random"]},
+    "records": {"tensorboard": "off"},
+    "checkpoint": {"every": 1, "keep": 100},
+}
+WORKERS = "cluster.rollout_workers="
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """One local cluster for all tests."""
+    if find_spec("ray") is None:
+        pytest.skip("ray is not installed (interplay[cluster])")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray as made
+
+    made.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    yield made
+    made.shutdown()
+
+
+class Dying(RolloutFleet):
+    """A fleet whose first worker is killed when it has got the weights of the second step."""
+
+    updates = 0
+
+    async def sync(self) -> None:
+        await super().sync()
+        self.updates += 1
+        if self.updates == 2:
+            os.kill(await self.workers[0].pid.remote(), signal.SIGKILL)
+
+
+def play(folder: Path, *overrides: str, fleet: type[RolloutFleet] = RolloutFleet) -> Trainer:
+    """A run with rollout workers."""
+    trainer = make(folder, RECIPE, *overrides)
+    trainer.make_fleet = fleet
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    return trainer
+
+
+def weights(folder: Path, step: int = 3) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / f"step-{step:06d}" / "policies" / "player" / "model.safetensors")
+
+
+def measured(folder: Path) -> list[dict[str, Any]]:
+    """The metrics, less what only one kind of run has."""
+    only = ("prompt_tokens_saved", "cluster/workers_lost")
+    return [{k: v for k, v in row.items() if k not in only} for row in rows(folder)]
+
+
+@pytest.mark.slow
+def test_one_worker_gives_the_bits_of_a_run_without_one_also_when_it_is_killed(tmp_path: Path, ray: Any) -> None:
+    """Its episodes are played again with the same seeds by the worker that takes its place."""
+    trainer = make(tmp_path / "alone", RECIPE)
+    trainer.train()
+    trainer.close()
+    killed = play(tmp_path / "one", f"{WORKERS}1", fleet=Dying)
+    assert killed.fleet is not None and killed.fleet.lost == 1
+    assert measured(tmp_path / "one") == measured(tmp_path / "alone")
+    alone = weights(tmp_path / "alone")
+    assert all(torch.equal(alone[name], found) for name, found in weights(tmp_path / "one").items())
+    assert all(row["episodes_failed"] == 0 for row in rows(tmp_path / "one"))
+
+
+@pytest.mark.slow
+def test_two_workers_play_the_same_tasks_with_the_same_seeds_and_may_run_ahead(tmp_path: Path, ray: Any) -> None:
+    trainer = play(tmp_path / "two", f"{WORKERS}2", "train.steps=2")
+    again = play(tmp_path / "again", f"{WORKERS}2", "train.steps=2", "stream.max_staleness=1")
+    assert trainer.fleet is not None and again.fleet is not None
+    for folder in ("two", "again"):
+        found = rows(tmp_path / folder)
+        assert len(found) == 2 and all(row["player/gap"] < 1e-4 and row["episodes"] == 8 for row in found)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (("engine={kind='vllm'}",), "each worker samples with a local engine of its own"),
+        (("device=cuda",), "device is 'cuda', but cluster.worker_gpus is 0"),
+    ],
+)
+def test_what_rollout_workers_cannot_do_is_refused(overrides: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        resolve(parse(RECIPE, [f"{WORKERS}2", *overrides]))
+
+
+def test_the_plan_of_a_cluster_lists_its_processes_without_starting_any() -> None:
+    shared = ["train.shard=fsdp", "cluster.learners=4"]
+    found = {row.what.split(" (")[0]: row for row in layout(resolve(parse(RECIPE, [f"{WORKERS}3", *shared])))}
+    assert {name: row.count for name, row in found.items()} == {"the run": 1, "learner ranks": 4, "rollout workers": 3}
+    assert all(row.memory > 0 and row.gpus == 0 for row in found.values())
