@@ -81,6 +81,11 @@ def whole_tensor(tensor: Any) -> Any:
     return tensor.full_tensor() if _is_sharded(tensor) else tensor
 
 
+def own_part(tensor: Any) -> Tensor:
+    """This rank's part of a sharded tensor, in the same memory; a plain tensor is returned as it is."""
+    return tensor.to_local() if _is_sharded(tensor) else tensor
+
+
 def placed(tensor: Tensor, like: Any) -> Tensor:
     """This rank's part of a whole tensor, if `like` is sharded and has its shape."""
     if not _is_sharded(like) or tensor.shape != like.shape:
