@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from interplay.training.ranks import local, placed
+from interplay.training.ranks import own_part, placed
 
 
 class Masters:
@@ -32,8 +32,7 @@ class Masters:
     @torch.no_grad()
     def publish(self) -> None:
         if self._copies:
-            # Not every version of PyTorch can do this with tensors that are sharded, so it gets their local parts.
-            torch._foreach_copy_([local(p) for _, p in self._copies], [local(m) for m, _ in self._copies])
+            torch._foreach_copy_([own_part(p) for _, p in self._copies], [own_part(m) for m, _ in self._copies])
 
     @torch.no_grad()
     def reread(self) -> None:

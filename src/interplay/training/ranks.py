@@ -76,15 +76,14 @@ def _is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")  # a DTensor
 
 
-def local(tensor: Any) -> Tensor:
-    """The part of a tensor that this rank has."""
-    part: Tensor = tensor.to_local() if _is_sharded(tensor) else tensor
-    return part
-
-
 def whole_tensor(tensor: Any) -> Any:
     """A tensor with the parts of all ranks; a plain tensor is returned as it is."""
     return tensor.full_tensor() if _is_sharded(tensor) else tensor
+
+
+def own_part(tensor: Any) -> Tensor:
+    """This rank's part of a sharded tensor, in the same memory; a plain tensor is returned as it is."""
+    return tensor.to_local() if _is_sharded(tensor) else tensor
 
 
 def placed(tensor: Tensor, like: Any) -> Tensor:
