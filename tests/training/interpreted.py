@@ -75,9 +75,8 @@ def gradients(model: Any, lora: bool, entropy: float, ours: bool) -> tuple[list[
     for batch in micro_batches(trie, wanted, 40, torch.device("cpu"), True, ours):
         if ours:
             assert batch.spans is not None
-            ids, positions = batch.ids_BL[0], batch.positions_BL[0]
             fused = Fused(model, kernels)
-            states = packed.hidden_states(fused, ids, positions, batch.spans, mixer.mix(batch), save=entropy > 0)
+            states = packed.hidden_states(fused, batch, mixer.mix(batch), save=entropy > 0)
             at = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
             head = model.get_output_embeddings().weight
             logp, spread = logprobs.LogProbs.apply(states.index_select(0, at), head, batch.target_M, HEAT)

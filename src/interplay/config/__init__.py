@@ -17,7 +17,7 @@ algorithm's `Settings`); see `rollout/resolve.py`.
 
 from interplay.config.evaluation import TEAM, EvalSection
 from interplay.config.league import LeagueSection
-from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection
+from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection, SensesSection
 from interplay.config.recipe import Recipe, load, parse, parse_options
 from interplay.config.rollout import (
     CurriculumSection,
@@ -34,6 +34,6 @@ from interplay.config.training import CheckpointSection, Optimizer, RecordSectio
 __all__ = [
     "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
     "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
-    "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection", "ToolSection",
-    "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
+    "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "SensesSection", "StreamSection",
+    "ToolSection", "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
 ]  # fmt: skip
