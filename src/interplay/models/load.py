@@ -19,8 +19,8 @@ from transformers import (
 
 from interplay.errors import ModelError
 from interplay.models import senses
+from interplay.models.attention import EYE, Causal, using
 from interplay.models.attention import NAME as ATTENTION
-from interplay.models.attention import Causal, using
 from interplay.models.locate import locate
 from interplay.models.shape import cache_shape, decoder_of
 
@@ -90,7 +90,10 @@ def _from_pretrained(source: str, dtype: torch.dtype, multimodal: bool) -> Any:
 
 def _attending(model: Any) -> Any:
     """Make the language part of a model that sees or hears use our attention, which is causal, and not its eye."""
-    eye = {part: "sdpa" for part in ("vision_config", "audio_config") if hasattr(model.config, part)}
+    windows = model.config.model_type in ("qwen2_vl", "qwen2_5_vl")
+    eye = {
+        part: EYE if windows else "sdpa" for part in ("vision_config", "audio_config") if hasattr(model.config, part)
+    }
     model.set_attn_implementation({"text_config": ATTENTION, **eye, "": "sdpa"})
     return model
 

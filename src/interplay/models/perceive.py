@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import wave
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ def perceive(processor: Any, token: str, media: Media, max_pixels: int = 0) -> P
     """Process one medium; `token` is the placeholder that the chat template writes for it."""
     if media.kind == "image":
         found = processor(text=[token], images=[picture(media.data, max_pixels)], **_OPTIONS)
+    elif getattr(processor, "image_processor", None) is not None:
+        side = processor.image_processor.size["height"]
+        found = processor(text=[token], images=[spectrogram(media.data, side)], **_OPTIONS)
     else:
         rate = processor.feature_extractor.sampling_rate
         found = processor(text=[token], audio=[sound(media.data, rate)], sampling_rate=rate, **_OPTIONS)
@@ -81,3 +85,18 @@ def sound(data: bytes, rate: int) -> np.ndarray:
 
     common = gcd(given, rate)
     return np.asarray(resample_poly(samples, rate // common, given // common), np.float32)
+
+
+def spectrogram(data: bytes, side: int) -> np.ndarray:
+    """A sound as a square picture: the strength of `side` pitches from 100 to 3,600 Hz (the highest on top) over time,
+    from dark (60 dB below the loudest) to bright. The whole sound fills the width."""
+    rate, size = 8_000, 512
+    samples = np.pad(sound(data, rate), size // 2)
+    starts = np.linspace(0, len(samples) - size, side).astype(int)
+    frames = samples[starts[:, None] + np.arange(size)] * np.hanning(size)
+    power = np.abs(np.fft.rfft(frames)) ** 2  # [time, frequency]
+    edges = np.geomspace(100, 3_600, side + 1) * size / rate
+    bands = [power[:, int(low) : max(int(high), int(low) + 1)].mean(1) for low, high in pairwise(edges)]
+    level = 10 * np.log10(np.stack(bands[::-1]) + 1e-12)
+    bright = np.clip((level - level.max()) / 60 + 1, 0, 1) * 255
+    return np.repeat(bright.astype(np.uint8)[:, :, None], 3, 2)

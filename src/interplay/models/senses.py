@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ from interplay.models.perceive import Perceived, perceive
 from interplay.models.shape import decoder_of
 from interplay.types import Media, MediaKind, MediaSpan
 
-KEPT_BYTES = 1 << 29  # of processed media and features that are kept in memory
+KEPT_BYTES = 1 << 31  # of processed media and features that are kept in memory
+TOGETHER = 1 << 26  # numbers of input that the eye gets in one call
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ class Senses:
     def __init__(self, model: PreTrainedModel, processor: Any, family: Family) -> None:
         self.model, self.processor, self.family = model, processor, family
         self.kinds: frozenset[MediaKind] = frozenset({family.kind})
+        if getattr(model.config, "sounds_as_pictures", False):
+            self.kinds |= {"audio"}
         self.token: str = processor.image_token if family.kind == "image" else processor.audio_token
         self.token_id = int(processor.tokenizer.convert_tokens_to_ids(self.token))
         self.learns = False
@@ -178,7 +181,9 @@ class Senses:
                 f"a prompt has the medium {digest}, whose bytes are not here; expected the media that the prompt was "
                 "made with."
             )
-        return perceive(self.processor, self.token, media, self.max_pixels)
+        found = perceive(self.processor, self.token, media, self.max_pixels)
+        inputs = {n: t.to(self.model.dtype) if t.is_floating_point() else t for n, t in found.inputs.items()}
+        return replace(found, inputs=inputs)
 
     def _keep(self, digest: str, known: _Known) -> _Known:
         with self._lock:
@@ -222,8 +227,11 @@ class Senses:
             groups[tuple((name, t.shape[1:]) for name, t in inputs.items())].append((digest, inputs))
         out: dict[str, Tensor] = {}
         for group in groups.values():
-            made = encode(self.model, [inputs for _, inputs in group])
-            out |= {digest: features for (digest, _), features in zip(group, made, strict=True)}
+            count = max(1, TOGETHER // max(1, sum(t.numel() for t in group[0][1].values())))
+            for start in range(0, len(group), count):
+                part = group[start : start + count]
+                made = encode(self.model, [inputs for _, inputs in part])
+                out |= {digest: features for (digest, _), features in zip(part, made, strict=True)}
         return out
 
     # -- places ---------------------------------------------------------------------------------------------------
