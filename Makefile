@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo test test-slow golden lint clean
+.PHONY: install demo test test-slow test-frameworks frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need.
@@ -44,5 +44,18 @@ test-slow: install
 golden: install
 	$(BIN)/python tests/golden
 
+# Agent frameworks in environments of their own: sets A and B exclude each other.
+.venv-frameworks-%/installed: examples/frameworks/set_%.txt
+	$(PYTHON) -m venv .venv-frameworks-$*
+	.venv-frameworks-$*/bin/python -m pip install -q -r $<
+	touch $@
+
+frameworks: .venv-frameworks-a/installed .venv-frameworks-b/installed
+
+# Every example of examples/frameworks runs for real and trains the tiny model for a few steps.
+test-frameworks: install frameworks
+	FRAMEWORKS_A=.venv-frameworks-a/bin/python FRAMEWORKS_B=.venv-frameworks-b/bin/python \
+		$(BIN)/python -m pytest tests/examples/test_frameworks.py
+
 clean:
-	rm -rf $(VENV) .golden build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-frameworks-a .venv-frameworks-b .golden build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

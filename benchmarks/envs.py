@@ -27,7 +27,7 @@ from typing import Any
 
 from interplay import envs
 
-LEAST = {"games": 2_000, "tasks": 500, "adapters": 0}
+LEAST = {"games": 2_000, "dialogue": 2_000, "tasks": 500, "adapters": 0}
 ADAPTED = [
     "gymnasium:FrozenLake-v1", "gymnasium:Taxi-v4", "openspiel:connect_four", "openspiel:hanabi",
     "openspiel:kuhn_poker",

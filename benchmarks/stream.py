@@ -91,7 +91,7 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
     common += QUICK if args.quick else ()
     hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{hardware}, torch {torch.__version__}, {model}; one run an arm, means over {args.steps - 4} steps")
-    found = {arm: train(arm, [*common, *overrides]) for arm, overrides in ARMS.items()}
+    found = {arm: train(arm, [*common, *overrides]) for arm, overrides in list(ARMS.items())[: args.arms]}
     base = found["S = 0"]["steps_per_hour"]
     for arm, row in found.items():
         print(f"{arm:24} {row['steps_per_hour']:8.1f} steps per hour, {row['steps_per_hour'] / base:.2f} of S = 0")
@@ -136,6 +136,7 @@ def main() -> None:
     parser.add_argument("what", choices=["speed", "learning"])
     parser.add_argument("--model", default="tiny-256x6")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--arms", type=int, default=len(ARMS), help="of speed: how many of its arms, in their order")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")
     parser.add_argument("--quick", action="store_true", help="small: does it run")

@@ -37,8 +37,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": BELOW_TRAINING,
     "training": BELOW_TRAINING,
     "distributed": BELOW_TRAINING | {"training", "evaluation"},
+    "serving": BELOW_CLI,
+    "publishing": BELOW_CLI,
     "viewer": BELOW_CLI,
-    "cli": BELOW_CLI | {"viewer"},
+    "cli": BELOW_CLI | {"serving", "publishing", "viewer"},
     "__main__": {"cli"},  # python -m interplay
     "": set(),  # interplay/__init__.py itself
 }
@@ -320,9 +322,12 @@ def test_no_path_of_one_machine_is_in_the_tree() -> None:
 # Functions with more parameters than six, and why each has them. Triton kernels take their tensors one by one.
 MANY_PARAMETERS = {
     "interplay.algorithms.losses.policy_loss": "the terms of one formula",
+    "interplay.cli.judge.train": "the options of one command",
     "interplay.cli.main.prepare": "the options of one command",
     "interplay.envs.tasks.prepare.prepare": "the options of one command",
     "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
+    "interplay.envs.programs.coroutine.__call__": "what chat APIs take, each with a default",
+    "interplay.envs.programs.coroutine._ask": "what chat APIs take, each with a default",
     "interplay.models.fused.forward": "what a layer reads, and what it writes to",
     "interplay.models.kernels.attention.decode_attention": "calls a kernel",
     "interplay.models.kernels.layers.rope_store": "calls a kernel",

@@ -28,12 +28,20 @@ class EnvError(InterplayError):
     """An environment broke its contract."""
 
 
+class ReplayError(EnvError):
+    """An outside program that was told the same asked for something else: it cannot be forked there."""
+
+
 class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
 class ToolError(InterplayError):
     """A tool failed or exceeded its time limit. A wrong call is no `ToolError`: the caller is told what is wrong."""
+
+
+class JudgeError(InterplayError):
+    """A judge, reward model or reward server failed; an answer that cannot be read is an abstention, not this."""
 
 
 class RemoteError(EngineError):

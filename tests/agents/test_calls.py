@@ -185,7 +185,7 @@ def test_tools_that_never_end_hold_up_neither_the_others_nor_the_end() -> None:
     """More of them than run at once: a good one that comes after is answered, and the program ends."""
     program = """
 import threading
-from interplay.agents.syntax import Call
+from interplay.agents.arguments import Call
 from interplay.agents.toolbox import Toolbox
 from interplay.types import Tool
 box, never = Toolbox(2), threading.Event()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interplay.agents.arguments import Call, Malformed
 from interplay.agents.render import Renderer, Said
-from interplay.agents.syntax import Call, Hermes, Llama, Malformed, Mistral, Plain, Syntax, describe, schema, syntax_of
+from interplay.agents.syntax import Hermes, Llama, Mistral, Plain, Syntax, describe, schema, syntax_of
 from interplay.models.tiny import TEMPLATE, build_tokenizer
 from interplay.types import Message, Parameter, Tool
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -201,3 +203,21 @@ def test_each_event_loop_has_its_own_census() -> None:
         return census()
 
     assert asyncio.run(mine()) is not asyncio.run(mine())
+
+
+def test_what_served_an_event_loop_that_has_ended_does_not_stay_in_memory() -> None:
+    """An engine holds its weights and its cache: one for each run of a program would fill the memory."""
+    desk = Echo()
+    served = weakref.ref(desk)
+
+    async def ask(desk: Echo) -> int:
+        return await desk.ask(1)
+
+    async def other() -> None:
+        census()
+
+    assert run(ask(desk)) == 1
+    del desk
+    run(other())
+    gc.collect()
+    assert served() is None

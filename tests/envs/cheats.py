@@ -275,6 +275,7 @@ CHEATS: dict[str, Entry] = {
         "```python\nx\n```",
     ),
     "eight_queens": PUZZLE,
+    "filler": GAME,
     "gymnasium:": Entry(game="FrozenLake-v1", options={"max_steps": 20}),
     "hanabi": Entry(options={"variant": "small"}, cheats={"*": PLACES}, tasks=100),
     "hardware": Entry(
@@ -300,6 +301,7 @@ CHEATS: dict[str, Entry] = {
     "openspiel:": Entry(game="kuhn_poker"),
     "pettingzoo:": Entry(game="tictactoe_v3", tasks=6),
     "plan_path": PUZZLE,
+    "preference": Entry(cheats={"*": {**PLACES, "both": says("A B"), "a tie": says("C")}}, tasks=400),
     "proposer_solver": Entry(
         {"proposer": _proposal, "solver": _number("%d")},
         {"solver": {**{f"constant {n}": says(str(n)) for n in (0, 1, 10)}, "many": says("1 2 3 4"),
@@ -312,6 +314,7 @@ CHEATS: dict[str, Entry] = {
                     "all in one": says(f"<answer>{' '.join(map(str, range(3000)))}</answer>")}},
         {}, 40, "<answer>7</answer>", "chain_sum",
     ),
+    "retrieval": Entry(cheats={"*": PLACES}, tasks=200, few=60),
     "robotics": Entry(
         {"planner": says("go on"), "controller": _commands},
         {"controller": {"grip": says("grip"), "down and up": says("down, grip, up, release")}}, {"rounds": 2}, 4, "up",
@@ -328,6 +331,7 @@ CHEATS: dict[str, Entry] = {
     ),
     "sokoban": PUZZLE,
     "sql": Entry({"planner": says("go on"), "writer": _selects}, {"writer": SQL}, {"attempts": 1}, 8, "SELECT 1"),
+    "story": Entry(tasks=60, few=60),
     "sudoku": Entry({"planner": says("go on"), "actor": _moves}, {}, {"turns": 6}, 25, "1 1 1"),
     "sums": Entry(
         {"solver": _number("%d")},
@@ -343,6 +347,10 @@ CHEATS: dict[str, Entry] = {
     ),
     "textarena:": Entry(game="TicTacToe-v0-train", tasks=6),
     "tictactoe": GAME,
+    "workflow:": Entry(
+        {"solver": _number("%d")}, {"solver": {"all at once": says(" ".join(map(str, range(200))))}},
+        {"workflow": {"nodes": {"solve": {"role": "solver", "prompt": "{task}"}}}}, 100, "7", "sums",
+    ),
 }  # fmt: skip
 OTHER_TEAMS: list[tuple[str, Entry]] = [
     ("math", Entry(

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from interplay.agents import render
-from interplay.agents.syntax import Call, Plain, Wanted
+from interplay.agents.arguments import Call
+from interplay.agents.syntax import Plain, Wanted
 from interplay.cli.main import app
 from interplay.errors import ConfigError
 from interplay.evaluation.played import Played

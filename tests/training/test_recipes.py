@@ -36,6 +36,7 @@ def small(path: Path) -> config.Recipe:
     """The recipe with few tasks and the smallest model. In place of a long imitation only legal replies can be said."""
     recipe = config.load(path)
     changes = [f"policies.{name}.base=tiny-32x1" for name in recipe.policies]
+    changes += [f"judges.{n}.who=base:tiny-32x1" for n, j in recipe.judges.items() if j.who.startswith("base:")]
     changes += [
         "train.steps=2",
         "train.minibatches=2",

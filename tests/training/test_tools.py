@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from interplay.agents import render
-from interplay.agents.syntax import Call, Plain, Wanted
+from interplay.agents.arguments import Call
+from interplay.agents.syntax import Plain, Wanted
 from interplay.config import parse
 from interplay.envs import Env
 from interplay.envs import env as registry

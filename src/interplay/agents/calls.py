@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from interplay.agents.arguments import Malformed
 from interplay.agents.player import Player, Stamp, View, turn_of
-from interplay.agents.syntax import Malformed, Wanted
+from interplay.agents.syntax import Wanted
 from interplay.agents.toolbox import toolbox
 from interplay.config import ToolSection
 from interplay.engines.engine import Sampling

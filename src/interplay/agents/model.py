@@ -8,13 +8,14 @@ import time
 from dataclasses import dataclass, field, replace
 
 from interplay.agents.calls import Asked, answered, followed
-from interplay.agents.player import Stamp, View
+from interplay.agents.memory import Memory, spoken_in, written
+from interplay.agents.player import Stamp, View, turn_of
 from interplay.agents.render import Renderer, Said
 from interplay.agents.syntax import Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
-from interplay.types import Message, Observation, Role, Sample, Stop, Turn, seed_of
+from interplay.types import Message, Observation, ProgramCall, Role, Sample, Spoken, Status, Stop, Turn, seed_of
 
 
 @dataclass(slots=True)
@@ -31,9 +32,14 @@ class ModelAgent:
     budget: int | None = None
     history: tuple[Message, ...] = ()
     said: Said | None = None
+    memory: Memory = field(default_factory=Memory)  # of what was said to an outside program
     parent: str | None = None
 
     def look(self, observation: Observation) -> View:
+        if observation.call is not None and observation.fresh:
+            words = tuple(m.words for m in observation.messages)
+            found = self.memory.recall(self.renderer, words, observation.call)
+            return View(observation, found.prompt, found.messages, found)
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
         if any(m.media for m in observation.messages):
@@ -45,13 +51,41 @@ class ModelAgent:
         return View(observation, prompt, messages)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
-        return await answered(self, view, stamp)
+        call = view.observation.call
+        if call is None:
+            return await answered(self, view, stamp)
+        return await self._asked(view, call, stamp)
+
+    async def _asked(self, view: View, call: ProgramCall, stamp: Stamp) -> Turn:
+        """The reply to an outside program, which runs its tools itself."""
+        assert view.prompt is not None
+        times = view.recalled.times if view.recalled else self.memory.asked.get(view.prompt.digest, 0)
+        stamp = replace(stamp, asked=(view.prompt.digest, times))
+        most = self.engine.limits().context_tokens
+        room = self.sampling.max_tokens if most is None else most - len(view.prompt.ids)
+        if room < 1:
+            turn = turn_of(stamp, self.role, self, view.observation, "", view.prompt.digest)
+            why = f"the prompt has {len(view.prompt.ids):,} tokens, and this model reads at most {most:,}."
+            turn.status, turn.spoken = Status.LENGTH, Spoken("", refused=why)
+            return turn
+        limit = min(self.sampling.max_tokens, room, call.max_tokens or room)
+        stops = tuple(dict.fromkeys((*self.sampling.stop_strings, *call.stop)))
+        sampling = replace(self.sampling, max_tokens=limit, stop_strings=stops)
+        sample, stop = await self.generate(view, stamp, Asked(sampling, 0, view.observation.messages))
+        sample = replace(sample, history=view.recalled.history if view.recalled else "")
+        spoken = spoken_in(self.renderer.syntax, sample.text, call, sample.id)
+        if spoken.calls:
+            sample = replace(sample, tool="+".join(sorted({c.name for c in spoken.calls})))
+        turn = turn_of(stamp, self.role, self, view.observation, (sample,), view.prompt.digest)
+        turn.status = Status.LENGTH if stop is Stop.LENGTH else Status.OK
+        turn.spoken = replace(spoken, pieces=self.renderer.pieces(sample.action)) if call.logprobs else spoken
+        return turn
 
     async def generate(self, view: View, stamp: Stamp, asked: Asked) -> tuple[Sample, Stop]:
         prompt = view.prompt
         assert prompt is not None
         key = stamp.key(self.role, asked.call)
-        mask = self.renderer.replies(view.observation.legal) if self.legal else ()
+        mask = self._mask(view.observation)
         began = time.monotonic()
         request = Request(key, prompt.ids, seed_of(*key), asked.sampling, self.adapter, mask, media=prompt.media)
         completion = await self.engine.generate(request)
@@ -72,6 +106,13 @@ class ModelAgent:
         )
         return sample, completion.stop
 
+    def _mask(self, observation: Observation) -> tuple[tuple[int, ...], ...]:
+        """The only replies that can be given, where that is asked for: none of them rules nothing out."""
+        if observation.call is not None and observation.call.only:
+            texts = [Message("assistant", s.content, tool_calls=s.calls) for s in observation.call.only]
+            return self.renderer.replies(tuple(written(self.renderer.syntax, m) for m in texts))
+        return self.renderer.replies(observation.legal) if self.legal else ()
+
     def wanted(self, view: View, sample: Sample) -> Wanted:
         tools = view.observation.tools
         return self.renderer.syntax.calls(sample.text, tools) if tools and not sample.mask else []
@@ -90,6 +131,16 @@ class ModelAgent:
         return Said(view.prompt, sample.action, reply, ended, sample.id)
 
     def commit(self, view: View, turn: Turn) -> None:
+        call = view.observation.call
+        if call is not None and view.recalled is not None:
+            if turn.is_model and turn.spoken is not None:
+                self.memory = self.memory.remember(view.recalled, call, turn.spoken, self.renderer, turn.last)
+                self.parent = turn.id
+            else:
+                self.memory = self.memory.again(view.recalled.prompt.digest)
+            return
+        if call is not None and view.prompt is not None:
+            self.memory = self.memory.again(view.prompt.digest)
         if not turn.is_model:  # a reply without sampled ids: the next prompt must be rendered from scratch
             self.history, self.said = (*view.messages, Message("assistant", turn.text)), None
             return

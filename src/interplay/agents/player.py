@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from interplay.agents.render import Prompt
 from interplay.envs import Env
 from interplay.errors import ConfigError
 from interplay.types import Keys, Message, Observation, Role, Sample, Status, Task, Turn
+
+if TYPE_CHECKING:
+    from interplay.agents.memory import Recalled
+    from interplay.agents.render import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +32,17 @@ class Stamp:
     path: tuple[int, ...] = ()  # in a playout: (decision, role if several act, candidate, playout) of its fork
     candidate: int = 0
     state: str = ""  # Env.state() at this decision, if it is recorded
+    asked: tuple[str, int] | None = None  # of an outside program: what it asks by its digest, and how often before
 
     @property
     def playout(self) -> int | None:
         return self.path[-1] if self.path else None
 
     def key(self, role: Role, call: int = 0) -> tuple[object, ...]:
-        """The key from which the random numbers of one model call are derived."""
+        """The key from which the random numbers of one model call are derived. Calls of an outside program may arrive
+        in any order, so their key holds what is asked and not the number of the decision."""
+        if self.asked is not None:
+            return self.seed, self.task.id, self.replica, self.path, -1, role, self.candidate, *self.asked
         key = (self.seed, self.task.id, self.replica, self.path, self.decision, role, self.candidate)
         return (*key, call) if call else key
 
@@ -51,6 +58,7 @@ class View:
     observation: Observation
     prompt: Prompt | None = None
     messages: tuple[Message, ...] = ()
+    recalled: Recalled | None = None  # of an outside program's conversation
 
 
 class Player(Protocol):

@@ -50,6 +50,7 @@ class Relay:
         for agent in self.agents:
             if isinstance(agent, ModelAgent) and isinstance(speaker, ModelAgent) and agent.renderer is speaker.renderer:
                 agent.history, agent.said = speaker.history, speaker.said  # with its token ids: no re-rendering
+                agent.memory = speaker.memory
             agent.parent = turn.id
         self.turn, self.parent = self.turn + 1, turn.id
 

@@ -8,16 +8,19 @@ server.
 from __future__ import annotations
 
 import copy
+import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from interplay.agents.calls import Asked, answered, followed
-from interplay.agents.player import Stamp, View
+from interplay.agents.memory import spoken_in, written
+from interplay.agents.player import Stamp, View, turn_of
 from interplay.agents.syntax import Plain, Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
-from interplay.types import Message, Observation, Role, Sample, Stop, Turn, seed_of
+from interplay.types import Message, Observation, Role, Sample, Status, Stop, Turn, seed_of
 
 _SYNTAX = Plain("user")
 
@@ -32,20 +35,36 @@ class RemoteAgent:
     tools: ToolSection = field(default_factory=ToolSection)
     budget: int | None = None
     history: tuple[Message, ...] = ()
+    asked: Mapping[str, int] = field(default_factory=dict)  # of an outside program's conversations: how often
     parent: str | None = None
 
     def look(self, observation: Observation) -> View:
+        if observation.call is not None and observation.fresh:
+            said = (replace(m, content=written(_SYNTAX, m), tool_calls=()) for m in observation.messages)
+            return View(observation, messages=tuple(said))
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
         before = () if observation.fresh else self.history
         return View(observation, messages=before + observation.messages)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
-        return await answered(self, view, stamp)
+        call = view.observation.call
+        if call is None:
+            return await answered(self, view, stamp)
+        digest = hashlib.blake2b(repr(view.messages).encode(), digest_size=8).hexdigest()
+        stamp = replace(stamp, asked=(digest, self.asked.get(digest, 0)))
+        limit = min(self.sampling.max_tokens, call.max_tokens or self.sampling.max_tokens)
+        sampling = replace(self.sampling, max_tokens=limit, stop_strings=(*self.sampling.stop_strings, *call.stop))
+        sample, stop = await self.generate(view, stamp, Asked(sampling, 0, view.observation.messages))
+        turn = turn_of(stamp, self.role, self, view.observation, (sample,), digest)
+        turn.status = Status.LENGTH if stop is Stop.LENGTH else Status.OK
+        turn.spoken = spoken_in(_SYNTAX, sample.text, call, sample.id)
+        return turn
 
     async def generate(self, view: View, stamp: Stamp, asked: Asked) -> tuple[Sample, Stop]:
         key, name = stamp.key(self.role, asked.call), stamp.turn_id(self.role)
-        told = _SYNTAX.chat(view.messages, view.observation.tools)
+        call = view.observation.call
+        told = _SYNTAX.chat(view.messages, view.observation.tools if call is None else call.tools)
         messages = tuple(replace(m, **words) for m, words in zip(view.messages, told, strict=True))
         began = time.monotonic()
         found = await self.engine.generate(Request(key, (), seed_of(*key), asked.sampling, messages=messages))
@@ -65,6 +84,9 @@ class RemoteAgent:
         return View(view.observation, messages=(*view.messages, Message("assistant", sample.text), *outputs))
 
     def commit(self, view: View, turn: Turn) -> None:
+        if view.observation.call is not None:
+            digest = turn.keys.prompt
+            self.asked = {**self.asked, digest: self.asked.get(digest, 0) + 1}
         view = followed(self, view, turn)
         self.history = (*view.messages, Message("assistant", turn.text))
         self.parent = turn.id

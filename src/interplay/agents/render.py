@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerBase
-
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
 from interplay.types import Media, MediaSpan, Message, Tool, identity
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from interplay.models.senses import Senses
 
 _CACHE_LIMIT = 100_000
@@ -66,13 +66,15 @@ class Renderer:
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
         self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
-        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool, ...]], Prompt] = {}
+        self._fresh: dict[tuple[tuple[Message, ...], tuple[Tool | str, ...]], Prompt] = {}
         self._replies: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
         self.syntax = syntax_of(tokenizer)
         marks = sorted((t for t in tokenizer.get_added_vocab() if len(t) > 1), key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
 
-    def prompt(self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool, ...] = ()) -> Prompt:
+    def prompt(
+        self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool | str, ...] = ()
+    ) -> Prompt:
         """The prompt for `messages`. `before` is the turn that they continue; its reply is one of the messages."""
         if self.senses is not None and self.senses.limit:
             messages = _newest(messages, self.senses.limit)
@@ -109,6 +111,10 @@ class Renderer:
         ids = list(action[:-1] if ended else action)
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)), ended
 
+    def pieces(self, action: tuple[int, ...]) -> tuple[str, ...]:
+        """The text of each token by itself."""
+        return tuple(str(self.tokenizer.decode([i], skip_special_tokens=False)) for i in action)
+
     def replies(self, texts: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """The ids of the replies that may be sampled. Cached, because the same positions come up often."""
         known = self._replies.get(texts)
@@ -130,7 +136,7 @@ class Renderer:
         read as ordinary text."""
         return text if self._marks is None else self._marks.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
 
-    def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> Prompt:
+    def _whole(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> Prompt:
         cached = self._fresh.get((messages, tools))
         if cached is None:
             text = self._template(messages, tools)
@@ -144,7 +150,7 @@ class Renderer:
             self._fresh[messages, tools] = cached
         return cached
 
-    def _template(self, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> str:
+    def _template(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> str:
         told = [schema(t) for t in tools] if tools and self.syntax.native else None
         chat = self.syntax.chat(messages, tools)
         if self.senses is not None:
@@ -159,7 +165,7 @@ class Renderer:
         """A message in the form that templates with media take. A placeholder in its text is broken up."""
         assert self.senses is not None
         token = self.senses.token
-        text = words["content"].replace(token, f"{token[0]} {token[1:]}")
+        text = (words.get("content") or "").replace(token, f"{token[0]} {token[1:]}")
         return {**words, "content": [*({"type": m.kind} for m in media), {"type": "text", "text": text}]}
 
     def _with_media(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from interplay.agents.bots import Bot
 from interplay.agents.player import Stamp, View, turn_of
@@ -19,15 +21,21 @@ class BotAgent:
     bot: Bot
     trainable: bool = False
     parent: str | None = None
+    asked: Mapping[str, int] = field(default_factory=dict)  # of an outside program's conversations: how often
 
     def look(self, observation: Observation) -> View:
         return View(observation)
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
+        if view.observation.call is not None:
+            digest = hashlib.blake2b(repr(view.observation.messages).encode(), digest_size=8).hexdigest()
+            stamp = replace(stamp, asked=(digest, self.asked.get(digest, 0)))
         text = self.bot.act(env, self.role, random.Random(seed_of(*stamp.key(self.role))))
-        return turn_of(stamp, self.role, self, view.observation, text)
+        return turn_of(stamp, self.role, self, view.observation, text, "" if stamp.asked is None else stamp.asked[0])
 
     def commit(self, view: View, turn: Turn) -> None:
+        if digest := turn.keys.prompt:
+            self.asked = {**self.asked, digest: self.asked.get(digest, 0) + 1}
         self.parent = turn.id
 
     def fork(self) -> BotAgent:

@@ -12,28 +12,35 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from interplay.types import Message, Parameter, Tool
+from interplay.agents.arguments import (
+    Arguments,
+    Call,
+    Malformed,
+    as_json,
+    as_text,
+    call_from,
+    call_from_json,
+    call_of,
+    checked,
+    dumps,
+    listing,
+    loads,
+    named,
+    named_call,
+    shown_call,
+    told_tool,
+    unchecked,
+    valued,
+)
+from interplay.types import Message, Tool, ToolCall
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Arguments = Mapping[str, Any]
 Chat = list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    tool: Tool
-    arguments: Arguments
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    why: str
 
 
 Wanted = list[Call | Malformed]
@@ -42,7 +49,7 @@ Wanted = list[Call | Malformed]
 class Syntax(ABC):
     native = True  # the tools are passed to the template
 
-    def chat(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Chat:
+    def chat(self, messages: Sequence[Message], tools: Sequence[Tool | str]) -> Chat:
         """The messages in the form that the template takes."""
         return [{"role": m.role, "content": m.content} for m in messages]
 
@@ -53,6 +60,15 @@ class Syntax(ABC):
     @abstractmethod
     def write(self, call: Call) -> str:
         """A reply that makes this call; `calls` can parse it."""
+
+    @abstractmethod
+    def wrote(self, call: ToolCall) -> str:
+        """The same for a call of an outside program's tool, which nobody here has checked."""
+
+    @abstractmethod
+    def spoken(self, text: str, tools: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
+        """A reply to an outside program: its words, and its calls by name and arguments (JSON text). Nothing is
+        checked: what is no call stays among the words, and the program sees arguments as they were sampled."""
 
 
 class Hermes(Syntax):
@@ -74,14 +90,41 @@ class Hermes(Syntax):
             elif tagged := self._FUNCTION.search(body):
                 found.append(checked(tagged[1], dict(self._PARAMETER.findall(tagged[2])), tools))
             else:
-                found.append(_from_json(body, tools))
+                found.append(call_from_json(body, tools))
         return found
 
     def write(self, call: Call) -> str:
         if not self.tagged:
-            return f"<tool_call>\n{_json(call, 'arguments')}\n</tool_call>"
-        given = "".join(f"<parameter={p}>\n{_plain(v)}\n</parameter>\n" for p, v in call.arguments.items())
-        return f"<tool_call>\n<function={call.tool.name}>\n{given}</function>\n</tool_call>"
+            return f"<tool_call>\n{as_json(call, 'arguments')}\n</tool_call>"
+        return self._tagged(call.tool.name, call.arguments)
+
+    def _tagged(self, name: str, arguments: Arguments) -> str:
+        given = "".join(f"<parameter={p}>\n{as_text(v)}\n</parameter>\n" for p, v in arguments.items())
+        return f"<tool_call>\n<function={name}>\n{given}</function>\n</tool_call>"
+
+    def wrote(self, call: ToolCall) -> str:
+        arguments = loads(call.arguments)
+        if self.tagged and isinstance(arguments, dict):
+            return self._tagged(call.name, arguments)
+        return f"<tool_call>\n{unchecked(call, 'arguments')}\n</tool_call>"
+
+    def spoken(self, text: str, tools: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
+        calls: list[tuple[str, str]] = []
+
+        def read(block: re.Match[str]) -> str:
+            body, closed = block.groups()
+            if closed and (tagged := self._FUNCTION.search(body)):
+                given = {p: valued(v) for p, v in self._PARAMETER.findall(tagged[2])}
+                calls.append((tagged[1], dumps(given)))
+                return ""
+            found = named_call(body) if closed else None
+            if found is None:
+                return block[0]
+            calls.append(found)
+            return ""
+
+        words = self._BLOCK.sub(read, text)
+        return (words.strip() if calls else text), calls
 
 
 class Llama(Syntax):
@@ -95,20 +138,32 @@ class Llama(Syntax):
         before, tag, body = text.partition(self.TAG)
         if not tag:
             bare = before.strip()
-            return [_from_json(bare, tools)] if bare.startswith("{") and '"name"' in bare else []
+            return [call_from_json(bare, tools)] if bare.startswith("{") and '"name"' in bare else []
         body = body.strip()
         if body.startswith("{"):
-            return [_from_json(part, tools) for part in body.split(";\n")]
+            return [call_from_json(part, tools) for part in body.split(";\n")]
         if builtin := self._BUILTIN.match(body):
             given = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', builtin[2]))
             return [checked(builtin[1], given, tools)]
         program = next((t for t in tools if t.name == "python"), None)
         if program is None:
-            return [Malformed(f"nothing here runs Python. {_listing(tools)}")]
+            return [Malformed(f"nothing here runs Python. {listing(tools)}")]
         return [checked("python", {program.parameters[0].name: body}, tools)]
 
     def write(self, call: Call) -> str:
-        return _json(call, "parameters")
+        return as_json(call, "parameters")
+
+    def wrote(self, call: ToolCall) -> str:
+        return unchecked(call, "parameters")
+
+    def spoken(self, text: str, tools: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
+        words, tag, body = text.partition(self.TAG)
+        parts = body.split(";\n") if tag else [words]
+        calls = [named_call(part) for part in parts]
+        found = [c for c in calls if c is not None]
+        if not found or len(found) < len(calls):
+            return text, []
+        return (words.strip() if tag else ""), found
 
 
 class Mistral(Syntax):
@@ -121,12 +176,12 @@ class Mistral(Syntax):
     def __init__(self, later: bool = False) -> None:
         self.later = later
 
-    def chat(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Chat:
+    def chat(self, messages: Sequence[Message], tools: Sequence[Tool | str]) -> Chat:
         out: Chat = []
         unanswered: list[str] = []
         for m in messages:
             if m.role == "assistant" and self.MARK in m.content:
-                functions = [_shown(given) for given in self._objects(m.content)]
+                functions = [shown_call(given) for given in self._objects(m.content)]
                 ids = [f"call{len(out):03d}{n:02d}" for n in range(len(functions))]
                 unanswered += ids
                 calls = [{"id": i, "type": "function", "function": f} for i, f in zip(ids, functions, strict=True)]
@@ -138,21 +193,33 @@ class Mistral(Syntax):
         return out
 
     def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
-        return [_from_object(given, tools) for given in self._objects(text)]
+        return [call_from(given, tools) for given in self._objects(text)]
 
     def _objects(self, text: str) -> list[Any]:
         """The JSON object of each call, as the model wrote it."""
         out: list[Any] = []
         for body in text.split(self.MARK)[1:]:
             name, later, arguments = body.partition("[ARGS]")
-            given = {"name": name.strip(), "arguments": _loads(arguments)} if later else _loads(body)
+            given = {"name": name.strip(), "arguments": loads(arguments)} if later else loads(body)
             out += given if isinstance(given, list) and given else [given]
         return out
 
     def write(self, call: Call) -> str:
         if self.later:
-            return f"{self.MARK}{call.tool.name}[ARGS]{_dumps(dict(call.arguments))}"
-        return f"{self.MARK} [{_json(call, 'arguments')}]"
+            return f"{self.MARK}{call.tool.name}[ARGS]{dumps(dict(call.arguments))}"
+        return f"{self.MARK} [{as_json(call, 'arguments')}]"
+
+    def wrote(self, call: ToolCall) -> str:
+        if self.later:
+            return f"{self.MARK}{call.name}[ARGS]{call.arguments}"
+        return f"{self.MARK} [{unchecked(call, 'arguments')}]"
+
+    def spoken(self, text: str, tools: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
+        found = [call_of(given) for given in self._objects(text)]
+        calls = [c for c in found if c is not None]
+        if not calls or len(calls) < len(found):
+            return text, []
+        return text.partition(self.MARK)[0].strip(), calls
 
 
 class Plain(Syntax):
@@ -167,7 +234,7 @@ class Plain(Syntax):
     def __init__(self, speaker: str = "tool") -> None:
         self.speaker = speaker
 
-    def chat(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Chat:
+    def chat(self, messages: Sequence[Message], tools: Sequence[Tool | str]) -> Chat:
         out = [{"role": self.speaker if m.role == "tool" else m.role, "content": m.content} for m in messages]
         if tools:
             out[0] = {**out[0], "content": f"{out[0]['content']}\n{describe(tools)}"}
@@ -179,22 +246,41 @@ class Plain(Syntax):
             tool = known.get(line[1])
             if tool is None:
                 if line.start() == 0:
-                    return [Malformed(f"there is no tool '{line[1][:40]}'. {_listing(tools)}")]
+                    return [Malformed(f"there is no tool '{line[1][:40]}'. {listing(tools)}")]
                 continue
             body = text[line.end() :].strip()
             needed = [p for p in tool.parameters if p.required] or list(tool.parameters)
             if len(needed) == 1 and len(tool.parameters) == 1:
                 return [checked(tool.name, {needed[0].name: body}, tools)]
-            given = _loads(body or "{}")
+            given = loads(body or "{}")
             if not isinstance(given, dict):
-                return [Malformed(f"@{tool.name} takes a JSON object with {_named(tool.parameters)}.")]
+                return [Malformed(f"@{tool.name} takes a JSON object with {named(tool.parameters)}.")]
             return [checked(tool.name, given, tools)]
         return []
 
     def write(self, call: Call) -> str:
         if len(call.tool.parameters) == 1:
-            return f"@{call.tool.name} {_plain(next(iter(call.arguments.values()), ''))}".rstrip()
-        return f"@{call.tool.name} {_dumps(dict(call.arguments))}"
+            return f"@{call.tool.name} {as_text(next(iter(call.arguments.values()), ''))}".rstrip()
+        return f"@{call.tool.name} {dumps(dict(call.arguments))}"
+
+    def wrote(self, call: ToolCall) -> str:
+        arguments = loads(call.arguments)
+        if isinstance(arguments, dict) and len(arguments) <= 1:
+            return f"@{call.name} {as_text(next(iter(arguments.values()), ''))}".rstrip()
+        return f"@{call.name} {call.arguments}"
+
+    def spoken(self, text: str, tools: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
+        known = {name: parameters for name, _, parameters in map(told_tool, tools)}
+        for line in self._LINE.finditer(text):
+            if line[1] not in known:
+                continue
+            body, parameters = text[line.end() :].strip(), known[line[1]]
+            arguments = body or "{}"
+            if len(parameters) == 1 and not isinstance(loads(body), dict):
+                ((name, kind),) = parameters.items()
+                arguments = dumps({name: body if kind == "string" else valued(body)})
+            return text[: line.start()].strip(), [(line[1], arguments)]
+        return text, []
 
 
 FORMS: tuple[Syntax, ...] = (Hermes(), Mistral(), Llama(), Plain())
@@ -217,8 +303,10 @@ def syntax_of(tokenizer: PreTrainedTokenizerBase) -> Syntax:
     return Plain("tool" if shown else "user")
 
 
-def schema(tool: Tool) -> dict[str, Any]:
-    """The tool's JSON schema, as chat templates take it."""
+def schema(tool: Tool | str) -> dict[str, Any]:
+    """The tool's JSON schema, as chat templates take it. The tool of an outside program is one already, as text."""
+    if isinstance(tool, str):
+        return dict(json.loads(tool))
     properties = {p.name: {"type": p.type, "description": p.description} for p in tool.parameters}
     required = [p.name for p in tool.parameters if p.required]
     parameters = {"type": "object", "properties": properties, "required": required}
@@ -226,102 +314,18 @@ def schema(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def describe(tools: Sequence[Tool]) -> str:
+def describe(tools: Sequence[Tool | str]) -> str:
     """The description of the tools for a model whose template has no tool support."""
     lines = [
         "Before you answer you may call a tool: reply with one line and nothing else, and you will see its output."
     ]
-    for t in tools:
-        one = len(t.parameters) == 1
-        form = t.parameters[0].name.upper() if one else "{" + ", ".join(f'"{p.name}": …' for p in t.parameters) + "}"
-        lines.append(f"@{t.name} {form}: {t.description}")
+    for tool in tools:
+        if isinstance(tool, str):
+            name, description, known = told_tool(tool)
+            parameters = list(known)
+        else:
+            name, description, parameters = tool.name, tool.description, [p.name for p in tool.parameters]
+        one = len(parameters) == 1
+        form = parameters[0].upper() if one else "{" + ", ".join(f'"{p}": …' for p in parameters) + "}"
+        lines.append(f"@{name} {form}: {description}")
     return "\n".join(lines)
-
-
-# -- writing and reading arguments ----------------------------------------------------------------------------------
-
-_UNREADABLE = object()
-
-
-def _json(call: Call, arguments: str) -> str:
-    return _dumps({"name": call.tool.name, arguments: dict(call.arguments)})
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else _dumps(value)
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)  # non-ASCII letters unescaped, as the templates write them
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return _UNREADABLE
-
-
-def _from_json(text: str, tools: Sequence[Tool]) -> Call | Malformed:
-    return _from_object(_loads(text.strip()), tools)
-
-
-def _from_object(given: Any, tools: Sequence[Tool]) -> Call | Malformed:
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        return Malformed("the call is not a JSON object with a name and arguments.")
-    arguments = given.get("arguments", given.get("parameters", {}))
-    if isinstance(arguments, str):  # some models write the object as a JSON string
-        arguments = _loads(arguments)
-    if not isinstance(arguments, dict):
-        return Malformed(f"the arguments of {given['name'][:40]} are not a JSON object.")
-    return checked(given["name"], arguments, tools)
-
-
-def _shown(given: Any) -> dict[str, Any]:
-    """A call in the form that the template takes for earlier messages, even if it could not be parsed."""
-    known = given if isinstance(given, dict) else {}
-    arguments = known.get("arguments")
-    return {"name": str(known.get("name", "unreadable")), "arguments": arguments if isinstance(arguments, dict) else {}}
-
-
-def checked(name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call | Malformed:
-    """Check a call and convert its arguments to their types."""
-    tool = next((t for t in tools if t.name == name), None)
-    if tool is None:
-        return Malformed(f"there is no tool '{name[:40]}'. {_listing(tools)}")
-    known = {p.name: p for p in tool.parameters}
-    if extra := sorted(given.keys() - known.keys()):
-        return Malformed(f"{name} has no argument '{extra[0][:40]}'; expected {_named(tool.parameters)}.")
-    arguments: dict[str, Any] = {}
-    for p in tool.parameters:
-        if p.name in given:
-            value = _typed(given[p.name], p.type)
-            if value is None:
-                return Malformed(f"{name}: '{p.name}' is no {p.type}.")
-            arguments[p.name] = value
-        elif p.required:
-            return Malformed(f"{name} needs the argument '{p.name}'.")
-    return Call(tool, arguments)
-
-
-def _typed(value: Any, kind: str) -> Any:
-    """`value` converted to the JSON type `kind` (also from text, such as "3"); None if it has another type."""
-    if kind == "string":
-        return value if isinstance(value, str) else None if isinstance(value, dict | list | None) else json.dumps(value)
-    if isinstance(value, str):
-        value = _loads(value)
-    if kind == "boolean":
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > 1e300:
-        return None
-    if kind == "integer":
-        return int(value) if float(value).is_integer() else None
-    return float(value)
-
-
-def _named(parameters: Sequence[Parameter]) -> str:
-    return ", ".join(f'"{p.name}"' for p in parameters) or "none"
-
-
-def _listing(tools: Sequence[Tool]) -> str:
-    return f"Tools: {', '.join(t.name for t in tools) or 'none'}."

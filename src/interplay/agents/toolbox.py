@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from weakref import WeakKeyDictionary
 
-from interplay.agents.syntax import Call
+from interplay.agents.arguments import Call
 from interplay.engines.census import census
 from interplay.engines.desk import Desk
 from interplay.errors import InterplayError, ToolError

@@ -18,6 +18,7 @@ from interplay.seats import RunPlan
 from interplay.types import Occupant, Policy, Role, Scripted, Snapshot
 
 if TYPE_CHECKING:
+    from interplay.agents.best_of import Choosing
     from interplay.evaluation.sheet import Chart, Sheet
     from interplay.rollout.team import Team
 
@@ -46,6 +47,8 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
 
     ablation.check(plan)
     quiet_libraries()
+    from interplay.envs.workflows.graph import mermaid
+    from interplay.envs.workflows.machine import workflow_of
     from interplay.evaluation import report
     from interplay.evaluation.field import Field
     from interplay.evaluation.played import Played
@@ -56,6 +59,8 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     target = out or (Path(path) / "eval" if Path(path).is_dir() else Path("runs") / f"{recipe.name}-eval")
     target.mkdir(parents=True, exist_ok=True)
     team = Team(recipe, newest(path, plan, folder))
+    if section.best_of > 1:
+        team.choosing = _choosing(plan, path, folder)
     try:
         substitutes = _substitutes(plan, team, path) if "without" in section.ablations else {}
         field = Field(
@@ -71,6 +76,24 @@ def evaluate_run(console: Console, path: str, overrides: Sequence[str], folder: 
     console.print(lead, highlight=False, soft_wrap=True)
     findings = Findings(recipe.name, lead, found.to_json(), list(report.sheets(found)), list(report.charts(found)))
     publish(console, target, "eval", findings)
+    if (workflow := workflow_of(recipe.env.options)) is not None:
+        with (target / "eval.md").open("a", encoding="utf-8") as file:
+            file.write(f"\n## Workflow\n\n```mermaid\n{mermaid(workflow)}\n```\n")
+
+
+def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:
+    """The judge that chooses among replies; one that learned in the run is that of the same checkpoint."""
+    from interplay.agents.best_of import Choosing
+    from interplay.training import checkpoint
+    from interplay.training.judges import Judges
+
+    section, judges = plan.recipe.eval, Judges(plan)
+    if judges.pupils and Path(path).is_dir():
+        found = checkpoint.read(folder) if folder is not None else checkpoint.latest(Path(path) / "checkpoints")
+        if found is not None:
+            judges.load(found.state()["judges"], found.trainer["judges"])
+    assert section.best_by is not None
+    return Choosing(section.best_of, judges.scorers[section.best_by], everybody=True)
 
 
 @dataclass(frozen=True)

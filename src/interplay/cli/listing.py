@@ -29,6 +29,8 @@ def env_table() -> Table:
         page = _page(cls)
         roles = envs.make(envs.sample_task(name, {})).roles
         table.add_row(name, page.splitlines()[0], ", ".join(roles))
+    for name in envs.outside():
+        table.add_row(name, _page(envs.lookup(name)).splitlines()[0], "the program's")
     for prefix in envs.prefixes():
         table.add_row(f"{prefix}GAME", _page(envs.lookup(prefix + "?")).splitlines()[0], "the game's")
     table.caption = (
@@ -60,6 +62,9 @@ def env_markdown() -> str:
     for name, cls in pages.items():
         roles = ", ".join(envs.make(envs.sample_task(name, {})).roles)
         lines.append(f"| [{name}](#{name}) | {_page(cls).splitlines()[0]} | {roles} |")
+    told = {name: envs.lookup(name) for name in envs.outside()}
+    for name, cls in told.items():
+        lines.append(f"| [{name}](#{name}) | {_page(cls).splitlines()[0]} | the program's |")
     adapters = {prefix: envs.lookup(prefix + "?") for prefix in envs.prefixes()}
     for prefix, cls in adapters.items():
         lines.append(f"| [{prefix}GAME](#{prefix[:-1]}) | {_page(cls).splitlines()[0]} | the game's |")
@@ -77,7 +82,7 @@ def env_markdown() -> str:
         "arguments = { is_slippery = false }",
         "```",
     ]
-    for name, cls in {**pages, **{prefix[:-1]: cls for prefix, cls in adapters.items()}}.items():
+    for name, cls in {**pages, **told, **{prefix[:-1]: cls for prefix, cls in adapters.items()}}.items():
         lines += ["", f"## {name}", "", "```text", _page(cls), "", "Options", *_fields(cls.Options), "```"]
     return "\n".join(lines) + "\n"
 
@@ -257,4 +262,4 @@ def save_model(console: Console, base: str, to: Path | None, seed: int) -> None:
     if not source.is_dir():
         raise ConfigError(f"'{base}' is on the hub; download it with transformers itself.")
     shutil.copytree(source, to)
-    console.print(f"saved {base} to {to}", highlight=False)
+    console.print(f"saved {base} to {to}", highlight=False, soft_wrap=True)

@@ -21,6 +21,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from interplay import __version__
+from interplay.cli import judge, lists, studies
 from interplay.errors import ConfigError, InterplayError
 
 app = typer.Typer(
@@ -166,6 +167,25 @@ def arena(
 
 
 @app.command()
+def serve(
+    run: RecipeArgument,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.", min=0, max=65535)] = 8000,
+    checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint folder; default the newest of the run.")] = None,
+) -> None:
+    """Put a trained team behind an OpenAI-compatible server: the same one that its program was trained with.
+
+    interplay serve runs/planner-solver --port 8000
+
+    The model's name is the role. The API key is that of INTERPLAY_SERVE_KEY, or a new one that is printed. /health and
+    /metrics need no key.
+    """
+    from interplay.cli.serve import serve_run
+
+    serve_run(console, run, host, port, checkpoint)
+
+
+@app.command()
 def export(
     run: Annotated[str, typer.Argument(help="A run folder.")],
     to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
@@ -191,10 +211,18 @@ def check(
     episodes: Annotated[int, typer.Option(help="Episodes per rule.", min=1)] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of the random play.")] = 0,
 ) -> None:
-    """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards."""
+    """Run the conformance suite on an environment: determinism, forks, endings, hidden information, rewards.
+
+    Of an outside program (or a recipe with one) it runs a few tasks twice with the same replies, prints the first
+    difference, and how much of its history a model would recognise.
+    """
     from interplay.config import parse_options
     from interplay.envs.check import check as run_check
 
+    if env == "program" or Path(env).is_file():
+        from interplay.cli.twice import check_program
+
+        raise typer.Exit(check_program(console, env, options or [], episodes, seed))
     findings = run_check(env, parse_options(options or []), episodes, seed)
     table = Table("rule", "", "detail", title=f"interplay check {env}", title_justify="left")
     for finding in findings:
@@ -203,6 +231,19 @@ def check(
     failed = sum(not f.passed for f in findings)
     console.print(f"{len(findings) - failed} passed, {failed} failed")
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def draw(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
+    """Print the workflow of a RECIPE, or of a run, as a Mermaid diagram."""
+    from interplay.config import load
+    from interplay.envs.workflows.graph import mermaid
+    from interplay.envs.workflows.machine import workflow_of
+
+    found = workflow_of(load(recipe, overrides or []).env.options)
+    if found is None:
+        raise ConfigError(f"'{recipe}' has no [workflow]; expected a recipe whose env.name is workflow:NAME.")
+    typer.echo(mermaid(found))
 
 
 @app.command()
@@ -239,65 +280,9 @@ def prepare(
         show_preparation(console, prepare_data(name, source, folder, against or [], drop_overlap, holdout, check))
 
 
-@app.command()
-def envs(
-    name: Annotated[
-        str | None, typer.Argument(help="Show one environment's page, or an adapter's and its games.")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="All pages, as docs/environments.md has them.")] = False,
-) -> None:
-    """List the environments, or show one's rules, actions, rewards and options."""
-    from interplay.cli.listing import env_markdown, env_page, env_table
-
-    if markdown:
-        typer.echo(env_markdown(), nl=False)
-    else:
-        console.print(env_page(name) if name else env_table())
-
-
-@app.command()
-def bots() -> None:
-    """List the scripted players."""
-    from interplay.cli.listing import bot_table
-
-    console.print(bot_table())
-
-
-@app.command()
-def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorithm's page.")] = None) -> None:
-    """List the algorithms with what each needs and a recipe that runs, or show one's page and settings."""
-    from interplay.cli.listing import algorithm_page, algorithm_table
-
-    console.print(algorithm_page(name) if name else algorithm_table())
-
-
-@app.command()
-def keys(
-    section: Annotated[str | None, typer.Argument(help="Show one section's, such as train.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/recipe.md has them.")] = False,
-) -> None:
-    """List every key of a recipe, with its default and what it does."""
-    from interplay.cli.listing import keys_markdown, keys_page
-
-    if markdown:
-        typer.echo(keys_markdown(), nl=False)
-    else:
-        console.print(keys_page(section), highlight=False, soft_wrap=True)
-
-
-@app.command()
-def models(
-    save: Annotated[str | None, typer.Option(help="Save this model as a Hugging Face folder (with --to).")] = None,
-    to: Annotated[Path | None, typer.Option(help="Where --save writes.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of tiny's random weights.")] = 0,
-) -> None:
-    """List what a policy's base can be, or save one as an ordinary Hugging Face folder."""
-    from interplay.cli.listing import model_table, save_model
-
-    if save:
-        save_model(console, save, to, seed)
-    else:
-        console.print(model_table())
+app.add_typer(lists.app)
+app.add_typer(studies.app)
+app.add_typer(judge.app, name="judge")
 
 
 def main() -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from interplay import envs
+from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
 from interplay.agents.calls import cut
 from interplay.agents.player import Agent, Stamp
-from interplay.agents.syntax import Malformed, Plain, describe
+from interplay.agents.syntax import Plain, describe
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean

@@ -6,6 +6,7 @@ Every mistake becomes one sentence that names the key, what was expected and the
     policies.py     [policies]
     seats.py        [seats] [[matchups]]
     league.py       [league]
+    judges.py       [judges]
     rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
     training.py     [train] [warmstart] [checkpoint] [records]
     evaluation.py   [eval]
@@ -16,6 +17,7 @@ algorithm's `Settings`); see `rollout/resolve.py`.
 """
 
 from interplay.config.evaluation import TEAM, EvalSection
+from interplay.config.judges import JudgeAuditSection, JudgeSection, JudgeTrainSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection, SensesSection
 from interplay.config.recipe import Recipe, load, parse, parse_options
@@ -33,7 +35,8 @@ from interplay.config.training import CheckpointSection, Optimizer, RecordSectio
 
 __all__ = [
     "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "CurriculumSection", "Draw",
-    "EvalSection", "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
+    "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection",
+    "LeagueSection", "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection",
     "RemoteSection", "RewardSection", "RolloutSection", "SamplingSection", "Section", "SensesSection", "StreamSection",
     "ToolSection", "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
 ]  # fmt: skip

@@ -42,6 +42,8 @@ class EvalSection(Section):
     exploitability: bool = Field(False, description="also what best responses would win: small games for two")
     temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")
     legal: bool = Field(False, description="policies can give only replies that are listed as legal: tables say so")
+    best_of: int = Field(1, ge=1, description="interplay eval: policies say the best of so many replies")
+    best_by: str | None = Field(None, description="the judge that says which is best: a reward model or verifier")
     before: bool = Field(True, description="measure before training")
     after: bool = Field(True, description="measure after training")
     samples: int = Field(1, ge=1, description="games of each task; pass@k for k up to this")

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from interplay.config.evaluation import EvalSection
+from interplay.config.evolve import EvolveSection
+from interplay.config.judges import JudgeSection
 from interplay.config.league import LeagueSection
 from interplay.config.policies import PolicySection
 from interplay.config.rollout import (
@@ -52,10 +54,21 @@ class Recipe(Section):
     train: TrainSection = TrainSection()
     warmstart: WarmstartSection | None = None
     curriculum: CurriculumSection | None = None
+    evolve: EvolveSection | None = None
     league: LeagueSection | None = None
+    judges: dict[str, JudgeSection] = Field({}, description="by the name of the reward that each gives")
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _workflow_is_an_option_of_the_environment(cls, data: Any) -> Any:
+        """[workflow] stands beside [env] in a recipe, and belongs to it."""
+        if isinstance(data, dict) and "workflow" in data and isinstance(data.get("env"), dict):
+            rest = {key: value for key, value in data.items() if key != "workflow"}
+            return {**rest, "env": {**data["env"], "workflow": data["workflow"]}}
+        return data
 
     @model_validator(mode="after")
     def _seats_name_policies(self) -> Recipe:
@@ -74,23 +87,34 @@ class Recipe(Section):
         named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
         for i, matchup in enumerate(self.matchups):
             named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
+        for key, judge in self.judges.items():
+            players = {"who": judge.policy, "against": judge.against}
+            named |= {f"judges.{key}.{k}": v for k, v in players.items() if v and v not in ("group", "reference")}
         for key, name in named.items():
             self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
             raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
+        if self._designer and self._designer not in self.policies:
+            known = did_you_mean(self._designer, self.policies)
+            raise ConfigError(f"evolve.designer is '{self._designer}', which is no policy; {known}")
         if self.league is not None:
             self.league.check(self.policies, set(named.values()))
         for name in self.policies:
-            if name not in named.values() and name not in self.eval.opponents:
+            if name not in named.values() and name not in (*self.eval.opponents, self._designer):
                 raise ConfigError(
                     f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
                     f"seats hold: {', '.join(sorted(set(named.values())))}."
                 )
         return self
 
+    @property
+    def _designer(self) -> str:
+        return self.evolve.designer if self.evolve is not None else ""
+
     def _check_occupant(self, key: str, name: str) -> None:
-        """Check a name in a seat. [seats] may name policies and bots; a matchup also snapshots and the league."""
-        who = parse_one(name) if key.startswith("matchups") or name.startswith(BOT) else Policy(name)
+        """Check a name in a seat. [seats] may name policies and bots; matchups and judges also snapshots and the
+        league."""
+        who = parse_one(name) if key.startswith(("matchups", "judges")) or name.startswith(BOT) else Policy(name)
         if isinstance(who, Snapshot) and who.at not in ("start", "now"):
             raise ConfigError(f"{key} is '{name}'; {did_you_mean(who.at, ('start', 'now', 'league'))}")
         if isinstance(who, FromLeague) and self.league is None:

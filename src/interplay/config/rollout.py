@@ -26,6 +26,8 @@ class SamplingSection(Section):
     temperature: float = Field(1.0, gt=0, description="of training; eval has its own")
     max_tokens: int = Field(64, ge=1, description="limit of one reply")
     stop: list[str] = Field([], description="strings that end a reply, and are part of it")
+    best_of: int = Field(1, ge=1, description="policies that do not learn say the best of so many replies")
+    best_by: str | None = Field(None, description="the judge that says which is best: a reward model or verifier")
     legal: bool = Field(
         False, description="where legal actions are listed, only they can be sampled (evaluation: eval.legal)"
     )
@@ -66,7 +68,9 @@ class StreamSection(Section):
         "max_staleness = 0",
     )
     probe: int = Field(
-        256, ge=0, description="recent tokens that the engine scores after every update, against the learner; 0: none"
+        256,
+        ge=0,
+        description="how many recent tokens the engine scores after every update, to compare with the learner; 0: none",
     )
 
 

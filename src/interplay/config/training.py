@@ -17,6 +17,10 @@ class TrainSection(Section):
     """Gradients."""
 
     steps: int = Field(100, ge=0, description="rollouts that are learned from")
+    budget_tokens: int = Field(
+        0, ge=0, description="end with the step in which so many tokens have been sampled; 0: no limit"
+    )
+    budget_policy: str | None = Field(None, description="whose tokens budget_tokens counts; default all trained ones'")
     update: Literal["together", "alternating"] = Field(
         "together", description="every policy at every step, or one after another while the others stay as they are"
     )

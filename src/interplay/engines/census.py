@@ -244,7 +244,13 @@ _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Census] = WeakKeyDictionary(
 
 def census() -> Census:
     """The census of the running event loop."""
-    return _HERE.setdefault(asyncio.get_running_loop(), Census())
+    loop = asyncio.get_running_loop()
+    found = _HERE.get(loop)
+    if found is None:
+        for ended in [other for other in _HERE if other.is_closed()]:  # a census refers to its loop and its engines, so
+            del _HERE[ended]  # it would keep them in memory
+        found = _HERE[loop] = Census()
+    return found
 
 
 def deliver(future: asyncio.Future[T], answer: T | BaseException) -> None:

@@ -19,7 +19,7 @@ from interplay.config import Section, validate
 from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError, did_you_mean
 from interplay.registry import Registry
-from interplay.types import MediaKind, Observation, Rewards, Role, Task, seed_of
+from interplay.types import MediaKind, Observation, Rewards, Role, Task, Turn, seed_of
 
 PENALTY = -0.1  # the usual process reward of an illegal action; a game may take more
 
@@ -61,6 +61,10 @@ class Env(ABC):
     def step(self, actions: dict[Role, str]) -> Rewards:
         """Play one action for each observed role. An illegal one has a defined consequence and adds a
         process reward named `illegal` for its role."""
+
+    def act(self, turns: Mapping[Role, Turn]) -> Rewards:
+        """`step`, told everything about the replies: for environments that pass on more than their words."""
+        return self.step({role: turn.text for role, turn in turns.items()})
 
     @abstractmethod
     def outcome(self) -> Rewards | Awaitable[Rewards]:
@@ -127,6 +131,7 @@ _PLACES = {
     "connect_four": "interplay.envs.games.connect_four",
     "debugging": "interplay.envs.tasks.debugging",
     "eight_queens": "interplay.envs.games.eight_queens",
+    "filler": "interplay.envs.dialogue.filler",
     "gymnasium:": "interplay.envs.adapters.gymnasium",
     "hanabi": "interplay.envs.games.hanabi",
     "hardware": "interplay.envs.tasks.hardware",
@@ -140,21 +145,27 @@ _PLACES = {
     "openspiel:": "interplay.envs.adapters.openspiel",
     "pettingzoo:": "interplay.envs.adapters.pettingzoo",
     "plan_path": "interplay.envs.games.plan_path",
+    "preference": "interplay.envs.dialogue.preference",
+    "program": "interplay.envs.programs.program",
     "proposer_solver": "interplay.envs.games.proposer_solver",
     "reasoning_gym:": "interplay.envs.adapters.reasoning_gym",
     "search": "interplay.envs.tasks.search",
     "social_deduction": "interplay.envs.games.social_deduction",
+    "retrieval": "interplay.envs.dialogue.retrieval",
     "robotics": "interplay.envs.tasks.robotics",
     "science": "interplay.envs.tasks.science",
     "sokoban": "interplay.envs.games.sokoban",
     "sql": "interplay.envs.tasks.sql",
     "sudoku": "interplay.envs.games.sudoku",
     "sums": "interplay.envs.tasks.sums",
+    "story": "interplay.envs.dialogue.story",
     "tables": "interplay.envs.tasks.tables",
     "taboo": "interplay.envs.games.taboo",
     "textarena:": "interplay.envs.adapters.textarena",
+    "workflow:": "interplay.envs.workflows.machine",
     "tictactoe": "interplay.envs.games.tictactoe",
 }
+_TOLD = ("program",)
 ENVIRONMENTS: Registry[Env] = Registry(Env, "an environment", "env.name", _PLACES)
 # A name that ends in a colon is an adapter's: it stands for every name with something after the colon, which the class
 # finds in `task.env`.
@@ -162,8 +173,13 @@ register = ENVIRONMENTS.register
 
 
 def known() -> list[str]:
-    """The environments by name, without the adapters."""
-    return [name for name in ENVIRONMENTS.known() if not name.endswith(":")]
+    """The environments by name that can be made from their defaults, without the adapters."""
+    return [name for name in ENVIRONMENTS.known() if not name.endswith(":") and name not in _TOLD]
+
+
+def outside() -> list[str]:
+    """Those that must be told what to run, and cannot be made from their defaults."""
+    return list(_TOLD)
 
 
 def prefixes() -> list[str]:

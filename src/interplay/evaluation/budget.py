@@ -30,7 +30,7 @@ from interplay.evaluation import intervals
 from interplay.evaluation.ablation import single
 from interplay.evaluation.field import Chunk, Field
 from interplay.evaluation.intervals import Estimate, bootstrap
-from interplay.evaluation.measures import Verdict, tokens, verdict
+from interplay.evaluation.measures import GameVerdict, tokens, verdict
 from interplay.rollout.runner import Runner, Seated
 from interplay.types import Episode, Observation, Role, Status, Task, Turn, seed_of
 
@@ -160,7 +160,7 @@ def _ways(recipe: Recipe, slots: Sequence[_Slot]) -> list[Way]:
     judged = lambda e: verdict(recipe, e, TEAM)  # noqa: E731
     team = [judged(s.team) for s in slots]
 
-    def way(name: str, found: Sequence[Verdict], games: Sequence[Sequence[Episode]]) -> Way:
+    def way(name: str, found: Sequence[GameVerdict], games: Sequence[Sequence[Episode]]) -> Way:
         gaps = [float(a.won) - float(b.won) for a, b in zip(team, found, strict=True)]
         return Way(
             name, intervals.share([[v.won] for v in found]), bootstrap([v.score for v in found]),

@@ -105,6 +105,7 @@ class Field:
             recipe.sampling.stop,
             recipe.rollout.max_episode_tokens,
             recipe.eval.legal,
+            (recipe.eval.best_of, recipe.eval.best_by, str(recipe.judges)) if recipe.eval.best_of > 1 else (),
             recipe.tools,
         )
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)

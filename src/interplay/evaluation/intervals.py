@@ -14,7 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # scipy.stats takes a second to load, so it is loaded only at its first use
 
-Z95 = 1.959963984540054  # 97.5% of a standard normal distribution are below it
+from interplay.rewards.agreement import Z95 as Z95
+from interplay.rewards.agreement import wilson as wilson
+
 RESAMPLES = 2000
 
 
@@ -22,19 +24,6 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
-
-
-def wilson(hits: float, total: float) -> tuple[float, float]:
-    """The 95% interval of a share (Wilson, 1927), which is also valid near 0 and 1 and for few trials.
-
-    SciPy's version (`binomtest`) needs whole numbers, and an effective number of games is not a whole number.
-    """
-    if total == 0:
-        return 0.0, 1.0
-    p, z = hits / total, Z95
-    middle = (p + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * math.sqrt(max(0.0, p * (1 - p) / total) + z * z / (4 * total * total))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def share(hits: Sequence[Sequence[bool]]) -> Estimate:

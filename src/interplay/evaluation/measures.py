@@ -14,21 +14,21 @@ from interplay.evaluation.intervals import Estimate, bootstrap, wilson
 from interplay.types import Episode, Role
 
 
-class Verdict(NamedTuple):
+class GameVerdict(NamedTuple):
     won: bool
     drawn: bool
     score: float
 
 
-def verdict(recipe: Recipe, episode: Episode, role: Role) -> Verdict:
+def verdict(recipe: Recipe, episode: Episode, role: Role) -> GameVerdict:
     """A role wins when its total reward is higher than every other role's. A team (`TEAM`) succeeds when the reward
     named by `eval.success` adds up to `eval.goal`; its score is the mean over its seats. Rewards are mixed as in
     training."""
     score = {r: credit.mix(episode.rewards, r, recipe.reward) for r in episode.seats}
     if role == TEAM:
-        return Verdict(succeeded(recipe, episode), False, fmean(score.values()))
+        return GameVerdict(succeeded(recipe, episode), False, fmean(score.values()))
     rival = max((v for r, v in score.items() if r != role), default=0.0)
-    return Verdict(score[role] > rival, score[role] == rival, score[role])
+    return GameVerdict(score[role] > rival, score[role] == rival, score[role])
 
 
 def succeeded(recipe: Recipe, episode: Episode) -> bool:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
+
+from interplay.rewards import strengths
+from interplay.rewards.strengths import RatedGame as RatedGame
 
 SCALE = 400 / math.log(10)
 CENTRE = 1500.0
-RatedGame = tuple[str, str, float]  # first, second, score of the first
 
 
 @dataclass(frozen=True)
@@ -31,32 +32,14 @@ class Rating:
 
 
 def bradley_terry(games: Sequence[RatedGame], prior: float = 0.5) -> dict[str, float]:
-    """The most likely ratings (Bradley and Terry, 1952), by Newton's method. `prior` draws against a player of mean
-    strength are added, so that a player who never lost has a finite rating.
+    """The most likely ratings. `prior` draws against a player of mean strength are added, so that a player who never
+    lost has a finite rating.
 
     >>> found = bradley_terry([("a", "b", 1.0)] * 10 + [("a", "b", 0.0)])
     >>> found["a"] > 1500 > found["b"]
     True
     """
-    names = sorted({n for a, b, _ in games for n in (a, b)})
-    place = {name: i for i, name in enumerate(names)}
-    won = np.zeros((len(names), len(names)))
-    for a, b, score in games:
-        won[place[a], place[b]] += score
-        won[place[b], place[a]] += 1 - score
-    met = won + won.T
-    logs = np.zeros(len(names))
-    for _ in range(200):
-        beats, mean = expit(logs[:, None] - logs[None, :]), expit(logs)
-        slope = (won - met * beats).sum(axis=1) + prior * (0.5 - mean)
-        bend = met * beats * (1 - beats)
-        curve = np.diag(bend.sum(axis=1) + prior * mean * (1 - mean)) - bend
-        step = np.linalg.lstsq(curve, slope, rcond=None)[0]  # least squares: without a prior only differences are known
-        far = float(np.abs(step).max())
-        logs += step * min(1.0, 2.0 / max(far, 1e-300))
-        if far < 1e-10:
-            break
-    return {name: float(CENTRE + SCALE * v) for name, v in zip(names, logs - logs.mean(), strict=True)}
+    return {name: CENTRE + SCALE * v for name, v in strengths.bradley_terry(games, prior).values.items()}
 
 
 def elo(games: Sequence[RatedGame], k: float = 16.0, orders: int = 20, seed: int = 0) -> dict[str, float]:

@@ -13,7 +13,7 @@ from interplay.algorithms import Tree
 from interplay.algorithms.credit import CRITIC, coalition, order_seed, orders
 from interplay.engines.census import census
 from interplay.envs import Env
-from interplay.errors import InterplayError
+from interplay.errors import InterplayError, ReplayError
 from interplay.rollout.decision import Decision
 from interplay.rollout.line import Playout, all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
@@ -30,10 +30,15 @@ async def value_joint(
     playouts of this joint action from those of others.
     """
     fork = d.env.fork()
-    rewards = await step(fork, {r: t.text for r, t in joint.items()})
-    over = not await seen_in(fork)
+    try:
+        rewards = await step(fork, joint)
+        over = not await seen_in(fork)
+    except ReplayError:  # an outside program cannot be brought to this decision again
+        return {}, []
     if over or d.plan.continuation == "none":
-        rewards += await outcome(fork) if over else Rewards()
+        final = await outcome(fork) if over else Rewards()
+        # What belongs to turns before this decision says nothing about it.
+        rewards += Rewards(tuple(r for r in final if r.turn is None or r.turn >= d.stamp.decision))
         _book(d, path, [rewards] * d.plan.playouts)
         return {r: rewards.of(r) for r in d.agents}, []
     if d.plan.continuation == "critic":
@@ -125,6 +130,6 @@ def _coalitions(d: Decision, drawn: Mapping[Role, list[Turn]], acting: Sequence[
     for present in subsets:
         joint = {role: turns[0] if len(present) == len(acting) else replace(turns[0]) for role, turns in drawn.items()}
         for role in set(acting) - present:
-            joint[role] = replace(joint[role], text=d.plan.default, samples=())
+            joint[role] = replace(joint[role], text=d.plan.default, samples=(), spoken=None)
         out.append((coalition(present), joint))
     return out

@@ -86,9 +86,9 @@ async def all_of(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [r for r in results if not isinstance(r, BaseException)]
 
 
-async def step(env: Env, actions: dict[Role, str]) -> Rewards:
-    """Call `env.step`, in a thread if the environment says that it is slow."""
-    return await census().outside(asyncio.to_thread(env.step, actions)) if env.slow else env.step(actions)
+async def step(env: Env, turns: Mapping[Role, Turn]) -> Rewards:
+    """Call `env.act`, in a thread if the environment says that it is slow."""
+    return await census().outside(asyncio.to_thread(env.act, turns)) if env.slow else env.act(turns)
 
 
 async def seen_in(env: Env) -> dict[Role, Observation]:
@@ -182,7 +182,7 @@ class Foresight:
             since.append(dict(taken))
             if self.record:
                 turns += kept.values()
-            book(await step(env, {r: t.text for r, t in kept.items()}))
+            book(await step(env, kept))
             stamp = replace(stamp, decision=stamp.decision + 1)
         else:
             book(await outcome(env))

@@ -33,10 +33,12 @@ from interplay.types import (
     Occupant,
     Outlook,
     Parameter,
+    ProgramCall,
     Remote,
     Reward,
     Rewards,
     Sample,
+    Spoken,
     Status,
     Task,
     Tool,
@@ -173,6 +175,7 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
     out["rewards"] = _rewards_out(episode.rewards)
     out["plays"] = None if episode.plays is None else [_rewards_out(play) for play in episode.plays]
     out["turns"] = [_turn_out(t, given) for t in episode.turns]
+    out["judged"] = [_turn_out(t, given) for t in episode.judged]
     return out
 
 
@@ -197,6 +200,7 @@ def _turn_out(turn: Turn, credit: Credit) -> dict[str, Any]:
             "legal": seen.legal,
             "phase": seen.phase,
             "tools": [_tool_out(t) for t in seen.tools],
+            **({} if seen.call is None else {"call": _call_out(seen.call)}),
         },
         "state": turn.state,
         "candidate": turn.candidate,
@@ -228,6 +232,7 @@ def _sample_out(sample: Sample, seen: tuple[Message, ...], credit: Credit) -> di
         "tool": sample.tool,
         "used": sample.used,
         "seconds": sample.seconds,
+        **({"history": sample.history} if sample.history else {}),
         "credit": {name: table[sample.id] for name, table in _tables(credit).items() if sample.id in table},
     }
 
@@ -265,6 +270,12 @@ def _tool_out(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": parameters, "seconds": tool.seconds}
 
 
+def _call_out(call: ProgramCall) -> dict[str, Any]:
+    """What an outside program wanted; of the replies that it accepted alone, their words and calls."""
+    out = {f.name: getattr(call, f.name) for f in fields(ProgramCall)}
+    return {**out, "only": [[s.content, [[c.id, c.name, c.arguments] for c in s.calls]] for s in call.only]}
+
+
 # -- in ---------------------------------------------------------------------------------------------------------------
 
 
@@ -273,10 +284,15 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
     credit = Credit()
     turns = [_turn_in(t, store, credit) for t in data["turns"]]
     seats = {role: _seat_in(who) for role, who in data["seats"].items()}
-    rest = {k: v for k, v in data.items() if k not in ("task", "seats", "turns", "rewards", "plays", "sampled")}
+    judged = [_turn_in(t, store, credit) for t in data.get("judged", ())]
+    apart = ("task", "seats", "turns", "judged", "rewards", "plays", "sampled")
+    rest = {k: v for k, v in data.items() if k not in apart}
     rewards, plays = _rewards_in(data["rewards"]), data.get("plays")  # earlier records have a mean, `sampled`
     own = None if plays is None else tuple(_rewards_in(play) for play in plays)
-    return Episode(task=Task(**data["task"]), seats=seats, turns=turns, rewards=rewards, plays=own, **rest), credit
+    made = Episode(
+        task=Task(**data["task"]), seats=seats, turns=turns, judged=judged, rewards=rewards, plays=own, **rest
+    )
+    return made, credit
 
 
 def _seat_in(data: Any) -> Occupant:
@@ -293,7 +309,7 @@ def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Tur
         keys=Keys(**data["keys"]),
         status=Status(data["status"]),
         rewards=_rewards_in(data["rewards"]),
-        observation=Observation(messages, seen["fresh"], tuple(seen["legal"]), seen["phase"], tools),
+        observation=Observation(messages, seen["fresh"], tuple(seen["legal"]), seen["phase"], tools, _call_in(seen)),
         outlook=None
         if outlook is None
         else Outlook(
@@ -301,6 +317,14 @@ def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Tur
         ),
         samples=tuple(_sample_in(s, messages, store, credit) for s in data["samples"]),
     )
+
+
+def _call_in(seen: Mapping[str, Any]) -> ProgramCall | None:
+    if "call" not in seen:
+        return None
+    known = seen["call"]
+    only = tuple(Spoken(words, tuple(ToolCall(*c) for c in calls)) for words, calls in known["only"])
+    return ProgramCall(**{**known, "tools": tuple(known["tools"]), "stop": tuple(known["stop"]), "only": only})
 
 
 def _sample_in(data: Mapping[str, Any], seen: tuple[Message, ...], store: MediaFolder, credit: Credit) -> Sample:
@@ -311,6 +335,7 @@ def _sample_in(data: Mapping[str, Any], seen: tuple[Message, ...], store: MediaF
     new = data["messages"]
     return Sample(
         **{name: data[name] for name in plain},
+        history=data.get("history", ""),
         prompt=tuple(data["prompt"]),
         action=tuple(data["action"]),
         logprobs=tuple(data["logprobs"]),

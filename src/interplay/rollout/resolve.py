@@ -16,8 +16,10 @@ from interplay.agents.bots import make_bot
 from interplay.algorithms import Tree
 from interplay.algorithms.credit import SHAPED
 from interplay.config import TEAM, CurriculumSection, Recipe, WarmstartSection
+from interplay.config.judges import SCORING
 from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
+from interplay.rollout.evolve import make_evolution
 from interplay.seats import (
     ByTurn,
     Occupant,
@@ -58,7 +60,13 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
         )
     _check_algorithm(plan, sample)
     _check_stream(plan)
+    _check_judges(plan, sample)
+    _check_choosing(plan)
+    counted = recipe.train.budget_policy
+    if counted is not None and counted not in plan.trainable:
+        raise ConfigError(f"train.budget_policy is '{counted}'; {did_you_mean(counted, plan.trainable)}")
     _check_weights(recipe, sample)
+    make_evolution(plan)
     if recipe.curriculum is not None:
         _check_curriculum(plan, recipe.curriculum, sample)
     return plan
@@ -145,7 +153,8 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
                 f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
                 "algorithm.candidates or take 'aligned'."
             )
-    if isinstance(sampling, Tree) and sampling.continuation in ("none", "round") and not _rewards_steps(sample):
+    now = isinstance(sampling, Tree) and sampling.continuation in ("none", "round")
+    if isinstance(sampling, Tree) and now and not recipe.judges and not _rewards_steps(sample):
         raise ConfigError(
             f"algorithm.continuation is '{sampling.continuation}', but {recipe.env.name} rewards only at the end, so "
             "all candidates tie; expected 'playout' or 'critic'."
@@ -229,9 +238,58 @@ def _check_curriculum(plan: RunPlan, section: CurriculumSection, sample: envs.En
             )
 
 
+def _check_choosing(plan: RunPlan) -> None:
+    """Whoever says the best of several replies needs a judge that scores them, and may not learn."""
+    recipe = plan.recipe
+    scoring = [name for name, judge in recipe.judges.items() if judge.kind in SCORING]
+    for key, count, by in (
+        ("sampling", recipe.sampling.best_of, recipe.sampling.best_by),
+        ("eval", recipe.eval.best_of, recipe.eval.best_by),
+    ):
+        if count > 1 and by not in scoring:
+            raise ConfigError(
+                f"{key}.best_of is {count}, and {key}.best_by is '{by}'; expected a judge of kind reward_model or "
+                f"verifier, {did_you_mean(str(by), scoring)}"
+            )
+    frozen = [name for name, policy in recipe.policies.items() if not policy.trainable]
+    if recipe.sampling.best_of > 1 and not frozen:
+        raise ConfigError(
+            f"sampling.best_of is {recipe.sampling.best_of}, but every policy learns, and what is learned from must be "
+            "the policy's own samples; expected eval.best_of, or a policy with trainable = false."
+        )
+
+
+def _check_judges(plan: RunPlan, sample: envs.Env) -> None:
+    names = sample.reward_names
+    for name, judge in plan.recipe.judges.items():
+        if name in (*names, *SHAPED):
+            raise ConfigError(f"judges.{name} has the name of another reward; expected a name of its own.")
+        for component in judge.components:
+            if component not in names:
+                raise ConfigError(
+                    f"judges.{name} reads gold:{component}, which {sample.task.env} does not give; "
+                    f"{did_you_mean(component, names)}"
+                )
+        for role in judge.roles:
+            if role not in plan.roles:
+                raise ConfigError(f"judges.{name}.roles has '{role}'; {did_you_mean(role, plan.roles)}")
+        sampling = plan.algorithm.plan
+        if isinstance(sampling, Tree) and judge.scope != "reply":
+            raise ConfigError(
+                f"judges.{name}.scope is '{judge.scope}', but {plan.recipe.algorithm.name} compares the replies to one "
+                "prompt; expected scope = 'reply'."
+            )
+        alone = not isinstance(sampling, Tree) and sampling.replicas == 1
+        if judge.against == "group" and alone:
+            raise ConfigError(
+                f"judges.{name}.against is 'group', but {plan.recipe.algorithm.name} plays one episode of each task; "
+                "expected more of them, 'reference' or POLICY@start."
+            )
+
+
 def _check_weights(recipe: Recipe, env: envs.Env) -> None:
     """Refuse weights of unknown rewards, which would have no effect."""
-    given = [*env.reward_names, *SHAPED]
+    given = [*env.reward_names, *recipe.judges, *SHAPED]
     for name in recipe.reward.weights:
         if name not in given:
             raise ConfigError(

@@ -133,7 +133,7 @@ class Runner:
                 env, kept, turns, rewards = choice.env, choice.kept, choice.drawn, choice.rewards
             else:
                 kept = await sample_each(env, agents, views, stamp)
-                turns, rewards = list(kept.values()), await step(env, {r: t.text for r, t in kept.items()})
+                turns, rewards = list(kept.values()), await step(env, kept)
                 ledger.spend(turns)
             for role, turn in kept.items():
                 agents[role].commit(views[role], turn)

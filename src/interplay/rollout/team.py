@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interplay import envs
+from interplay.agents.best_of import BestOf, Choosing
 from interplay.agents.bots import make_bot
 from interplay.agents.model import ModelAgent
 from interplay.agents.player import Agent
@@ -52,6 +53,7 @@ class Team:
             for name, policy in recipe.policies.items()
             if policy.is_remote
         }
+        self.choosing: Choosing | None = None  # where policies say the best of several replies
         self.sources: dict[str, tuple[str, ...]] = {}
         for name, policy in recipe.policies.items():
             read = (sources or {}).get(name, f"seed {recipe.seed}")
@@ -69,6 +71,13 @@ class Team:
 
     def agent(self, role: Role, who: Occupant, how: Speech) -> Agent:
         """Make an agent that plays `role` as this occupant for one game."""
+        made, choosing = self.plain(role, who, how), self.choosing
+        if choosing is None or not isinstance(made, ModelAgent | RemoteAgent):
+            return made
+        return made if made.trainable and not choosing.everybody else BestOf(made, choosing)
+
+    def plain(self, role: Role, who: Occupant, how: Speech) -> Agent:
+        """Make the agent without best-of-n: it says the first reply that it draws."""
         tools = self.recipe.tools
         if isinstance(who, ByTurn):
             made = {one: self.agent(role, one, how) for one in who.takers}

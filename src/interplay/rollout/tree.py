@@ -48,7 +48,7 @@ async def decide(d: Decision) -> Choice:
     for turn in every:
         turn.kept = turn is kept[turn.role]
     following = d.env.fork(seed_of("kept", d.stamp.seed, d.stamp.episode, d.stamp.decision))
-    rewards = await step(following, {role: turn.text for role, turn in kept.items()})
+    rewards = await step(following, kept)
     critic = d.foresight.critic
     if critic is not None and await seen_in(following):
         for role, turn in kept.items():

@@ -11,7 +11,7 @@ from interplay.algorithms import Algorithm
 from interplay.config import MatchupSection, Recipe, TrainSection
 from interplay.seats.seating import Seats
 from interplay.types import Occupant, One, Role, Snapshot, Task, seed_of
-from interplay.types.occupant import everyone, learns
+from interplay.types.occupant import everyone, learns, parse_one
 
 _OWN = (
     "lr", "optimizer", "schedule", "warmup_steps", "final_lr", "weight_decay", "beta1", "beta2", "grad_clip",
@@ -81,8 +81,12 @@ class RunPlan:
 
     @property
     def starts(self) -> set[Snapshot]:
-        """The `@start` snapshots that play in a matchup."""
-        return {who for m in self.matchups for who in m.named if isinstance(who, Snapshot) and who.at == "start"}
+        """The `@start` snapshots that play in a matchup or serve a judge."""
+        named = [who for m in self.matchups for who in m.named]
+        for judge in self.recipe.judges.values():
+            texts = (judge.policy, judge.against)
+            named += [parse_one(text) for text in texts if text and text not in ("group", "reference")]
+        return {who for who in named if isinstance(who, Snapshot) and who.at == "start"}
 
     @property
     def panel(self) -> list[One]:

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from interplay import envs
+from interplay.agents.arguments import Call, Malformed, checked
 from interplay.agents.bots import Bot, make_bot
 from interplay.agents.calls import LAST, cut, replies
 from interplay.agents.model import ModelAgent
 from interplay.agents.player import Agent, View
 from interplay.agents.relay import Relay
-from interplay.agents.syntax import FORMS, Call, Malformed, checked
+from interplay.agents.syntax import FORMS
 from interplay.agents.toolbox import Toolbox
 from interplay.algorithms import credit
 from interplay.config import WarmstartSection

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interplay.algorithms import credit
+from interplay.envs.programs.counts import refuse_bug
+from interplay.envs.programs.counts import take as program_counts
 from interplay.errors import GuardError
 from interplay.training.critic import StateCritic
 from interplay.training.learner import Objective
@@ -62,8 +64,10 @@ class Learning:
     def _reward(self, episodes: Sequence[Episode]) -> tuple[list[Episode], dict[str, float]]:
         """Compute metrics of the rewards. Episodes with errors are counted and dropped."""
         plan = self.state.plan
+        refuse_bug(episodes, self.state.step_index)
         good = [e for e in episodes if e.error is None]
         metrics: dict[str, float] = {"episodes": len(good), "episodes_failed": len(episodes) - len(good)}
+        metrics |= program_counts()
         if not good:
             first = next(e.error for e in episodes if e.error)
             if is_shortage(first):

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
+from interplay.rollout.evolve import make_evolution
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan, parse_snapshot
 from interplay.training import checkpoint
@@ -20,6 +22,7 @@ from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import make_critics
 from interplay.training.guards import Guards
 from interplay.training.identity import made_of, refuse_another
+from interplay.training.judges import Judges
 from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
@@ -40,6 +43,7 @@ class RunState:
     # Time spent on training: imitation, steps and the short evaluations between them. A resumed run continues the
     # count of its checkpoint.
     seconds: float = field(default=0.0, init=False)
+    tokens: Counter[str] = field(default_factory=Counter, init=False)  # sampled by each policy in trained episodes
 
     def __post_init__(self) -> None:
         found = checkpoint.latest(self.folder / "checkpoints")
@@ -55,7 +59,8 @@ class RunState:
         self.learners = {name: self._make_learner(name) for name in self.plan.trainable}
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
-        self.curriculum = None if section is None else make_curriculum(section, recipe.seed)
+        self.evolution = make_evolution(self.plan)
+        self.curriculum = self.evolution if section is None else make_curriculum(section, recipe.seed)
         self.snapshots = Snapshots(self.folder / "snapshots", self.team)
         self.references = {name: Snapshot(name) for name in self.plan.trainable if self.algorithm.reference}
         self.season = None if recipe.league is None else Season(self.plan, self.team, self.learners, self.snapshots)
@@ -63,6 +68,7 @@ class RunState:
         self.critics = make_critics(self.team, recipe, critic, self.plan.trainable) if critic is not None else {}
         for name, made in self.critics.items():
             self.learners[name].critic = made
+        self.judges = Judges(self.plan)
         self.guards = Guards(recipe.train)
         self.versions = Versions()
         self.stream: dict[str, Any] | None = None  # which tasks were issued, and which of those were not trained on
@@ -80,6 +86,7 @@ class RunState:
         state: dict[str, Any] = {
             "learners": {n: x.state_dict() for n, x in self.learners.items()},
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
+            "judges": self.judges.state_dict(),
         }
         papers = {
             "bases": self.bases,
@@ -92,6 +99,8 @@ class RunState:
             "league": None if self.season is None else self.season.state_dict(),
             "references": {name: str(who) for name, who in self.references.items()},
             "snapshots": {str(who): self.snapshots.digest(who) for who in sorted(self._snapshots(), key=str)},
+            "judges": self.judges.papers(),
+            "tokens": dict(self.tokens),
             "guards": self.guards.state_dict(),
             "stream": self.stream,
             "records": self.records.offsets(),
@@ -125,6 +134,8 @@ class RunState:
             critic.load_state_dict(state["critics"][name])
         self.algorithm.load_state_dict(papers["algorithm"])
         self.guards.load_state_dict(papers["guards"])
+        self.tokens = Counter(papers.get("tokens", {}))
+        self._restore_judges(state, papers)
         self.stream = papers["stream"]
         if self.curriculum is not None and papers.get("curriculum") is not None:  # else the curriculum begins now
             self.curriculum.load_state_dict(papers["curriculum"])
@@ -141,6 +152,14 @@ class RunState:
         self.best = None if papers["best"] is None else tuple(papers["best"])
         self.seconds = papers["seconds"]
         self.step_index = found.step
+
+    def _restore_judges(self, state: Mapping[str, Any], papers: Mapping[str, Any]) -> None:
+        had, have = sorted(state.get("judges", {})), sorted(self.judges.pupils)
+        if had != have:
+            raise CheckpointError(
+                f"the checkpoint has reward models that learn for {had}, this recipe for {have}; begin a new run."
+            )
+        self.judges.load(state.get("judges", {}), papers.get("judges", {"pupils": {}, "watches": {}}))
 
     # -- versions -------------------------------------------------------------------------------------------------
 
@@ -176,6 +195,13 @@ class RunState:
         """Note that the newest versions belong to the current number of completed training steps."""
         for name in self.learners:
             self.versions.made(name, self.team.members[name].version, self.step_index)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the recipe's budget of tokens is used up."""
+        train = self.plan.recipe.train
+        counted = self.plan.trainable if train.budget_policy is None else [train.budget_policy]
+        return bool(train.budget_tokens) and sum(self.tokens[name] for name in counted) >= train.budget_tokens
 
     def parameters(self) -> dict[str, int]:
         """The number of trained parameters of each policy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 
 from interplay.agents.calls import MALFORMED
@@ -38,6 +38,8 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
     metrics["turns_illegal"] = sum(t.illegal for t in trainable) / max(1, len(trainable))
     metrics["turns_cut"] = sum(t.status == "length" for t in trainable) / max(1, len(trainable))
     metrics["turns_merged"] = sum(t.last.extends is not None for t in trainable) / max(1, len(trainable))
+    told = Counter(t.last.history for t in trainable if t.last.history)  # by outside programs
+    metrics |= {f"history/{how}": count / len(trainable) for how, count in sorted(told.items())}
     if calls := [c for t in trainable for c in t.samples[:-1]]:
         metrics["tool_calls"] = len(calls) / len(trainable)
         metrics["tool_calls_malformed"] = sum(MALFORMED in c.tool for c in calls) / len(calls)

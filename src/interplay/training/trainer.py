@@ -13,11 +13,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
+from interplay.rollout.judging import Judging
 from interplay.rollout.runner import Runner
 from interplay.rollout.stream import Group
 from interplay.rollout.team import Team
 from interplay.training.critic import StateCritic
+from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
@@ -49,6 +52,7 @@ class Trainer(RunState):
     """The state of a run, and its training loop."""
 
     observer: Observer = field(default_factory=Observer)
+    judging: Judging | None = field(default=None, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
@@ -60,6 +64,8 @@ class Trainer(RunState):
         state_critic = self._make_state_critic()
         self.learning = Learning(self, state_critic)
         self.probe = Probe(recipe.stream.probe, self.thread)
+        evolution = self.evolution
+        self.evolver = None if evolution is None else Evolver(self.plan, self.team, evolution, self.folder)
         self.runner = Runner(
             recipe.seed, recipe.rollout, self.algorithm.plan, recipe.reward, recipe.records.playouts, state_critic
         )
@@ -81,7 +87,7 @@ class Trainer(RunState):
             except Interrupted:
                 return
             self.observer.ready()
-            if self.step_index < self.plan.recipe.train.steps and not self.stopping:
+            if self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent:
                 asyncio.run(self._run())
             if self.stopping and self.saved_step != self.step_index:
                 self.save()
@@ -112,12 +118,19 @@ class Trainer(RunState):
 
     async def _run(self) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_WAITING, "interplay-slow"))
-        self.feed = Feed(self, self.runner)
+        stage = None
+        if self.plan.recipe.judges:
+            self.judging = Judging(self.plan, self.team, self.runner, self.judges.scorers)
+            stage = self.judging.judge
+            sampling = self.plan.recipe.sampling
+            if sampling.best_of > 1 and sampling.best_by is not None:
+                self.team.choosing = Choosing(sampling.best_of, self.judges.scorers[sampling.best_by])
+        self.feed = Feed(self, self.runner, stage)
         async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
             self._counted = time.monotonic()
-            while self.step_index < self.plan.recipe.train.steps and not self.stopping:
+            while self.step_index < self.plan.recipe.train.steps and not self.stopping and not self.spent:
                 metrics = await self._one_step()
                 self._count()
                 if metrics is None:  # interrupted before anything changed
@@ -142,7 +155,13 @@ class Trainer(RunState):
         self.meter.stop()
         oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
         played = [e for group in groups for e in group.played]
+        if self.evolver is not None:
+            played += self.evolver.pending()
         learned = await self.thread.do(lambda: self.learning.learn(played, clock))
+        if self.judging is not None:
+            learned.metrics |= self.judging.metrics()
+            step = self.step_index + 1
+            learned.metrics |= await self.thread.do(lambda: self.judges.after(step, learned.episodes))
         learned.metrics |= self._record(learned)
         self.step_index += 1
         self.mark_versions()
@@ -177,6 +196,9 @@ class Trainer(RunState):
             metrics |= found
             self._publish(changed)
             clock.lap("league")
+        if self.evolver is not None and self.evolver.due(self.step_index):
+            metrics |= await self.evolver.round()
+            clock.lap("evolve")
         self._refresh_references()
         if self.plan.recipe.stream.max_staleness:
             self.feed.seat_snapshots(self.step_index)
@@ -220,6 +242,11 @@ class Trainer(RunState):
     def _log(self, groups: Sequence[Group], learned: Learned, clock: Clock) -> dict[str, float]:
         metrics = learned.metrics
         metrics["tokens_sampled"] = sum(t.sampled for e in learned.episodes for t in e.turns)
+        for turn in (t for e in learned.episodes for t in (*e.turns, *e.judged)):
+            self.tokens[turn.policy] += turn.sampled
+        metrics |= {f"{name}/tokens": float(self.tokens[name]) for name in self.learners}
+        if self.judging is not None:
+            metrics["judge_tokens"] = float(sum(t.sampled for e in learned.episodes for t in e.judged))
         ahead = bool(self.plan.recipe.stream.max_staleness)
         metrics["tokens_per_second"] = self.meter.sampled / max(clock.total if ahead else clock.times["rollout"], 1e-9)
         metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
@@ -231,7 +258,7 @@ class Trainer(RunState):
         self.records.consumed(consumed(groups, self.step_index, self.learners))
         self.stream = self.feed.state_dict()
         due = self.step_index % self.plan.recipe.checkpoint.every == 0
-        if self._is_best(metrics) or due or self.step_index == self.plan.recipe.train.steps:
+        if self._is_best(metrics) or due or self.spent or self.step_index == self.plan.recipe.train.steps:
             self._count()
             self.save()
         return metrics

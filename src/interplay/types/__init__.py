@@ -8,17 +8,17 @@ the loss unchanged.
 
 from interplay.types.credit import Advantage, Credit
 from interplay.types.episode import Cut, Episode
-from interplay.types.message import Media, MediaKind, Message, ToolCall
+from interplay.types.message import Media, MediaKind, Message, Spoken, ToolCall
 from interplay.types.occupant import ByTurn, FromLeague, Occupant, One, Policy, Remote, Scripted, Snapshot
 from interplay.types.rewards import Level, Reward, Rewards, Role
 from interplay.types.sample import Completion, MediaSpan, Sample, Stop, identity
 from interplay.types.seeds import seed_of
-from interplay.types.task import Observation, Parameter, Task, Tool
+from interplay.types.task import HistoryMatch, Observation, Parameter, ProgramCall, Task, Tool
 from interplay.types.turn import KEY_NAMES, Keys, Outlook, Status, Turn
 
 __all__ = [
-    "KEY_NAMES", "Advantage", "ByTurn", "Completion", "Credit", "Cut", "Episode", "FromLeague", "Keys", "Level",
-    "Media", "MediaKind", "MediaSpan", "Message", "Observation", "Occupant", "One", "Outlook", "Parameter", "Policy",
-    "Remote", "Reward", "Rewards", "Role", "Sample", "Scripted", "Snapshot", "Status", "Stop", "Task", "Tool",
-    "ToolCall", "Turn", "identity", "seed_of",
+    "KEY_NAMES", "Advantage", "ByTurn", "Completion", "Credit", "Cut", "Episode", "FromLeague", "HistoryMatch",
+    "Keys", "Level", "Media", "MediaKind", "MediaSpan", "Message", "Observation", "Occupant", "One", "Outlook",
+    "Parameter", "Policy", "ProgramCall", "Remote", "Reward", "Rewards", "Role", "Sample", "Scripted", "Snapshot",
+    "Spoken", "Status", "Stop", "Task", "Tool", "ToolCall", "Turn", "identity", "seed_of",
 ]  # fmt: skip

@@ -35,6 +35,20 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoken:
+    """A reply as chat APIs write it: its words and its tool calls apart. `pieces` are the texts of the sampled tokens,
+    where they were asked for. `refused` says why there is no reply: the prompt is longer than the model can read."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    pieces: tuple[str, ...] = ()
+    refused: str = ""
+
+    def __str__(self) -> str:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One chat message. `role` is the chat role (system, user, assistant or tool), not the seat; `name` says who speaks
     where several speakers share a chat role. A tool's message answers the call `tool_call_id`.

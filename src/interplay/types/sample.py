@@ -73,7 +73,8 @@ class Sample:
     `extends` names the sample that this prompt continues: the prompt begins with that sample's prompt and reply, token
     for token. If the reply was restricted to a list of replies, `mask` holds them as ids, and the learner rebuilds the
     same mask. `messages` are the messages that are new in this prompt, for people to read. `tool` names the tools that
-    the reply calls. The reply of a remote model has a text and a token count (`used`), and no ids.
+    the reply calls. `history` says how earlier replies were matched in a conversation that an outside program sends
+    (`agents/memory.py`). The reply of a remote model has a text and a token count (`used`), and no ids.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Sample:
     tool: str = ""
     used: int = 0
     seconds: float = 0.0
+    history: str = ""
 
     @property
     def identity(self) -> tuple[int, ...]:

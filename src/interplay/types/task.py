@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from interplay.types.message import Message
+from interplay.types.message import Message, Spoken
+
+HistoryMatch = Literal["exact", "noise", "ids"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,28 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """What an outside program wants besides the messages: `tools` are JSON schemas as text, which the program runs
+    itself; `stop` strings end the reply and are not shown to it; `only` lists the only replies that it accepts, where
+    there are few enough to list. `history` says how closely a message must equal a recorded reply to count as it."""
+
+    tools: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    only: tuple[Spoken, ...] = ()
+    logprobs: bool = False
+    parallel: bool = True  # whether a reply may make several calls; else the first counts
+    history: HistoryMatch = "noise"
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What one role sees when it must act.
 
     `messages` are those since the role last acted or, with `fresh`, the whole prompt. `legal` lists the legal actions
     as text, if they can be listed. `phase` names the part of the game, for grouping. The role may call `tools` a
-    limited number of times before it gives its action; the environment never sees these calls.
+    limited number of times before it gives its action; the environment never sees these calls. `call` is set where an
+    outside program asks: the messages are then the whole conversation, as the program sends it.
     """
 
     messages: tuple[Message, ...]
@@ -62,3 +80,4 @@ class Observation:
     legal: tuple[str, ...] = ()
     phase: str = ""
     tools: tuple[Tool, ...] = ()
+    call: ProgramCall | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from interplay.types.message import Spoken
 from interplay.types.rewards import Rewards, Role
 from interplay.types.sample import Sample
 from interplay.types.task import Observation
@@ -74,6 +75,7 @@ class Turn:
     kept: bool = True
     playout: int | None = None
     outlook: Outlook | None = None
+    spoken: Spoken | None = None  # the reply as an outside program is told it
 
     @property
     def role(self) -> Role:

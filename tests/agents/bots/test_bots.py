@@ -304,8 +304,13 @@ def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytes
         "minimax",
         "alpha_beta",
         "equilibrium",
+        "finder",
+        "haggler",
         "hanabi",
+        "rater",
+        "replay",
         "solver",
+        "writer",
         "expert",
     }
     assert set(known_bots()) == {*shipped, "last"} and all(known_bots().values())

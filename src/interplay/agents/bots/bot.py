@@ -57,12 +57,17 @@ _PLACES = {
     "always": "interplay.agents.bots.simple",
     "equilibrium": "interplay.agents.bots.kuhn",
     "expert": "interplay.agents.bots.expert",
+    "finder": "interplay.agents.bots.dialogue",
     "first": "interplay.agents.bots.simple",
     "greedy": "interplay.agents.bots.simple",
+    "haggler": "interplay.agents.bots.dialogue",
     "hanabi": "interplay.agents.bots.hanabi",
     "minimax": "interplay.agents.bots.minimax",
     "random": "interplay.agents.bots.simple",
+    "rater": "interplay.agents.bots.dialogue",
+    "replay": "interplay.agents.bots.dialogue",
     "solver": "interplay.agents.bots.solver",
+    "writer": "interplay.agents.bots.dialogue",
 }
 BOTS: Registry[Bot] = Registry(Bot, "a bot", places=_PLACES)
 

@@ -13,7 +13,9 @@ Actions       any text, then on the last line, alone, `offer 1 0 2` (what one ke
 Rewards       `payoff` (agent, at the end): the value of one's share, 0 to 10; 0 without a deal. A reply without such a
               line, an offer of more than there is and accepting nothing are illegal: they end the game without a deal
               and cost their player −1, `illegal` (process).
-Options       `turns`, `talk`.
+              With `gold = true` also `gold` (agent, at the end), what a fair judge would say: a tenth of (payoff − half
+              the difference of the payoffs − 1 for each offer in which one asks for more than in one's offer before).
+Options       `turns`, `talk`, `gold`.
 Version       1. Instances are like those of OpenSpiel's `bargaining` (Lewis et al. 2017, DeVault et al. 2015).
 """
 
@@ -32,6 +34,7 @@ from interplay.types import Message, Observation, Rewards, Role, Task
 
 ITEMS = ("books", "hats", "balls")
 WORTH = 10  # of all items together, to either player
+INEQUALITY, RETREAT = 0.5, 1.0  # what they cost in gold, in points
 TALK = 500  # characters of a message that reach the other
 _LINE = re.compile(r"offer\s+(\d{1,2})\s+(\d{1,2})\s+(\d{1,2})|accept", re.IGNORECASE | re.ASCII)
 Three = tuple[int, int, int]
@@ -70,12 +73,13 @@ def pools() -> tuple[Three, ...]:
 class Options(Section):
     turns: int = Field(10, ge=2, description="turns of both players together until it is too late")
     talk: bool = Field(True, description="text before the offer is allowed and reaches the other")
+    gold: bool = Field(False, description="also give what a fair judge says of each player's part")
 
 
 @register("negotiation")
 class Negotiation(Env):
     Options = Options
-    reward_names = ("payoff", "illegal")
+    reward_names = ("payoff", "gold", "illegal")
     roles = ("p0", "p1")
 
     def __init__(self, task: Task) -> None:
@@ -120,7 +124,23 @@ class Negotiation(Env):
     def outcome(self) -> Rewards:
         shares = self.deal or ((0, 0, 0), (0, 0, 0))
         points = {r: float(worth(shares[i], self.values[i])) for i, r in enumerate(self.roles)}
-        return Rewards.agent("payoff", points)
+        paid = Rewards.agent("payoff", points)
+        return paid + Rewards.agent("gold", self._gold(points)) if self.task.data["gold"] else paid
+
+    def _gold(self, points: dict[Role, float]) -> dict[Role, float]:
+        """A tenth of the payoff, less half a tenth of what one got more or less than the other, less a tenth for every
+        offer that took back something one had offered before."""
+        inequality = abs(points["p0"] - points["p1"])
+        out = {}
+        for i, role in enumerate(self.roles):
+            mine = [worth(keeps, self.values[i]) for _, keeps in self.said[i::2]]
+            retreats = sum(after > before for before, after in itertools.pairwise(mine))
+            out[role] = (points[role] - INEQUALITY * inequality - RETREAT * retreats) / WORTH
+        return out
+
+    def taken(self, role: Role) -> int:
+        """How many turns a role has had."""
+        return (len(self.said) + 1 - self.roles.index(role)) // 2
 
     def best_joint(self) -> int:
         """The most that both can get together: every kind to who values it more."""

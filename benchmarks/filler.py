@@ -1,0 +1,111 @@
+"""Training against a rater with a bias, beside the exact answer: `python benchmarks/filler.py [--seeds 5] [--jobs 16]`.
+
+Every run trains on `filler` with a pull towards the start of strength β (as a reward). All 256 replies are enumerated
+with the learner's own log-probs before and after, so what the best policy comes to is known, and the run is compared
+with it: the mean of n (filler signs), gold and KL, each as a mean over seeds. The audit compares gold with proxy while
+the run goes on, and should ring for the weakest pull alone. Runs are independent, one thread each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+RECIPES = Path(__file__).parents[1] / "recipes" / "filler"
+
+
+def run(job: tuple[str, float, int, tuple[str, ...]]) -> dict[str, Any]:
+    """One training: what the best policy comes to, what the trained one does, and whether the audit rang."""
+    import torch
+    from transformers.utils import logging
+
+    from interplay.config import load
+    from interplay.envs.dialogue.filler import measured, optimum
+    from interplay.rewards.audit import Watch
+    from interplay.rollout.resolve import resolve
+    from interplay.training.trainer import Observer, Trainer
+
+    torch.set_num_threads(1)
+    logging.disable_progress_bar()
+    algorithm, beta, seed, changes = job
+    recipe = load(RECIPES / f"{algorithm}.toml", [f"seed={seed}", f"algorithm.kl_reward={beta}", *changes])
+    watch = Watch(drop=0.1, window=2)
+    rang: list[int] = []
+
+    def stepped(step: int, metrics: Any) -> None:
+        if watch.see(metrics["reward/gold/writer"], metrics["reward/proxy/writer"]):
+            rang.append(step)
+
+    with tempfile.TemporaryDirectory() as folder:
+        plan = resolve(recipe)
+        trainer = Trainer(plan, Path(folder) / "run")
+        trainer.observer = Observer(stepped=stepped)
+        start = enumerated(trainer)
+        trainer.train()
+        end = enumerated(trainer)
+        trainer.close()
+    options = dict(plan.task(0).data)
+    return {
+        "algorithm": algorithm, "beta": beta, "seed": seed, "rang": rang[:1],
+        "start": vars(measured(start, start, options)), "exact": vars(optimum(start, beta, options)),
+        "run": vars(measured(end, start, options)),
+    }  # fmt: skip
+
+
+def enumerated(trainer: Any) -> dict[str, float]:
+    """The log-probability of every reply, by the learner."""
+    from interplay import envs
+    from interplay.training.tries import Example
+    from interplay.types import Sample
+
+    renderer = trainer.team.members["learner"].renderer
+    seen = envs.make(trainer.plan.task(0)).observe()["writer"]
+    prompt, mask = renderer.prompt(seen.messages), renderer.replies(seen.legal)
+    samples = [Sample(str(i), prompt.ids, a, (0.0,) * len(a), (0,) * len(a), "", mask=mask) for i, a in enumerate(mask)]
+    found = trainer.learners["learner"].logprobs([Example("learner", s) for s in samples])
+    return {reply: sum(logprobs) for reply, logprobs in zip(seen.legal, found, strict=True)}
+
+
+def table(results: list[dict[str, Any]]) -> list[str]:
+    """A line for each algorithm and β: exact → run, means over seeds, and how often the audit rang."""
+    lines = []
+    for algorithm, beta in sorted({(r["algorithm"], -r["beta"]) for r in results}):
+        mine = [r for r in results if r["algorithm"] == algorithm and r["beta"] == -beta]
+        shown = [f"{algorithm} beta {-beta:g}, {len(mine)} seed{'s' if len(mine) > 1 else ''}"]
+        for key in ("filler", "gold", "kl"):
+            exact, found = (fmean(r[which][key] for r in mine) for which in ("exact", "run"))
+            shown.append(f"{key} {exact:.3f} -> {found:.3f}")
+        shown.append(f"gold at the start {fmean(r['start']['gold'] for r in mine):.3f}")
+        shown.append(f"audit rang in {sum(bool(r['rang']) for r in mine)}")
+        lines.append("; ".join(shown))
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--betas", type=float, nargs="+", default=[0.24, 0.12, 0.04])
+    parser.add_argument("--algorithms", nargs="+", default=["rloo", "ppo"])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs side by side")
+    parser.add_argument("--out", type=Path, default=None, help="a file for every run's numbers, as JSON")
+    parser.add_argument("changes", nargs="*", help="a.b=c")
+    args = parser.parse_args()
+    jobs = [(a, b, s, tuple(args.changes)) for a in args.algorithms for b in args.betas for s in range(args.seeds)]
+    with ProcessPoolExecutor(min(args.jobs, len(jobs))) as pool:
+        results = []
+        for found in pool.map(run, jobs):  # each as it is done: a call that is cut off has shown what it has
+            results.append(found)
+            print(table([found])[0], f"(seed {found['seed']})", flush=True)
+            if args.out is not None:
+                args.out.write_text(json.dumps(results, indent=1))
+    print("\n".join(table(results)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""What the gateway costs: CPU per call, sessions at once, a rollout over HTTP against a native one; and a trained team.
+
+    python benchmarks/gateway.py calls sessions rollout           # on a CPU, in about three minutes
+    python benchmarks/gateway.py rollout --base MODEL             # with another model, on a GPU where there is one
+    python benchmarks/gateway.py team --python PYTHON             # LangGraph against the same team in this process
+    python benchmarks/gateway.py team --base MODEL --python PYTHON --steps 200 --seconds 1500
+
+Every part stops after --seconds and says what it has measured by then. PYTHON is an interpreter with LangGraph (set A
+of examples/frameworks). The programs are in benchmarks/programs/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "programs"))
+
+from interplay.config import Recipe, validate  # noqa: E402
+from interplay.envs.programs.gateway import HttpRun, gateway  # noqa: E402
+from interplay.envs.programs.options import OutsideOptions  # noqa: E402
+from interplay.envs.programs.run import Reply  # noqa: E402
+from interplay.types import Spoken  # noqa: E402
+
+OPTIONS = {"function": "programs:bare_talk", "reward": "programs:right", "roles": ["planner", "solver"]}
+
+
+# -- CPU per call -----------------------------------------------------------------------------------------------------
+
+
+def calls(count: int, seconds: float) -> dict[str, Any]:
+    """CPU time of the gateway's thread for one call: request read, understood, answered and written."""
+    run = HttpRun(OutsideOptions.model_validate({**OPTIONS, "roles": ["planner"]}))
+    body = json.dumps({"model": "planner", "messages": [{"role": "user", "content": "x" * 2000}] * 4}).encode()
+    used: list[float] = []
+
+    def thread_time() -> float:
+        done = threading.Event()
+        gateway().call(lambda: (used.append(time.thread_time()), done.set()))
+        done.wait(10)
+        return used[-1]
+
+    connection = http.client.HTTPConnection("127.0.0.1", gateway().port)
+    began, until, made = thread_time(), time.monotonic() + seconds, 0
+    while made < count and time.monotonic() < until:
+        connection.request("POST", f"/s/{run.key}/v1/chat/completions", body)
+        run.settle_now()
+        run.answer(run.waiting[0], Reply(Spoken("fine"), False, 100, 2))
+        connection.getresponse().read()
+        made += 1
+    spent = thread_time() - began
+    run.close()
+    return {"calls": made, "cpu_ms_per_call": 1000 * spent / max(1, made)}
+
+
+# -- sessions at once -------------------------------------------------------------------------------------------------
+
+
+def sessions(count: int) -> dict[str, Any]:
+    """Sessions that are open with a call that waits, and the time from the first answer to the last."""
+    runs = [HttpRun(OutsideOptions.model_validate({**OPTIONS, "roles": ["planner"]})) for _ in range(count)]
+    body = json.dumps({"model": "planner", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    lines = []
+    for run in runs:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway().port)
+        connection.request("POST", f"/s/{run.key}/v1/chat/completions", body)
+        lines.append(connection)
+    for run in runs:
+        run.settle_now()
+    began = time.monotonic()
+    for run in runs:
+        run.answer(run.waiting[0], Reply(Spoken("fine")))
+    good = sum(connection.getresponse().status == 200 for connection in lines)
+    took = time.monotonic() - began
+    for run, connection in zip(runs, lines, strict=True):
+        connection.close()
+        run.close()
+    return {"sessions": count, "answered": good, "seconds": took}
+
+
+# -- a rollout --------------------------------------------------------------------------------------------------------
+
+
+def _recipe(base: str, env: dict[str, Any], steps: int, tasks: int, **rest: Any) -> Recipe:
+    data = {
+        "name": "gateway", "env": env, "policies": {"team": {"base": base}},
+        "seats": {"planner": "team", "solver": "team"}, "algorithm": {"name": "grpo", "group": 8},
+        "sampling": {"max_tokens": 32}, "rollout": {"tasks": tasks},
+        "eval": {"before": False, "after": False, "opponents": ["team"], "success": "score"},
+        "train": {"steps": steps, "lr": rest.pop("lr", 1e-5)}, **rest,
+    }  # fmt: skip
+    return validate(Recipe, data)
+
+
+WAYS = {  # the same conversation: in this process, with a bare HTTP client, and with the openai package
+    "native": {"coroutine": "programs:talk"},
+    "bare": {"function": "programs:bare_talk"},
+    "client": {"function": "programs_openai:client_talk"},
+}
+TEAMS = {"native": {"coroutine": "programs:number"}, "langgraph": {"function": "programs_langgraph:number"}}
+
+
+def _program(way: Mapping[str, str], python: str = "", only: Sequence[str] = ()) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "name": "program",
+        "reward": "programs:right",
+        "roles": ["planner", "solver"],
+        "rewards": ["score", "told", "heard"],
+        **way,
+    }
+    if only:
+        made["route"] = {role: {"only": list(only)} for role in made["roles"]}
+    how: dict[str, Any] = {"readable": [str(ROOT / "benchmarks" / "programs")], "seconds": 300.0, "python": python}
+    return {**made, "program": how}
+
+
+def rollout(base: str, ways: Sequence[str], episodes: int, repeats: int, seconds: float) -> dict[str, Any]:
+    """Wall time of the same episodes by every way, and its ratio to the native one: the median of the repeats."""
+    from interplay.algorithms import Independent
+    from interplay.rollout.resolve import resolve
+    from interplay.rollout.runner import Runner
+    from interplay.rollout.team import Team, speech_of
+
+    took: dict[str, list[float]] = {way: [] for way in ways}
+    plans = {way: resolve(_recipe(base, _program(WAYS[way]), 1, 1)) for way in ways}
+    team = Team(next(iter(plans.values())).recipe)
+    until = time.monotonic() + seconds
+    for repeat in range(repeats + 1):  # the first starts the workers and is not counted
+        for way, plan in plans.items():
+            if time.monotonic() > until and all(took.values()):
+                break
+            tasks = [plan.task(repeat * episodes + n) for n in range(episodes)]
+            runner = Runner(0, plan.recipe.rollout, Independent(1), plan.recipe.reward)
+
+            async def play(runner: Runner = runner, plan: Any = plan, tasks: Any = tasks) -> list[Any]:
+                return await runner.run(tasks, team.seating(lambda _: plan.seats, speech_of(plan.recipe)))
+
+            for engine in team.engines:
+                engine.flush()
+            began = time.monotonic()
+            played = asyncio.run(play())
+            failed = [e.error for e in played if e.error]
+            if failed:
+                raise SystemExit(f"{way}: {len(failed)} episodes failed; the first: {failed[0]}")
+            if repeat:
+                took[way].append(time.monotonic() - began)
+    team.close()
+    medians = {way: statistics.median(found) for way, found in took.items() if found}
+    ratios = {f"{way}/native": value / medians["native"] for way, value in medians.items() if way != "native"}
+    return {"episodes": episodes, "repeats": min(map(len, took.values())), "seconds": medians, **ratios}
+
+
+# -- a trained team ---------------------------------------------------------------------------------------------------
+
+
+def team(base: str, python: str, steps: int, tasks: int, lr: float, seconds: float) -> dict[str, Any]:
+    """The share of right answers before and after the same training, as LangGraph and in this process."""
+    out: dict[str, Any] = {"steps": steps}
+    for way in ("native", "langgraph"):
+        out[way] = _trained(base, way, python if way == "langgraph" else "", (steps, tasks, lr), seconds / 2)
+    return out
+
+
+def _trained(base: str, way: str, python: str, size: tuple[int, int, float], seconds: float) -> dict[str, Any]:
+    from interplay.rollout.resolve import resolve
+    from interplay.training.trainer import Observer, Trainer
+
+    steps, tasks, lr = size
+    found: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            resolve(_recipe(base, _program(TEAMS[way], python, "1234"), steps, tasks, lr=lr)), Path(folder)
+        )
+        until = time.monotonic() + seconds
+
+        def stepped(step: int, metrics: Any) -> None:
+            found.append(dict(metrics))
+            if time.monotonic() > until:
+                trainer.interrupt.asked = True
+
+        trainer.observer = Observer(stepped=stepped)
+        began = time.monotonic()
+        try:
+            trainer.train()
+        finally:
+            trainer.close()
+    few = max(1, len(found) // 20)
+    right = [m["reward/score/team"] for m in found]
+    return {
+        "steps": len(found), "start": right[0], "end": statistics.fmean(right[-few:]),
+        "tokens": sum(m["tokens_sampled"] for m in found), "seconds": time.monotonic() - began,
+        "failed": sum(m["episodes_failed"] for m in found),
+    }  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=["calls", "sessions", "rollout", "team"])
+    parser.add_argument("--base", default="tiny")
+    parser.add_argument("--python", default="", help="an interpreter with LangGraph, for team")
+    parser.add_argument("--episodes", type=int, default=256, help="of one rollout")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--count", type=int, default=2000, help="calls")
+    parser.add_argument("--sessions", type=int, default=1024)
+    parser.add_argument("--ways", default="native,bare,client", help="of rollout")
+    parser.add_argument("--steps", type=int, default=100, help="of team")
+    parser.add_argument("--tasks", type=int, default=16, help="of a step of team")
+    parser.add_argument("--lr", type=float, default=1e-3, help="of team")
+    parser.add_argument("--seconds", type=float, default=240.0, help="the most that a part may take")
+    given = parser.parse_args(argv)
+    found = []
+    for part in given.parts:
+        if part == "calls":
+            result = calls(given.count, given.seconds)
+        elif part == "sessions":
+            result = sessions(given.sessions)
+        elif part == "rollout":
+            result = rollout(given.base, given.ways.split(","), given.episodes, given.repeats, given.seconds)
+        else:
+            result = team(given.base, given.python, given.steps, given.tasks, given.lr, given.seconds)
+        found.append({"part": part, "base": given.base, **result})
+        print(json.dumps(found[-1]), flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Judges on one GPU: `python benchmarks/judges.py PART ... --data FOLDER [--minutes 25] [--out judges.json]`.
+
+    bradley_terry  a reward model on HH pairs: accuracy on held-out pairs, beside "the longer one wins", and seconds
+    spoken         a judge that speaks, before and after imitation of the pairs in both orders: accuracy, consistency
+                   after a swap, pairs where the shorter reply won, agreement with people on MT-bench
+    server         replies of 256 tokens that a reward server scores in a second, over HTTP
+    verifier       eight solutions of each GSM8K train question by one policy; a verifier on balanced rows; the best of
+                   eight beside random, majority, longest and oracle on held-out questions; AUC with solutions blanked
+
+FOLDER holds hh_rlhf/, mt_bench/ and gsm8k/ in their public formats. What is done is written after every part and seed,
+and nothing new is begun after `--minutes`. `--tiny` makes everything small, to try the script on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from interplay.agents.render import Renderer
+from interplay.config import JudgeSection, TrainSection
+from interplay.engines.engine import Request, Sampling
+from interplay.engines.local import LocalEngine
+from interplay.evaluation.intervals import bootstrap
+from interplay.models.load import load
+from interplay.rewards import judge, verify
+from interplay.rewards.agreement import agreement, auc
+from interplay.rewards.audit import in_both_orders
+from interplay.rewards.comparisons import LabelledAnswer, read_comparisons
+from interplay.rewards.preference import Pair, held_out, in_random_order
+from interplay.rewards.remote import RemoteScorer
+from interplay.serving.reward import RewardServer
+from interplay.training.local import LocalLearner
+from interplay.training.preference import Fitting, RewardModel, new_reward_model
+from interplay.training.rater import fit_answers, fit_pairs, spoken_verdicts, tested, verified
+from interplay.training.tries import Example
+from interplay.types import Message, Sample, seed_of
+
+PARTS = ("bradley_terry", "spoken", "server", "verifier")
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.began = args, time.monotonic()
+        cuda = torch.cuda.is_available() and not args.tiny
+        self.where = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
+        self.base = "tiny-32x1" if args.tiny else args.base
+        self.policy = "tiny-32x1" if args.tiny else args.policy
+        self.train = TrainSection(micro_batch_tokens=131_072 if cuda else 16_384)
+        self.done: dict[str, Any] = json.loads(args.out.read_text()) if args.out.is_file() else {}
+
+    def late(self) -> bool:
+        return time.monotonic() - self.began > 60 * self.args.minutes
+
+    def note(self, part: str, seed: int, found: dict[str, Any]) -> None:
+        self.done.setdefault(part, {})[str(seed)] = found
+        self.args.out.write_text(json.dumps(self.done, indent=1) + "\n")
+        shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}
+        print(part, "seed", seed, json.dumps(shown), flush=True)
+
+    def hh(self, seed: int) -> tuple[list[Pair], list[Pair]]:
+        pairs = read_comparisons(next((self.args.data / "hh_rlhf").glob("*.jsonl*")))
+        pairs = sorted(pairs, key=lambda p: seed_of("hh", p.id))  # one split for all seeds
+        held = max(2, round(len(pairs) * 454 / 2354))
+        few = 24 if self.args.tiny else len(pairs)
+        return in_random_order(pairs[held : held + few], seed), in_random_order(pairs[:held][:few], seed)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def bradley_terry(self, seed: int) -> dict[str, Any]:
+        train, test = self.hh(seed)
+        began = time.monotonic()
+        model = new_reward_model("reward_model", self.base, self.train, self.where, seed)
+        fit_pairs(model, train, Fitting(epochs=2, batch=32, lr=self.args.lr, seed=seed))
+        seconds = time.monotonic() - began
+        found = tested(model, test)
+        scores = model.raw([(p.question, p.first) for p in test])
+        correlation = float(torch.corrcoef(torch.tensor([scores, [float(len(p.first)) for p in test]]))[0, 1])
+        return {"seconds": seconds, "pairs": len(train), "length_correlation": correlation, **asdict(found)}
+
+    def spoken(self, seed: int) -> dict[str, Any]:
+        train, test = self.hh(seed)
+        loaded = load(self.base, *self.where, seed)
+        engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
+        renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+        verdicts: Callable[[Sequence[Pair]], Any] = lambda pairs: spoken_verdicts(engine, renderer, pairs)  # noqa: E731
+        out: dict[str, Any] = {f"before_{k}": v for k, v in _judged(verdicts, test).items()}
+        settings = self.train.model_copy(update={"lr": self.args.lr, "weight_decay": 0.0})
+        learner = LocalLearner("judge", loaded.model, settings, self.args.lr, seed)
+        rows = []
+        for pair in (q for p in train for q in (p, p.swapped())):
+            prompt = renderer.prompt(judge.compare(pair.question, pair.first, pair.second, "")).ids
+            reply = renderer.encode_reply("A" if (pair.label or 0.0) > 0.5 else "B")
+            zeros = (0.0,) * len(reply)
+            rows.append(Example("judge", Sample(f"{len(rows)}", prompt[-2048:], reply, zeros, (0,) * len(reply), "")))
+        began = time.monotonic()
+        for epoch in range(2):
+            # Both orders of a pair are in one batch, so that a preference for a position has no gradient.
+            rows.sort(key=lambda e: (seed_of("sft", seed, epoch, int(e.sample.id) // 2), int(e.sample.id)))
+            for start in range(0, len(rows), 32):
+                learner.imitate(rows[start : start + 32])
+        engine.update(1)
+        out["seconds"] = time.monotonic() - began
+        out |= _judged(verdicts, test)
+        people = in_random_order(read_comparisons(self.args.data / "mt_bench" / "human_pairs.json"), seed)
+        people = people[:8] if self.args.tiny else people
+        found = agreement(people, in_both_orders(verdicts, people))
+        engine.close()
+        return {**out, "mt_bench": found.accuracy, "mt_bench_longer": found.longer}
+
+    def server(self, seed: int) -> dict[str, Any]:
+        import uvicorn
+
+        model = new_reward_model("reward_model", self.base, self.train, self.where, seed)
+        count, length = (8, 16) if self.args.tiny else (8192, 256)
+        word = model.tokenizer.decode(model.tokenizer.encode(" word", add_special_tokens=False)[:1])
+        asked = [((Message("user", "Say it."),), f"{i}" + word * (length - 8)) for i in range(count)]
+        reward = RewardServer(model, batch=512)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        made = uvicorn.Server(uvicorn.Config(reward.app(), host="127.0.0.1", port=port, log_level="error"))
+        threading.Thread(target=made.run, daemon=True).start()
+        while not made.started:
+            time.sleep(0.01)
+        scorer = RemoteScorer(JudgeSection(kind="reward_model", who=f"http://127.0.0.1:{port}"))
+
+        async def ask(rows: Sequence[Any]) -> None:
+            await asyncio.gather(*(scorer.scores(rows[i : i + 64]) for i in range(0, len(rows), 64)))
+
+        asyncio.run(ask(asked[: count // 8]))  # compile and warm up
+        began = time.monotonic()
+        asyncio.run(ask(asked))
+        seconds = time.monotonic() - began
+        made.should_exit = True
+        tokens = fmean(len(model.ids(a)) for a in asked[:64])
+        return {"replies_per_second": count / seconds, "tokens_per_reply": tokens, "batches": reward.batches}
+
+    def verifier(self, seed: int) -> dict[str, Any]:
+        answers = self._solutions(seed)
+        train = [a for a in answers if not held_out(a.group, 0.3, seed)]
+        test = [a for a in answers if held_out(a.group, 0.3, seed)]
+        model = new_reward_model("verifier", self.base, self.train, self.where, seed)
+        how = Fitting(epochs=2, batch=32, lr=self.args.lr, seed=seed)
+        fit_answers(model, train, how, "class" if self.args.tiny else "question")
+        found = verified(model, test, final=verify.final)
+        paired = _paired(model, test)
+        out = {**asdict(found), **paired}
+        for name, balance in (("blank_balanced", "question"), ("blank_unbalanced", "none")):
+            blank = new_reward_model("verifier", self.base, self.train, self.where, seed)
+            fit_answers(blank, [replace(a, text="") for a in train], how, "class" if self.args.tiny else balance)  # type: ignore[arg-type]
+            scores = blank.scores([(a.question, "") for a in test])
+            out[f"auc_{name}"] = auc(scores, [a.right for a in test])
+        return out
+
+    def _solutions(self, seed: int) -> list[LabelledAnswer]:
+        """Sampled once, and kept beside the results."""
+        kept = self.args.out.with_suffix(".solutions.jsonl")
+        if kept.is_file():
+            rows = [json.loads(line) for line in kept.read_text().splitlines()]
+            return [
+                LabelledAnswer((Message("user", r["question"]),), r["text"], r["right"], r["question"]) for r in rows
+            ]
+        loaded = load(self.policy, *self.where, 0)
+        engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
+        renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+        lines = (self.args.data / "gsm8k" / "train.jsonl").read_text().splitlines()[: 12 if self.args.tiny else 1500]
+        tokens = 8 if self.args.tiny else 320
+        sampling = Sampling(0.8, tokens, loaded.stop_ids)
+        ask = "Solve the problem step by step. End with a line: Answer: and the number.\n"
+
+        async def one(n: int, k: int, question: str) -> str:
+            ids = renderer.prompt((Message("user", ask + question),)).ids
+            done = await engine.generate(Request((n, k), ids, seed_of("solve", n, k), sampling))
+            return renderer.decode(done.tokens)[0]
+
+        async def every(rows: Sequence[dict[str, str]]) -> list[list[str]]:
+            jobs = [asyncio.gather(*(one(n, k, row["question"]) for k in range(8))) for n, row in enumerate(rows)]
+            return [list(x) for x in await asyncio.gather(*jobs)]
+
+        rows = [json.loads(line) for line in lines]
+        solved = asyncio.run(every(rows))
+        engine.close()
+        out = []
+        for row, texts in zip(rows, solved, strict=True):
+            gold = row["answer"].rpartition("####")[2].strip().replace(",", "")
+            for k, text in enumerate(texts):
+                stated = verify.final(text)
+                right = stated is not None and verify.equal(gold, stated)
+                right = right or (self.args.tiny and k % 2 == 0)  # a tiny model solves nothing
+                out.append(LabelledAnswer((Message("user", row["question"]),), text, right, row["question"]))
+        written = ({"question": a.group, "text": a.text, "right": a.right} for a in out)
+        kept.write_text("".join(json.dumps(row) + "\n" for row in written))
+        return out
+
+
+def _judged(verdicts: Callable[[Sequence[Pair]], Any], test: Sequence[Pair]) -> dict[str, Any]:
+    there, back = verdicts(test), verdicts([p.swapped() for p in test])
+    consistent = fmean(a.decision == -b.decision for a, b in zip(there, back, strict=True))
+    both = in_both_orders(verdicts, test)
+    found = agreement(test, both)
+    short = [i for i, p in enumerate(test) if (len(p.first) < len(p.second)) == ((p.label or 0.0) > 0.5)]
+    shorter = agreement([test[i] for i in short], [both[i] for i in short]) if short else None
+    out = {"accuracy": found.accuracy, "low": found.low, "longer": found.longer, "consistent": consistent}
+    return out | ({"shorter_won": shorter.accuracy, "shorter_low": shorter.low} if shorter else {})
+
+
+def _paired(model: RewardModel, test: Sequence[LabelledAnswer]) -> dict[str, float]:
+    """The best of a question's answers less a random one, and less the majority's, question by question."""
+    scores = model.scores([(a.question, a.text) for a in test])
+    groups: dict[str, list[tuple[float, LabelledAnswer]]] = {}
+    for s, a in zip(scores, test, strict=True):
+        groups.setdefault(a.group, []).append((s, a))
+    over_random, over_majority = [], []
+    for members in groups.values():
+        best = float(max(members, key=lambda m: m[0])[1].right)
+        finals = [verify.final(a.text) for _, a in members]
+        most = max(finals, key=finals.count)
+        over_random.append(best - fmean(a.right for _, a in members))
+        over_majority.append(best - float(members[finals.index(most)][1].right))
+    out = {}
+    for name, gaps in (("random", over_random), ("majority", over_majority)):
+        found = bootstrap(gaps)
+        out |= {f"over_{name}": found.value, f"over_{name}_low": found.low, f"over_{name}_high": found.high}
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; default all")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--base", default="smollm2")
+    parser.add_argument("--policy", default="Qwen/Qwen2.5-Coder-0.5B-Instruct", help="who solves the problems")
+    parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=25.0)
+    parser.add_argument("--out", type=Path, default=Path("judges.json"))
+    parser.add_argument("--tiny", action="store_true")
+    args = parser.parse_args()
+    if strange := [p for p in args.parts if p not in PARTS]:
+        parser.error(f"'{strange[0]}' is no part; expected some of {', '.join(PARTS)}")
+    logging.disable_progress_bar()
+    bench = Bench(args)
+    for part in args.parts or PARTS:
+        for seed in range(args.seeds):
+            if bench.late():
+                print(f"out of time before {part} seed {seed}; call again to go on")
+                return
+            if str(seed) not in bench.done.get(part, {}):
+                bench.note(part, seed, getattr(bench, part)(seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The programs that benchmarks/gateway.py runs in the trainer's process or with nothing but a socket.
+
+`number` is a task that a team can learn: a planner is told a number and says one, and a solver says it again. `talk` is
+a conversation of some rounds in which anything can be said: what a rollout costs. programs_openai.py and
+programs_langgraph.py are the same with the openai package and as a LangGraph graph. All of them ask the same, so that
+they differ in what they cost and not in what is learned.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+Row = Mapping[str, Any]
+Chat = list[dict[str, str]]
+ROUNDS = 4
+
+
+def secret(row: Row) -> str:
+    return str(1 + row["seed"] // 4 % 4)
+
+
+def to_planner(row: Row) -> Chat:
+    return [{"role": "user", "content": f"Your number is {secret(row)}. Tell it to player p1"}]
+
+
+def to_solver(said: str) -> Chat:
+    return [{"role": "user", "content": f"player p0 : {said}. Your number is"}]
+
+
+def right(row: Row, result: Any) -> dict[str, float]:
+    """The team's: the solver says the secret. The other two pay for what the team cannot do without: the planner says
+    the secret, and the solver says what the planner said."""
+    if not isinstance(result, list):  # of a conversation that is only timed
+        return {"score": 0.0}
+    planned, solved = (str(text).strip() for text in result)
+    told, heard = planned == secret(row), solved == planned
+    return {"score": float(solved == secret(row)), "told": 0.5 * told, "heard": 0.5 * heard}
+
+
+def more(chat: Chat, mine: str, theirs: str) -> None:
+    chat += [{"role": "assistant", "content": mine}, {"role": "user", "content": theirs}]
+
+
+async def number(row: Row, ask: Any) -> list[str]:
+    planned = str(await ask("planner", to_planner(row)))
+    return [planned, str(await ask("solver", to_solver(planned)))]
+
+
+async def talk(row: Row, ask: Any) -> str:
+    planning, solving = to_planner(row), to_solver("hello")
+    for _ in range(ROUNDS):
+        planned = str(await ask("planner", planning))
+        solving[-1]["content"] += planned
+        solved = str(await ask("solver", solving))
+        more(planning, planned, solved)
+        more(solving, solved, "and ")
+    return solved
+
+
+def bare_talk(row: Row) -> str:
+    url = urlsplit(os.environ["OPENAI_BASE_URL"])
+    connection = http.client.HTTPConnection(str(url.hostname), url.port)
+
+    def ask(model: str, messages: Chat) -> str:
+        connection.request("POST", f"{url.path}/chat/completions", json.dumps({"model": model, "messages": messages}))
+        return str(json.loads(connection.getresponse().read())["choices"][0]["message"]["content"])
+
+    return talked(row, ask)
+
+
+def talked(row: Row, ask: Any) -> str:
+    """`talk` for clients that block."""
+    planning, solving = to_planner(row), to_solver("hello")
+    for _ in range(ROUNDS):
+        planned = ask("planner", planning)
+        solving[-1]["content"] += planned
+        solved = ask("solver", solving)
+        more(planning, planned, solved)
+        more(solving, solved, "and ")
+    return str(solved)

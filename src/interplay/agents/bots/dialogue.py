@@ -1,0 +1,155 @@
+"""Context agents: partners with a style, for the settings in which a judge says what is good."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+from interplay import envs
+from interplay.agents.bots.bot import Bot, make_bot, register_bot
+from interplay.envs.dialogue.preference import Preference
+from interplay.envs.dialogue.retrieval import Retrieval, passages
+from interplay.envs.dialogue.story import Sentence, Story, grammar
+from interplay.envs.env import Env
+from interplay.envs.games.negotiation import WORTH, Negotiation, Three, worth
+from interplay.errors import ConfigError, did_you_mean
+from interplay.types import Role, seed_of
+
+
+def _style(name: str, setting: str, styles: tuple[str, ...]) -> str:
+    if setting not in styles:
+        raise ConfigError(f"bot '{name}' has the style '{setting}'; {did_you_mean(setting, styles)}")
+    return setting
+
+
+@register_bot("writer")
+class WriterBot(Bot):
+    """Writes a story's next sentence: `writer:plain`, `:traveller`, `:collector`, or `:liar`, who contradicts it."""
+
+    takes = "a style"
+    STYLES: ClassVar[tuple[str, ...]] = ("plain", "traveller", "collector", "liar")
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        self.style = _style("writer", setting or "plain", self.STYLES)
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Story)
+        known = {text: s for text, s in grammar(env.task.data["mode"]).items() if s is not None and s.verb != "die"}
+        able = {text: s for text, s in known.items() if env.can(s) != (self.style == "liar")}
+        liked = [text for text, s in able.items() if self._likes(s)]
+        return rng.choice(liked or list(able) or list(grammar(env.task.data["mode"])))
+
+    def _likes(self, s: Sentence) -> bool:
+        return s.verb in {"traveller": ("go",), "collector": ("take", "drop", "give")}.get(self.style, (s.verb,))
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, Story) or env.task.data["mode"] == "free":
+            self.refuse("is no story of listed sentences; expected story with mode signs or words")
+
+
+@register_bot("haggler")
+class HagglerBot(Bot):
+    """Bargains: `haggler:tough` wants nearly all, `:soft` takes half, `:mirror` gives as much ground as it is given."""
+
+    takes = "a style"
+    STYLES: ClassVar[tuple[str, ...]] = ("tough", "soft", "mirror")
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        self.style = _style("haggler", setting or "soft", self.STYLES)
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Negotiation)
+        me = env.roles.index(role)
+        mine, goal = env.values[me], self._goal(env, me)
+        if env.said and worth(env.rest(env.said[-1][1]), mine) >= goal:
+            return "accept"
+        fit = [keeps for keeps in env.splits() if worth(keeps, mine) >= goal]
+        a, b, c = min(fit, key=lambda keeps: (worth(keeps, mine), sum(keeps), rng.random()))
+        return f"offer {a} {b} {c}"
+
+    def _goal(self, env: Negotiation, me: int) -> int:
+        """What it wants now. As the end comes near, half of it is better than nothing."""
+        late = len(env.said) >= env.task.data["turns"] - 2
+        if self.style == "tough":
+            return 5 if late else 8
+        if self.style == "soft":
+            return 4 if late else 5
+        theirs: list[Three] = [keeps for _, keeps in env.said[1 - me :: 2]]
+        offered = max((worth(env.rest(keeps), env.values[me]) for keeps in theirs), default=0)
+        return max(4, min(WORTH - 2, WORTH - offered))
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, Negotiation):
+            self.refuse("is no negotiation; expected negotiation")
+
+
+@register_bot("replay")
+class ReplayBot(Bot):
+    """Repeats what a bot said in a game of the same task without you: `replay:writer:plain`. It does not react."""
+
+    takes = "a bot"
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        if not setting:
+            raise ConfigError("bot 'replay' needs a bot after a colon; expected for example replay:writer:plain.")
+        self.setting = setting
+        self.bot = make_bot(setting, env_name)
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Story | Negotiation | Retrieval)
+        logged, said = envs.make(env.task), []
+        dice = random.Random(seed_of("replay", env.task.id, self.setting))
+        while seen := logged.observe():
+            actions = {r: self.bot.act(logged, r, dice) for r in seen}
+            said += [text for r, text in actions.items() if r == role]
+            logged.step(actions)
+        turn = env.taken(role)
+        return said[turn] if turn < len(said) else said[-1] if said else self.bot.act(env, role, rng)
+
+    def suits(self, env: Env) -> None:
+        self.bot.suits(env)
+
+
+@register_bot("rater")
+class RaterBot(Bot):
+    """Says what people preferred, in `preference`: a judge that imitates it has learned their labels."""
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Preference)
+        return env.right
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, Preference):
+            self.refuse("has no labels of people; expected preference")
+
+
+@register_bot("finder")
+class FinderBot(Bot):
+    """Reports passages in `retrieval`: `finder:helpful` what is needed, `:idle` what is true, `:liar` what is not."""
+
+    takes = "a style"
+    STYLES: ClassVar[tuple[str, ...]] = ("helpful", "idle", "liar")
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        self.style = _style("finder", setting or "helpful", self.STYLES)
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Retrieval)
+        if role == "learner":
+            return rng.choice(env.observe()[role].legal)
+        if self.style == "idle":
+            return rng.choice(sorted(env.true))
+        if self.style == "liar":
+            wrong = [p for p in passages() if p not in env.true]
+            about = [p for p in wrong if p[0] in (env.asked, env.lives[env.asked])]
+            return rng.choice(about or wrong)
+        mine = [p for i, p in enumerate(env.reported) if env.roles[i % 2] == role]
+        return rng.choice(sorted(env.needed - set(mine)) or sorted(env.true))
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, Retrieval):
+            self.refuse("has no passages to report; expected retrieval")

@@ -1,0 +1,193 @@
+"""`interplay judge train|audit|serve`: reward models from files, what a judge looks at, and a reward server."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from interplay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from interplay.training.preference import Fitting, RewardModel
+    from interplay.training.rater import Split
+
+app = typer.Typer(help="Train, audit and serve judges.", no_args_is_help=True)
+console = Console()
+FolderArgument = Annotated[Path, typer.Argument(help="The folder of a reward model.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
+
+
+@app.command()
+def train(
+    data: Annotated[Path, typer.Argument(help="Comparisons or labelled answers: JSON lines (see docs/judges.md).")],
+    to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
+    kind: Annotated[
+        str, typer.Option(help="reward_model (comparisons) or verifier (labelled answers).")
+    ] = "reward_model",
+    base: Annotated[str, typer.Option(help="The model it is made from.")] = "tiny",
+    epochs: Annotated[int, typer.Option(min=1)] = 2,
+    batch: Annotated[int, typer.Option(help="Rows of one optimiser step.", min=1)] = 32,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 2e-5,
+    rank: Annotated[int, typer.Option(help="Train a LoRA adapter of this rank; 0 trains all weights.", min=0)] = 0,
+    balance: Annotated[str, typer.Option(help="verifier: question, class or none.")] = "question",
+    holdout: Annotated[float, typer.Option(help="Share of the questions that is only tested on.")] = 0.2,
+    seed: Annotated[int, typer.Option()] = 0,
+    device: Device = "auto",
+) -> None:
+    """Train a reward model or a verifier, and print how it does on held-out questions.
+
+    interplay judge train pairs.jsonl --base smollm2 --to judges/taste
+    """
+    if kind not in ("reward_model", "verifier"):
+        raise ConfigError(f"--kind is '{kind}'; expected reward_model or verifier.")
+    if balance not in ("question", "class", "none"):
+        raise ConfigError(f"--balance is '{balance}'; expected question, class or none.")
+    if to.exists() and any(to.iterdir()):
+        raise ConfigError(f"--to is '{to}', which is not empty; expected a new folder.")
+    from interplay.cli.quiet import quiet_libraries
+    from interplay.config import AdapterSection, TrainSection
+    from interplay.training.preference import Fitting, new_reward_model
+    from interplay.training.rater import split
+
+    quiet_libraries()
+    rows = split(data, kind, holdout, seed)
+    chosen: Literal["reward_model", "verifier"] = "verifier" if kind == "verifier" else "reward_model"
+    adapter = AdapterSection(rank=rank) if rank else None
+    model = new_reward_model(chosen, base, TrainSection(), _where(device), seed, adapter)
+    line, found = _fitted(model, rows, Fitting(epochs, batch, lr, seed), balance)
+    model.save(to)
+    about = {"data": data.name, "trained": len(rows.train), "seed": seed, "base": base, **asdict(found)}
+    (to / "report.json").write_text(json.dumps(about, indent=1) + "\n")
+    console.print(f"{line}\n{to}", highlight=False, soft_wrap=True)
+
+
+def _fitted(model: RewardModel, rows: Split, how: Fitting, balance: Any) -> tuple[str, Any]:
+    """Train and test; a line about it, and the numbers."""
+    from interplay.training.rater import fit_answers, fit_pairs, tested, verified
+
+    if model.kind == "verifier":
+        fit_answers(model, rows.train, how, balance)
+        right = verified(model, rows.test)
+        return (
+            f"AUC {right.auc:.3f}, within a question {right.within:.3f}; best of a question's answers "
+            f"{right.chosen:.1%} right (random {right.random:.1%}, majority {right.majority:.1%}, longest "
+            f"{right.longest:.1%}, oracle {right.oracle:.1%}) on {right.questions} held-out questions"
+        ), right
+    fit_pairs(model, rows.train, how)
+    found = tested(model, rows.test)
+    return (
+        f"right about {found.accuracy:.1%} [{found.low:.1%}, {found.high:.1%}] of {found.count} held-out pairs "
+        f"(the longer one wins: {found.longer:.1%}); calibration error {found.calibration:.3f}"
+    ), found
+
+
+@app.command()
+def audit(
+    who: Annotated[str, typer.Argument(help="A reward model's folder, or a model that speaks (tiny, smollm2, …).")],
+    data: Annotated[Path, typer.Argument(help="Comparisons, such as mt_bench's human_pairs.json.")],
+    most: Annotated[int, typer.Option(help="Pairs that are asked about.", min=2)] = 200,
+    out: Annotated[Path | None, typer.Option(help="Also write the findings as JSON.")] = None,
+    seed: Annotated[int, typer.Option()] = 0,
+    device: Device = "auto",
+) -> None:
+    """What a judge looks at besides the reply, and how it agrees with people. Exit code 1 where a fault is named.
+
+    interplay judge audit judges/taste human_pairs.json
+    """
+    from interplay.cli.quiet import quiet_libraries
+    from interplay.rewards.agreement import agreement
+    from interplay.rewards.audit import audit as run_audit
+    from interplay.rewards.audit import in_both_orders
+    from interplay.rewards.comparisons import read_comparisons
+    from interplay.rewards.preference import in_random_order
+
+    quiet_libraries()
+    pairs = in_random_order(read_comparisons(data), seed)[:most]
+    judge = _judge(who, device, seed)
+    found = agreement(pairs, in_both_orders(judge, pairs))
+    findings = run_audit(judge, pairs)
+    table = Table("check", "", "value", "95%", "", title=f"interplay judge audit {who}", title_justify="left")
+    for f in findings:
+        word = "[red]FAULT[/]" if f.fault else "[green]pass[/]"
+        table.add_row(f.check, word, f"{f.value:.3f}", f"{f.low:.3f} to {f.high:.3f}", f.words)
+    console.print(table)
+    console.print(
+        f"agrees with {found.accuracy:.1%} [{found.low:.1%}, {found.high:.1%}] of {found.count} labels (the longer one "
+        f"wins: {found.longer:.1%}), kappa {found.kappa:.2f}, coverage {found.coverage:.1%}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    if out is not None:
+        out.write_text(json.dumps({"agreement": asdict(found), "findings": [asdict(f) for f in findings]}, indent=1))
+    raise typer.Exit(1 if any(f.fault for f in findings) else 0)
+
+
+@app.command()
+def serve(
+    folder: FolderArgument,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option()] = 8700,
+    key_variable: Annotated[
+        str, typer.Option(help="Environment variable with the bearer token that requests need.")
+    ] = "INTERPLAY_REWARD_KEY",
+    batch: Annotated[int, typer.Option(help="Most replies scored together.", min=1)] = 256,
+    device: Device = "auto",
+) -> None:
+    """Serve a reward model over HTTP: POST /score, GET /health. A recipe names it: who = "http://127.0.0.1:8700".
+
+    interplay judge serve judges/taste --port 8700
+    """
+    from interplay.cli.quiet import quiet_libraries
+    from interplay.serving.reward import RewardServer, check_address
+    from interplay.serving.reward import serve as run
+
+    quiet_libraries()
+    token = os.environ.get(key_variable, "").strip()
+    check_address(host, token)
+    server = RewardServer(_load(folder, device), token, batch)
+    guarded = "with a token" if token else "without a token"
+    console.print(
+        f"{server.model.kind} {server.version} on http://{host}:{port}, {guarded}", highlight=False, soft_wrap=True
+    )
+    run(server, host, port)
+
+
+def _where(device: str) -> Any:
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return device, torch.bfloat16 if device == "cuda" else torch.float32
+
+
+def _load(folder: Path, device: str) -> RewardModel:
+    from interplay.config import TrainSection
+    from interplay.training.preference import load_reward_model
+
+    return load_reward_model(folder, TrainSection(), *_where(device))
+
+
+def _judge(who: str, device: str, seed: int) -> Any:
+    """A judge of pairs, one verdict for each, in the order it is shown."""
+    from functools import partial
+
+    from interplay.training.rater import model_verdicts, spoken_verdicts
+
+    if (Path(who) / "config.json").is_file():
+        classes = json.loads((Path(who) / "config.json").read_text()).get("architectures") or [""]
+        if classes[0].endswith("ForSequenceClassification"):
+            return partial(model_verdicts, _load(Path(who), device))
+    from interplay.agents.render import Renderer
+    from interplay.engines.local import LocalEngine
+    from interplay.models.load import load
+
+    where, dtype = _where(device)
+    loaded = load(who, where, dtype, seed)
+    engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
+    return partial(spoken_verdicts, engine, Renderer(loaded.tokenizer, loaded.stop_ids))

@@ -1,0 +1,73 @@
+"""The commands that list what there is: envs, bots, algorithms, keys and models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer()
+console = Console()
+
+
+@app.command()
+def envs(
+    name: Annotated[
+        str | None, typer.Argument(help="Show one environment's page, or an adapter's and its games.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="All pages, as docs/environments.md has them.")] = False,
+) -> None:
+    """List the environments, or show one's rules, actions, rewards and options."""
+    from interplay.cli.listing import env_markdown, env_page, env_table
+
+    if markdown:
+        typer.echo(env_markdown(), nl=False)
+    else:
+        console.print(env_page(name) if name else env_table())
+
+
+@app.command()
+def bots() -> None:
+    """List the scripted players."""
+    from interplay.cli.listing import bot_table
+
+    console.print(bot_table())
+
+
+@app.command()
+def algorithms(name: Annotated[str | None, typer.Argument(help="Show one algorithm's page.")] = None) -> None:
+    """List the algorithms with what each needs and a recipe that runs, or show one's page and settings."""
+    from interplay.cli.listing import algorithm_page, algorithm_table
+
+    console.print(algorithm_page(name) if name else algorithm_table())
+
+
+@app.command()
+def keys(
+    section: Annotated[str | None, typer.Argument(help="Show one section's, such as train.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/recipe.md has them.")] = False,
+) -> None:
+    """List every key of a recipe, with its default and what it does."""
+    from interplay.cli.listing import keys_markdown, keys_page
+
+    if markdown:
+        typer.echo(keys_markdown(), nl=False)
+    else:
+        console.print(keys_page(section), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def models(
+    save: Annotated[str | None, typer.Option(help="Save this model as a Hugging Face folder (with --to).")] = None,
+    to: Annotated[Path | None, typer.Option(help="Where --save writes.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of tiny's random weights.")] = 0,
+) -> None:
+    """List what a policy's base can be, or save one as an ordinary Hugging Face folder."""
+    from interplay.cli.listing import model_table, save_model
+
+    if save:
+        save_model(console, save, to, seed)
+    else:
+        console.print(model_table())

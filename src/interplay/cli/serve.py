@@ -1,0 +1,169 @@
+"""`interplay serve`: a trained team behind the server that its program was trained with.
+
+The model's name, or a pattern of the recipe's env.route, says which role answers. Conversations are recognised as in
+training, so that a model sees its own replies as it sampled them. `/health` and `/metrics` need no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import itertools
+import os
+import secrets
+import signal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from interplay.config import load
+from interplay.engines.census import census
+from interplay.envs.programs.http import HttpReply, HttpRequest, HttpServer
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import Reply
+from interplay.envs.programs.server import ChatRouter, Conversations
+from interplay.envs.programs.talk import Names
+from interplay.envs.programs.wire import ChatOrder, route
+from interplay.errors import InterplayError
+from interplay.rollout.resolve import resolve
+from interplay.types import HistoryMatch, Observation, Task
+
+if TYPE_CHECKING:
+    from interplay.agents.player import Agent
+    from interplay.seats import RunPlan
+
+KEY = "INTERPLAY_SERVE_KEY"
+REMEMBERED = 512  # replies of a role that are recognised when they come back
+PATIENCE = 30.0  # seconds that calls in flight have when the server is told to stop
+
+
+class ServedTeam:
+    """Answers for all roles of a team."""
+
+    def __init__(self, options: OutsideOptions, agents: Mapping[str, Agent], seed: int) -> None:
+        self.options, self.agents, self.seed = options, dict(agents), seed
+        self.names: Names = options.program.names
+        self.history: HistoryMatch = options.program.history
+        self.models: Sequence[str] = options.roles
+        self.embeddings = options.program.embeddings
+        self.said = Conversations()
+        self.counts: Counter[tuple[str, str]] = Counter()  # by what is counted, and of which role
+        self._numbers = itertools.count()
+
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+        from interplay.agents.player import Stamp
+
+        asked = route(order, self.options)
+        agent, role = self._agent(asked.role), asked.role
+        view = agent.look(Observation(asked.messages, fresh=True, phase=asked.phase, call=asked.call))
+        number = next(self._numbers)
+        task = Task(f"serve-{number}", "serve", self.seed)
+        stamps = [Stamp(self.seed, task, 0, task.id, number, candidate=k) for k in range(order.n)]
+        self.counts["calls", role] += 1
+        try:
+            turns = await asyncio.gather(*(agent.sample(None, view, s) for s in stamps))  # type: ignore[arg-type]
+        except InterplayError:
+            self.counts["errors", role] += 1
+            raise
+        agent.commit(view, turns[0])
+        for turn in turns:
+            self.counts["tokens", role] += turn.sampled
+            if turn.samples:
+                self.counts["prompt_tokens", role] += len(turn.last.prompt)
+                self.counts[f"history_{turn.last.history or 'none'}", role] += 1
+        return [Reply.of(turn) for turn in turns]
+
+    def _agent(self, role: str) -> Agent:
+        """Its memory begins again when it is full."""
+        from interplay.agents.memory import Memory
+        from interplay.agents.model import ModelAgent
+
+        agent = self.agents[role]
+        if isinstance(agent, ModelAgent) and len(agent.memory.said) >= REMEMBERED:
+            agent.memory = Memory()
+        return agent
+
+    def metrics(self, busy: int) -> str:
+        """In the text format of Prometheus."""
+        lines = [f"interplay_requests_in_flight {busy}"]
+        for (what, role), value in sorted(self.counts.items()):
+            lines.append(f'interplay_{what}_total{{role="{role}"}} {value}')
+        return "\n".join(lines) + "\n"
+
+
+class TeamServer:
+    """`team` on a port, behind `key`."""
+
+    def __init__(self, team: ServedTeam, key: str, host: str, port: int) -> None:
+        self.team, self.key = team, key
+        self._router = ChatRouter(self._find, lambda _: True)
+        self.http = HttpServer(self._handle, host, port)
+
+    def _find(self, key: str) -> ServedTeam | None:
+        return self.team if hmac.compare_digest(key.encode(), self.key.encode()) else None
+
+    async def _handle(self, request: HttpRequest) -> HttpReply:
+        if request.method == "GET" and request.path == "/health":
+            return HttpReply.json({"status": "ok", "models": list(self.team.models)})
+        if request.method == "GET" and request.path == "/metrics":
+            return HttpReply(body=self.team.metrics(self.http.busy - 1).encode(), kind="text/plain; version=0.0.4")
+        return await self._router(request)
+
+    async def run(self, ready: asyncio.Event, stop: asyncio.Event) -> None:
+        """Until `stop`; then calls in flight have a while to end."""
+        census().deterministic = False
+        await self.http.start()
+        ready.set()
+        await stop.wait()
+        await self.http.stop(PATIENCE)
+
+
+def serve_run(console: Console, path: str, host: str, port: int, folder: Path | None) -> None:
+    plan = resolve(load(path, []), training=False)
+    from interplay.cli.evaluate import newest
+    from interplay.cli.quiet import quiet_libraries
+
+    quiet_libraries()
+    from interplay.rollout.team import Speech, Team
+
+    recipe = plan.recipe
+    team = Team(recipe, newest(path, plan, folder))
+    how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
+    agents = {role: team.agent(role, who, how) for role, who in plan.seats.items()}
+    key = os.environ.get(KEY) or secrets.token_hex(16)
+    served = ServedTeam(_options(plan), agents, secrets.randbits(62))
+    server = TeamServer(served, key, host, port)
+
+    async def main() -> None:
+        ready, stop = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(NotImplementedError, RuntimeError):
+                loop.add_signal_handler(number, stop.set)
+        running = asyncio.ensure_future(server.run(ready, stop))
+        await asyncio.wait((running, asyncio.ensure_future(ready.wait())), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        shown = key if KEY not in os.environ else f"in {KEY}"
+        console.print(
+            f"{recipe.name}: {', '.join(served.models)} at http://{host}:{server.http.port}/v1, API key {shown}\n"
+            "Ctrl-C ends it when the calls in flight are answered.",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        await running
+
+    try:
+        asyncio.run(main())
+    finally:
+        team.close()
+
+
+def _options(plan: RunPlan) -> OutsideOptions:
+    """The recipe's, where its environment is a program; else a role is known by its name."""
+    if plan.recipe.env.name == "program":
+        return OutsideOptions.model_validate(plan.recipe.env.options)
+    return OutsideOptions(attach=True, roles=list(plan.roles))

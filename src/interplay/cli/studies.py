@@ -1,0 +1,45 @@
+"""The commands of studies: experiment and publish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer()
+console = Console()
+
+
+@app.command()
+def experiment(
+    studies: Annotated[
+        list[str], typer.Argument(help="Files of studies, and changes to the recipe of every arm, a.b=c.")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/experiment"),
+    jobs: Annotated[int, typer.Option(help="Runs side by side, each on one thread.", min=1)] = 1,
+    seeds: Annotated[int | None, typer.Option(help="Only so many of each study's seeds.", min=1)] = None,
+) -> None:
+    """Train and test every arm and seed of some studies; killed and called again, it goes on where it stopped.
+
+    interplay experiment recipes/rlhf/experiment/story.toml --jobs 16
+    """
+    from interplay.cli.experiment import experiment as run_experiment
+
+    run_experiment(console, studies, out, jobs, seeds)
+
+
+@app.command()
+def publish(
+    runs: Annotated[Path, typer.Argument(help="The folder that interplay experiment has written.")],
+    to: Annotated[Path | None, typer.Option(help="The folder to write; default RUNS/pages.")] = None,
+) -> None:
+    """Write a report, a post and slides about some studies; every number in them comes from the run folders.
+
+    interplay publish runs/experiment --to docs/rlhf
+    """
+    from interplay.publishing.publish import publish as write
+
+    for page in write(runs, to or runs / "pages"):
+        console.print(str(page), highlight=False, soft_wrap=True)

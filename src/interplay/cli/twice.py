@@ -1,0 +1,116 @@
+"""`interplay check` of an outside program: it runs every task twice with the same replies.
+
+A program that asks the same when it is told the same can be forked, and its crashes can be blamed. What it tells of
+earlier replies shows how much of a conversation a model will recognise as its own (`agents/memory.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from interplay import envs
+from interplay.config import load, parse_options
+from interplay.envs.programs.program import OutsideProgram
+from interplay.envs.programs.replay import difference
+from interplay.envs.programs.run import Inquiry
+from interplay.errors import ConfigError, EnvError
+from interplay.types import Sample, Task, seed_of
+
+WORDS = ("yes", "no", "maybe", "one", "two", "three", "seven", "blue", "stone", "river", "light", "42", "done")
+
+
+@dataclass
+class Ran:
+    """One run: what was asked at each decision, by role, and how it ended."""
+
+    asked: list[dict[str, Inquiry]] = field(default_factory=list)
+    end: str = ""
+
+
+def check_program(console: Console, name: str, options: Sequence[str], tasks: int, seed: int) -> int:
+    """The exit code: 0 where nothing differs."""
+    given = parse_options(options)
+    if name != "program":
+        recipe = load(name, options)
+        name, given = recipe.env.name, recipe.env.options
+        if name != "program":
+            raise ConfigError(f"env.name is '{name}'; expected a recipe with a program, or interplay check {name}.")
+    different, drift, calls = 0, Counter[str](), 0
+    for index in range(tasks):
+        task = envs.sample_task(name, given, "train", index, seed)
+        first, again = _ran(task), _ran(task)
+        calls += sum(map(len, first.asked))
+        drift += _recognised(first)
+        why = compare(first, again)
+        if why:
+            different += 1
+            if different == 1:
+                console.print(f"task {index}: {why}", highlight=False, soft_wrap=True)
+    table = Table("", "", title=f"interplay check: {tasks} tasks, each run twice", title_justify="left")
+    table.add_row("calls", str(calls))
+    table.add_row("tasks that asked for something else the second time", str(different))
+    for how, count in sorted(drift.items()):
+        table.add_row(f"history {how}", f"{count} ({count / max(1, calls):.0%})")
+    console.print(table)
+    return 1 if different else 0
+
+
+def _ran(task: Task) -> Ran:
+    """Replies are a function of what is asked, so that both runs hear the same."""
+    env = envs.make(task)
+    assert isinstance(env, OutsideProgram)
+    out = Ran()
+    try:
+        while env.observe():
+            now = env.waiting
+            out.asked.append(now)
+            env.step({role: _reply(asked) for role, asked in now.items()})
+        out.end = f"{[(r.name, r.value) for r in envs.outcome_of(env)]} {env.state()[-500:]}"
+    except EnvError as error:
+        out.end = str(error)
+    finally:
+        env.close()
+    return out
+
+
+def _reply(asked: Inquiry) -> str:
+    at = seed_of("check", asked.digest)
+    return " ".join(WORDS[(at >> (5 * n)) % len(WORDS)] for n in range(1 + at % 5))
+
+
+def compare(first: Ran, again: Ran) -> str:
+    """The first difference, in words; empty where there is none."""
+    for number, (before, now) in enumerate(zip(first.asked, again.asked, strict=False)):
+        for role, asked in before.items():
+            if role not in now or now[role].digest != asked.digest:
+                return f"call {number}: {difference(asked, list(now.values()))}"
+    if len(first.asked) != len(again.asked):
+        return f"it asked {len(first.asked)} times and then {len(again.asked)} times."
+    return "" if first.end == again.end else f"it ended differently: {first.end} and then {again.end}"
+
+
+def _recognised(ran: Ran) -> Counter[str]:
+    """What became of earlier replies, with the tokenizer of the model `tiny`."""
+    from interplay.agents.memory import Memory, spoken_in
+    from interplay.agents.render import Renderer
+    from interplay.models.tiny import build_tokenizer
+
+    tokenizer = build_tokenizer()
+    renderer = Renderer(tokenizer, [int(tokenizer.eos_token_id or 0)])
+    memories: dict[str, Memory] = {}
+    found: Counter[str] = Counter()
+    for number, now in enumerate(ran.asked):
+        for role, asked in now.items():
+            memory = memories.get(role, Memory())
+            recalled = memory.recall(renderer, asked.messages, asked.call)
+            found[recalled.history] += 1
+            action = renderer.encode_reply(_reply(asked))
+            sample = Sample(f"{number}", recalled.prompt.ids, action, (), (), _reply(asked))
+            spoken = spoken_in(renderer.syntax, _reply(asked), asked.call, sample.id)
+            memories[role] = memory.remember(recalled, asked.call, spoken, renderer, sample)
+    return found

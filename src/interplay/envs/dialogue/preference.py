@@ -1,0 +1,98 @@
+"""Preference: a judge is shown two replies to a question and says which one people preferred.
+
+Rules         Each task is a comparison with a known label, in one of its two orders. Here a judge that speaks is
+              trained as a policy: by imitation of the labels (warmstart with `bot:rater`), then with agreement as its
+              reward.
+Roles         judge.
+Observation   the question and the two replies, as judges in a run are asked; A and B are listed as legal.
+Actions       A or B; the last one that stands alone in a reply counts.
+Rewards       `agree` (agent): 1 where it chose what people chose, else 0. An answer that cannot be read earns nothing
+              and costs `illegal` −0.1 (process); so does a tie, which was not among the answers.
+Data          a file of comparisons (`interplay judge train` reads the same), split by question: a tenth is validation,
+              a fifth test. Or comparisons made on the spot: of two lines of signs, the one with more ones is better.
+Options       `data`, `length`.
+Version       1
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import PENALTY, Env, register
+from interplay.envs.splits import SPLITS
+from interplay.errors import ConfigError
+from interplay.rewards import judge
+from interplay.rewards.comparisons import read_comparisons
+from interplay.rewards.preference import Pair
+from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
+
+
+class Options(Section):
+    data: str = Field("", description="a file of comparisons; none: made on the spot")
+    length: int = Field(6, ge=2, le=32, description="signs of a reply that is made on the spot")
+
+
+@lru_cache(maxsize=8)
+def _rows(path: str, split: str) -> tuple[Pair, ...]:
+    """The comparisons of a split with a strict label; a question is in one split only."""
+    rows = tuple(p for p in read_comparisons(Path(path).expanduser()) if p.label != 0.5 and _split(p.group) == split)
+    if not rows:
+        raise ConfigError(f"env.data is '{path}', which has no comparisons for {split}; expected more questions.")
+    return rows
+
+
+def _split(group: str) -> str:
+    draw = seed_of("preference", group) % 10
+    return "validation" if draw == 0 else "test" if draw < 3 else "train"
+
+
+@register("preference")
+class Preference(Env):
+    Options = Options
+    reward_names = ("agree", "illegal")
+    roles = ("judge",)
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        pair = self._drawn()
+        self.pair = pair.swapped() if self.rng.random() < 0.5 else pair
+        self.said: str | None = None
+
+    def _drawn(self) -> Pair:
+        data, length = self.task.data["data"], self.task.data["length"]
+        if data:
+            return self.rng.choice(_rows(data, SPLITS[self.task.seed & 3]))
+        while True:
+            first, second = ("".join(self.rng.choices("01", k=length)) for _ in range(2))
+            if first.count("1") != second.count("1"):
+                label = float(first.count("1") > second.count("1"))
+                return Pair(self.task.id, (Message("user", "More ones?"),), first, second, label)
+
+    @property
+    def right(self) -> str:
+        return judge.PAIRWISE[0 if (self.pair.label or 0.0) > 0.5 else 1]
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.said is not None:
+            return {}
+        asked = judge.compare(self.pair.question, self.pair.first, self.pair.second, "")
+        return {"judge": Observation(asked, fresh=True, legal=judge.PAIRWISE)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.said = actions["judge"]
+        found = judge.read_choice(self.said).p
+        return Rewards.process("illegal", {"judge": PENALTY}) if found in (None, 0.5) else Rewards()
+
+    def outcome(self) -> Rewards:
+        found = None if self.said is None else judge.read_choice(self.said).p
+        return Rewards.agent("agree", {"judge": float(found is not None and found == self.pair.label)})
+
+    def state(self) -> str:
+        return f"{self.pair.id}: {self.right} is better; said {self.said}"
+
+    def fork(self, seed: int | None = None) -> Preference:
+        return self.twin()

@@ -1,0 +1,109 @@
+"""Attach mode: a service that runs already opens a session for each episode, and says how it ended.
+
+    POST /attach            Authorization: Bearer TOKEN        -> {"task", "seed", "url", "key"}, when an episode waits
+    (calls to `url` as to any OpenAI-compatible server)
+    POST /s/KEY/end         {"result": ...}, {"rewards": ...} or {"error": {"kind", "words", "place"}}
+
+The token is in the variable INTERPLAY_ATTACH_TOKEN of the trainer, and the port is env.program.port. An episode waits
+until a session is opened for it, so that the service decides how many run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from interplay.envs.programs.gateway import HttpRun, gateway
+from interplay.envs.programs.http import HttpReply, HttpRequest
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import ProgramCrash
+from interplay.errors import ConfigError
+
+TOKEN = "INTERPLAY_ATTACH_TOKEN"
+PATIENCE = 25.0  # seconds that a service waits for an episode before it is told to ask again
+
+
+class AttachedRun(HttpRun):
+    """One run, from the session that a service opens for it to the result that it posts."""
+
+    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int) -> None:
+        if not os.environ.get(TOKEN):
+            raise ConfigError(f"env.attach is true, but the variable {TOKEN} is not set; expected a secret of yours.")
+        super().__init__(options)
+        self.row, self.seed = dict(row), seed
+        self._opened: Future[None] = Future()
+        door = self.gateway.attach if isinstance(self.gateway.attach, Door) else Door()
+        self.gateway.attach = door
+        self.gateway.call(door.offer, self)
+
+    async def settle(self) -> None:
+        if not self._opened.done():
+            await asyncio.wrap_future(self._opened)
+        await super().settle()
+
+    def settle_now(self) -> None:
+        self._opened.result()
+        super().settle_now()
+
+    def open(self) -> dict[str, Any]:
+        """On the gateway's loop: a service takes this episode."""
+        if not self._opened.done():
+            self._opened.set_result(None)
+        return {"task": self.row, "seed": self.seed, "url": self.url, "key": self.key}
+
+    def end(self, body: Mapping[str, Any]) -> HttpReply:
+        """On the gateway's loop: the service says how it ended."""
+        if "error" in body:
+            told = body["error"] if isinstance(body["error"], Mapping) else {}
+            kind, words, place = (str(told.get(key, default)) for key, default in _CRASH.items())
+            self._end(None, ProgramCrash(kind, words, place))
+        elif "rewards" in body or "result" in body:
+            self._end(body.get("rewards", body.get("result")), None)
+        else:
+            return HttpReply.error(400, "expected result, rewards or error in the body.")
+        return HttpReply.json({"ended": True})
+
+
+_CRASH = {"kind": "error", "words": "the service gave no reason", "place": "an unknown place"}
+
+
+class Door:
+    """Where services wait for episodes, and episodes for services."""
+
+    def __init__(self) -> None:
+        self._free: deque[AttachedRun] = deque()
+        self._services: deque[asyncio.Future[AttachedRun]] = deque()
+
+    def offer(self, run: AttachedRun) -> None:
+        while self._services:
+            service = self._services.popleft()
+            if not service.done():
+                service.set_result(run)
+                return
+        self._free.append(run)
+
+    async def __call__(self, request: HttpRequest) -> HttpReply:
+        if not hmac.compare_digest(request.key.encode(), os.environ.get(TOKEN, "").encode()):
+            return HttpReply.error(401, f"the token is not that of the trainer ({TOKEN}).")
+        while self._free and self._free[0].ended:
+            self._free.popleft()
+        if self._free:
+            return HttpReply.json(self._free.popleft().open(), 201)
+        service: asyncio.Future[AttachedRun] = asyncio.get_running_loop().create_future()
+        self._services.append(service)
+        try:
+            return HttpReply.json((await asyncio.wait_for(service, PATIENCE)).open(), 201)
+        except TimeoutError:
+            return HttpReply.error(503, "no episode waits now; ask again.", retry=True)
+
+
+def prepare(options: OutsideOptions) -> None:
+    """The gateway on the port that services know."""
+    port = options.program.port
+    if port and gateway(port).port != port:
+        raise ConfigError(f"env.program.port is {port}, but the gateway of this process has {gateway().port} already.")

@@ -1,0 +1,229 @@
+"""Programs in this process: `async def team(task, ask)`, without HTTP.
+
+    async def team(task, ask):
+        plan = await ask("planner", f"Plan: {task['question']}")
+        return str(await ask("solver", [{"role": "user", "content": f"{plan}\\nSolve: {task['question']}"}]))
+
+`ask` takes a role, a text or messages as chat APIs write them, and by name `tools`, `stop`, `max_tokens`, `only` (the
+only replies that can be given) and `phase`. It gives a `Spoken`: `str(reply)` are the words, `reply.calls` the tool
+calls. What the function returns is the result that the reward is computed from.
+
+The coroutine has an event loop of its own, so that `asyncio.gather` and the like work in it. The loop runs until
+everything in it waits for answers: which calls wait together is then the program's doing, and not a matter of timing.
+Only what waits for sockets or timers can still be late. The code runs in this process, as trusted as the trainer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
+from interplay.envs.programs.talk import messages_of, tools_of
+from interplay.errors import EnvError, InterplayError, LimitError
+from interplay.types import HistoryMatch, Message, ProgramCall, Role, Spoken
+
+_THREADS = 16  # program loops that run at once, in all episodes together
+_pool: list[ThreadPoolExecutor] = []
+_lock = threading.Lock()
+
+
+class AskRefused(Exception):
+    """The model could not be asked: the prompt is longer than it can read."""
+
+
+class Ask(Protocol):
+    def __call__(
+        self,
+        role: Role,
+        messages: str | Sequence[Message | Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        stop: Sequence[str] = (),
+        max_tokens: int | None = None,
+        only: Sequence[str] = (),
+        phase: str = "",
+    ) -> Awaitable[Spoken]: ...
+
+
+TeamFunction = Callable[[Mapping[str, Any], Ask], Awaitable[Any]]
+
+
+class _Watch(selectors.DefaultSelector):
+    """Tells when the loop would go to sleep."""
+
+    idle: Callable[[float | None], float | None] = staticmethod(lambda timeout: timeout)
+
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(timeout if timeout == 0 else self.idle(timeout))
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Counts the jobs that the program gave to threads."""
+
+    def __init__(self) -> None:
+        self.watch = _Watch()
+        super().__init__(self.watch)
+        self.jobs = 0
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        future = super().run_in_executor(executor, func, *args)
+        self.jobs += 1
+        future.add_done_callback(self._job_done)
+        return future
+
+    def _job_done(self, _: object) -> None:
+        self.jobs -= 1
+
+
+@dataclass(frozen=True)
+class How:
+    """`seconds` is what a program may take between two answers; `only` lists the only replies of a role."""
+
+    seconds: float
+    history: HistoryMatch = "noise"
+    only: Mapping[Role, Sequence[str]] = field(default_factory=dict)
+
+
+class _Live:
+    """The loop of one program, its main task, and the calls that wait in it."""
+
+    def __init__(self, team: TeamFunction, task: Mapping[str, Any], how: How) -> None:
+        self.how, self.seconds = how, how.seconds
+        self.loop = _Loop()
+        self.loop.watch.idle = self._idle
+        self.futures: list[tuple[Inquiry, asyncio.Future[Spoken]]] = []
+        self.stuck = ""
+        self._deadline = 0.0
+        self.main = self.loop.create_task(_awaited(team, task, self._ask))
+        self.main.add_done_callback(self._stop)
+
+    async def _ask(
+        self,
+        role: Role,
+        messages: str | Sequence[Message | Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        stop: Sequence[str] = (),
+        max_tokens: int | None = None,
+        only: Sequence[str] = (),
+        phase: str = "",
+    ) -> Spoken:
+        listed = tuple(map(Spoken, only or self.how.only.get(role, ())))
+        call = ProgramCall(tools_of(tools), tuple(stop), max_tokens, listed, history=self.how.history)
+        question = Inquiry(role, messages_of(messages), call, phase)
+        future: asyncio.Future[Spoken] = self.loop.create_future()
+        self.futures.append((question, future))
+        try:
+            return await future
+        finally:
+            self.futures = [(q, f) for q, f in self.futures if f is not future]
+
+    def _stop(self, _: object) -> None:
+        self.loop.stop()
+
+    def run(self) -> None:
+        """On a thread without a loop of its own."""
+        self._deadline, self.stuck = time.monotonic() + self.seconds, ""
+        self.loop.run_forever()
+
+    def _idle(self, timeout: float | None) -> float | None:
+        """Nothing can go on at once: stop where calls wait for answers, else sleep on."""
+        loop, left = self.loop, self._deadline - time.monotonic()
+        if not loop.jobs and any(not future.done() for _, future in self.futures):
+            loop.stop()
+            return 0
+        if timeout is None and not loop.jobs and len(loop.watch.get_map()) <= 1:
+            self.stuck = "the program waits for something that never comes: no call, timer, thread or socket is left."
+        elif left <= 0:
+            self.stuck = f"the program ran longer than env.program.seconds ({self.seconds:g}) between two calls."
+        if self.stuck:
+            loop.stop()
+            return 0
+        return left if timeout is None else min(timeout, left)
+
+    def end(self) -> None:
+        """Cancel whatever is left and give the loop's sockets back."""
+        self.loop.watch.idle = lambda timeout: timeout
+        self.main.remove_done_callback(self._stop)
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        if self.main.done() and not self.main.cancelled():
+            self.main.exception()  # asyncio complains about exceptions that nobody read
+        self.loop.close()
+
+
+class CoroutineRun(ProgramRun):
+    """One run of `team`."""
+
+    def __init__(self, team: TeamFunction, task: Mapping[str, Any], how: How) -> None:
+        super().__init__()
+        self._live = _Live(team, task, how)
+        self._finalizer = weakref.finalize(self, _end, self._live)
+
+    async def settle(self) -> None:
+        if not self.ended:
+            await asyncio.get_running_loop().run_in_executor(_threads(), self._run)
+
+    def settle_now(self) -> None:
+        if not self.ended:
+            _threads().submit(self._run).result()
+
+    def _run(self) -> None:
+        live = self._live
+        live.run()
+        self.waiting = [question for question, _ in live.futures]
+        if live.stuck:
+            raise LimitError(live.stuck)
+        if live.main.done():
+            self.ended, self.waiting = True, []
+            error = live.main.exception()
+            if isinstance(error, InterplayError):
+                raise error
+            self.crash = None if error is None else ProgramCrash.of(error)
+            self.result = None if error is not None else live.main.result()
+            self._finalizer.detach()
+            live.end()
+
+    def answer(self, question: Inquiry, answer: Reply) -> None:
+        for waits, future in self._live.futures:
+            if waits is question and not future.done():
+                if answer.spoken.refused:
+                    future.set_exception(AskRefused(answer.spoken.refused))
+                else:
+                    future.set_result(answer.spoken)
+                self.waiting = [q for q in self.waiting if q is not question]
+                return
+        raise EnvError("an answer came to a call that does not wait any more.")
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: Ask) -> Any:
+    return await team(task, ask)
+
+
+def _end(live: _Live) -> None:
+    """Not here: this may be called by the garbage collector, in the middle of anything."""
+    try:
+        _threads().submit(live.end)
+    except RuntimeError:  # the interpreter ends, and nobody will ever run this loop again
+        live.main._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _threads() -> ThreadPoolExecutor:
+    with _lock:
+        if not _pool:
+            _pool.append(ThreadPoolExecutor(_THREADS, "program"))
+        return _pool[0]

@@ -1,0 +1,251 @@
+"""The gateway: one server for all programs of this process, with a session for each run of a program.
+
+It has a thread and an event loop of its own, so that neither an engine nor an environment holds it up. A session has a
+key of 128 bits, which is dead when the run has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from interplay.envs.programs.http import Handler, HttpReply, HttpRequest, HttpServer
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
+from interplay.envs.programs.server import ChatRouter, Conversations, GoneError
+from interplay.envs.programs.talk import Names
+from interplay.envs.programs.wire import ChatOrder, route
+from interplay.errors import EnvError
+from interplay.types import HistoryMatch
+
+
+@dataclass(eq=False)
+class _Pending:
+    question: Inquiry
+    future: asyncio.Future[Reply]
+
+
+@dataclass(eq=False)
+class _CallInFlight:
+    """All answers of one request. A client that retries joins it where the first connection was lost."""
+
+    digest: str
+    pending: list[_Pending]
+    orphan: bool = False
+
+
+class HttpRun(ProgramRun):
+    """A run of a program that asks through the gateway. Everything with an underscore belongs to its thread."""
+
+    def __init__(self, options: OutsideOptions) -> None:
+        super().__init__()
+        self.options = options
+        how = options.program
+        self.names: Names = how.names
+        self.history: HistoryMatch = how.history
+        self.embeddings = how.embeddings
+        self.models: Sequence[str] = options.roles
+        self.said = Conversations()
+        self.seconds = how.seconds
+        self.linger = how.linger / 1000 if len(options.roles) > 1 else 0.0
+        self.gateway = gateway()
+        self.key = secrets.token_hex(16)
+        self._calls: list[_CallInFlight] = []
+        self._waiter: Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.gateway.sessions[_hashed(self.key)] = self
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.gateway.port}/s/{self.key}/v1"
+
+    # -- on the gateway's loop ------------------------------------------------------------------------------------
+
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+        if self.ended:
+            raise GoneError("the episode of this key has ended.")
+        call = next((c for c in self._calls if c.orphan and c.digest == digest), None) if retry else None
+        if call is None:
+            question = route(order, self.options)
+            loop = asyncio.get_running_loop()
+            call = _CallInFlight(digest, [_Pending(replace(question), loop.create_future()) for _ in range(order.n)])
+            self._calls.append(call)
+            self._settles_after(self.linger)
+        call.orphan = False
+        gone = asyncio.ensure_future(lost.wait())
+        whole = asyncio.gather(*(asyncio.shield(p.future) for p in call.pending))
+        try:
+            await asyncio.wait((whole, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not whole.done():
+                call.orphan = True
+                raise GoneError("the client has gone.")
+            self._calls.remove(call)
+            return list(whole.result())
+        finally:
+            gone.cancel()
+            if not whole.done():
+                whole.cancel()
+
+    def _settles_after(self, seconds: float) -> None:
+        """Nobody else may have asked by then."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._ready) if seconds else None
+        if not seconds:
+            self._ready()
+
+    def _ready(self) -> None:
+        waiting = [p.question for c in self._calls for p in c.pending if not p.future.done()]
+        if self._waiter is None or not (waiting or self.ended):
+            return
+        self.waiting = [] if self.ended else waiting
+        waiter, self._waiter = self._waiter, None
+        if not waiter.cancelled():
+            waiter.set_result(None)
+
+    def _wait(self, waiter: Future[None]) -> None:
+        self._waiter = waiter
+        self._settles_after(0.0 if self.ended else self.linger)
+
+    def _deliver(self, question: Inquiry, answer: Reply) -> None:
+        for call in self._calls:
+            for pending in call.pending:
+                if pending.question is question and not pending.future.done():
+                    pending.future.set_result(answer)
+
+    def _end(self, result: Any, crash: ProgramCrash | None) -> None:
+        if not self.ended:
+            self.ended, self.result, self.crash = True, result, crash
+            for pending in [p for c in self._calls for p in c.pending if not p.future.done()]:
+                pending.future.set_exception(GoneError("the episode of this key has ended."))
+                pending.future.exception()
+            self._settles_after(0.0)
+
+    # -- from any thread ------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        if self.ended:
+            return
+        waiter: Future[None] = Future()
+        self.gateway.call(self._wait, waiter)
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(waiter), self.seconds)
+        except TimeoutError:
+            self._late()
+
+    def settle_now(self) -> None:
+        if self.ended:
+            return
+        waiter: Future[None] = Future()
+        self.gateway.call(self._wait, waiter)
+        try:
+            waiter.result(self.seconds)
+        except TimeoutError:
+            self._late()
+
+    def _late(self) -> None:
+        """It took too long by itself: that may be the policy's doing too."""
+        words = f"it ran longer than env.program.seconds ({self.seconds:g}) between two calls"
+        self.ended, self.waiting, self.crash = True, [], ProgramCrash("Timeout", words, "an unknown place")
+        self.close()
+
+    def answer(self, question: Inquiry, answer: Reply) -> None:
+        self.waiting = [q for q in self.waiting if q is not question]
+        self.gateway.call(self._deliver, question, answer)
+
+    def finish(self, result: Any, crash: ProgramCrash | None = None) -> None:
+        """The program has ended."""
+        self.gateway.call(self._end, result, crash)
+
+    def end(self, body: Mapping[str, Any]) -> HttpReply:
+        """What a service posts at the end of its session; a program of ours just ends."""
+        return HttpReply.error(404, "this session ends with its program.")
+
+    def close(self) -> None:
+        self.gateway.sessions.pop(_hashed(self.key), None)
+        self.gateway.call(self._end, None, None)
+
+
+def _hashed(key: str) -> str:
+    """Sessions are looked up by this, so that no comparison tells how much of a key was right."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+async def _nobody_waits(_: HttpRequest) -> HttpReply:
+    return HttpReply.error(503, "no episode waits now; ask again.", retry=True)
+
+
+class Gateway:
+    def __init__(self, port: int = 0) -> None:
+        self.attach: Handler | None = None  # where services open sessions
+        self.sessions: dict[str, HttpRun] = {}
+        self.folder = tempfile.mkdtemp(prefix="interplay-gateway-")
+        self.socket = str(Path(self.folder) / "socket")
+        self._loop = asyncio.new_event_loop()
+        self._router = ChatRouter(lambda key: self.sessions.get(_hashed(key)), self._here)
+        self._server = HttpServer(self._handle, port=port)
+        threading.Thread(target=self._run, name="gateway", daemon=True).start()
+        begun: Future[None] = asyncio.run_coroutine_threadsafe(self._server.start(self.socket), self._loop)
+        try:
+            begun.result(30)
+        except OSError as error:
+            raise EnvError(f"the gateway cannot open a socket on the loopback: {error}.") from None
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    def call(self, function: Any, *args: Any) -> None:
+        """On its loop, soon."""
+        with suppress(RuntimeError):  # it was closed
+            self._loop.call_soon_threadsafe(function, *args)
+
+    async def _handle(self, request: HttpRequest) -> HttpReply:
+        parts = request.path.strip("/").split("/")
+        if request.method == "POST" and self._here(request.headers.get("host", "")):
+            if parts == ["attach"]:
+                return await (self.attach or _nobody_waits)(request)
+            run = self.sessions.get(_hashed(parts[1])) if len(parts) == 3 and parts[0] == "s" else None
+            if run is not None and parts[2] == "end":
+                try:
+                    return run.end(request.json())
+                except ValueError as error:
+                    return HttpReply.error(400, f"the body is no JSON: {error}.")
+        return await self._router(request)
+
+    def _here(self, host: str) -> bool:
+        name, _, port = host.rpartition(":")
+        return name in ("127.0.0.1", "localhost") and port == str(self.port)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_made: dict[int, Gateway] = {}  # by process: a fork must not use its parent's thread
+_lock = threading.Lock()
+
+
+def gateway(port: int = 0) -> Gateway:
+    """The one of this process, made on `port` where it is not there yet."""
+    with _lock:
+        if os.getpid() not in _made:
+            _made[os.getpid()] = Gateway(port)
+        return _made[os.getpid()]

@@ -1,0 +1,296 @@
+"""An outside program: whatever asks models and ends with a result.
+
+`observe()` gives the calls that wait, one for each role, `step()` answers them, and when the program has ended its
+result is rewarded by a function of the user's. A fork is a replay: the program runs again from its start and is told
+the same answers (`replay.py`). Several calls of one role at once are answered one after another, in an order that does
+not depend on which came first.
+
+Rewards: those named in `rewards`, from the function `reward(task, result)`, or `reward(task, result, calls)` with every
+question and its answer; `crashed` where what a policy said made the program crash.
+
+A program that crashes after a reply is replayed once. The same crash again is the policy's doing, and is rewarded as
+such. Any other failure (no first call, another crash or none in the replay, too much time) is the machinery's: the
+episode is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from abc import abstractmethod
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from interplay.config import Section
+from interplay.envs.env import Env, register
+from interplay.envs.programs import attach
+from interplay.envs.programs.coroutine import CoroutineRun, How
+from interplay.envs.programs.counts import count, crash_line
+from interplay.envs.programs.options import OutsideOptions, imported
+from interplay.envs.programs.process import ProcessRun
+from interplay.envs.programs.replay import Answered, Decided, answer_again, begun
+from interplay.envs.programs.rows import row
+from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
+from interplay.errors import ConfigError, EnvError
+from interplay.types import Observation, Rewards, Role, Spoken, Task, Turn
+
+ROW = "row"  # where a task holds its row, among the options
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTurn:
+    """One call for the reward: what was asked, what was answered, and at which decision."""
+
+    role: Role
+    question: Inquiry
+    reply: Spoken
+    decision: int
+
+
+class Asking(Env):
+    """What all environments share whose play is a program that asks. Subclasses say how a run begins."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._run: ProgramRun | None = None
+        self._record: tuple[Decided, ...] = ()
+        self._told = 0  # decisions of the record that the run knows
+        self._settled = False
+        self._now: dict[Role, Inquiry] = {}
+        self._crash: ProgramCrash | None = None
+
+    @abstractmethod
+    def start(self) -> ProgramRun:
+        """A new run of the program."""
+
+    @abstractmethod
+    def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]: ...
+
+    blame: str = "replay"
+    crashed: float = -0.1
+    effects: bool = False
+
+    # -- waiting for the program ----------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        while not self._settled:
+            run = self._begun()
+            await run.settle()
+            if self._goes_on(run):
+                continue
+            again = self._again(run)
+            while again is not None:
+                await again.settle()
+                again = self._compared(again)
+            self._settled = True
+
+    def observe(self) -> dict[Role, Observation]:
+        while not self._settled:  # asked without an event loop
+            run = self._begun()
+            run.settle_now()
+            if self._goes_on(run):
+                continue
+            again = self._again(run)
+            while again is not None:
+                again.settle_now()
+                again = self._compared(again)
+            self._settled = True
+        return {role: Observation(q.messages, fresh=True, phase=q.phase, call=q.call) for role, q in self._now.items()}
+
+    def _begun(self) -> ProgramRun:
+        if self._run is None:
+            if self._record:
+                self._refuse_effects()
+                begun()
+            self._run = self._started()
+        return self._run
+
+    def _started(self) -> ProgramRun:
+        """A run that ends with this environment, at the latest."""
+        run = self.start()
+        weakref.finalize(self, run.close)
+        return run
+
+    def _refuse_effects(self) -> None:
+        if self.effects:
+            raise ConfigError(
+                "the program declares env.program.effects = true, so that it must not be replayed, but a tree of "
+                "candidates replays it; expected a plan of independent episodes, or tools whose results are recorded."
+            )
+
+    def _goes_on(self, run: ProgramRun) -> bool:
+        """Tell the run what it has not been told yet; otherwise note who waits."""
+        if self._told < len(self._record):
+            if run.crash is not None:  # before it could be told: `_again` finds out whose crash it is
+                self._told, self._now = len(self._record), {}
+                return False
+            if run.ended:
+                raise EnvError(f"a replay ended early, after {self._told} of {len(self._record)} decisions.")
+            answer_again(run, self._record[self._told])
+            self._told += 1
+            return True
+        now: dict[Role, Inquiry] = {}
+        for question in sorted(run.waiting, key=lambda q: q.digest):
+            if question.role not in self.roles:
+                raise EnvError(f"the program asks '{question.role}'; expected one of {', '.join(self.roles)}.")
+            now.setdefault(question.role, question)
+        self._now = {role: now[role] for role in self.roles if role in now}
+        return False
+
+    # -- whose crash it is ----------------------------------------------------------------------------------------
+
+    def _again(self, run: ProgramRun) -> ProgramRun | None:
+        """Of a run that crashed: another one, to see whether it crashes again."""
+        crash = run.crash
+        if crash is None:
+            return None
+        if not self._record:
+            raise EnvError(f"the program crashed before it asked anything: {crash} {crash_line(crash.signature)}")
+        if self.blame != "replay" or self.effects or crash.machinery:
+            raise EnvError(f"the program crashed: {crash} {crash_line(crash.signature)}")
+        self._crash, self._told = crash, 0
+        count("blame")
+        return self._started()
+
+    def _compared(self, again: ProgramRun) -> ProgramRun | None:
+        """One decision more of the replay; None when it is known whose crash it was."""
+        assert self._crash is not None
+        if self._told < len(self._record) and not again.ended:
+            answer_again(again, self._record[self._told])
+            self._told += 1
+            return again
+        same = again.crash is not None and again.crash.signature == self._crash.signature
+        again.close()
+        if not same:
+            what = f"{self._crash} {crash_line(self._crash.signature)}"
+            raise EnvError(f"the program crashed, and not again when it was told the same: {what}")
+        count("crashed")
+        return None
+
+    # -- playing --------------------------------------------------------------------------------------------------
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        return self._decide({role: Reply(Spoken(text)) for role, text in actions.items()})
+
+    def act(self, turns: Mapping[Role, Turn]) -> Rewards:
+        return self._decide({role: Reply.of(turn) for role, turn in turns.items()})
+
+    def _decide(self, answers: Mapping[Role, Reply]) -> Rewards:
+        if not self._now:
+            self.observe()
+        if missing := self._now.keys() ^ answers.keys():
+            raise EnvError(f"{', '.join(sorted(missing))} waits for no answer, or got none; expected one for each.")
+        self._record += (tuple(Answered(self._now[role], answers[role]) for role in self._now),)
+        self._settled, self._now = False, {}
+        return Rewards()
+
+    def outcome(self) -> Rewards | Awaitable[Rewards]:
+        run = self._run
+        if self._crash is not None:
+            return Rewards.team("crashed", self.crashed)
+        if run is None or not run.ended:  # truncated
+            self.close()
+            return Rewards()
+        return self.rewarded(run.result, self.calls)
+
+    @property
+    def waiting(self) -> dict[Role, Inquiry]:
+        """What `observe` gave, as the program asked it."""
+        return dict(self._now)
+
+    @property
+    def calls(self) -> list[ProgramTurn]:
+        """Every call that was answered, in order."""
+        return [
+            ProgramTurn(a.question.role, a.question, a.answer.spoken, n)
+            for n, decided in enumerate(self._record)
+            for a in decided
+        ]
+
+    def state(self) -> str:
+        lines = [f"{c.role}: {c.reply.content}" for c in self.calls]
+        if self._crash is not None:
+            lines.append(crash_line(self._crash.signature))
+        return "\n".join(lines)
+
+    def fork(self, seed: int | None = None) -> Self:
+        twin = type(self)(self.task)
+        twin._record, twin._now = self._record, self._now
+        return twin
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.close()
+
+
+@register("program")
+class OutsideProgram(Asking):
+    Options: ClassVar[type[Section]] = OutsideOptions
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        known = {key: value for key, value in task.data.items() if key != ROW}
+        self.options = OutsideOptions.model_validate(known)
+        self.roles = tuple(self.options.roles)
+        how = self.options.program
+        self.blame, self.crashed, self.effects = how.blame, how.crashed, how.effects
+
+    @property
+    def reward_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*self.options.rewards, "crashed")
+
+    @classmethod
+    def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
+        task = super().make_task(name, split, index, seed, options)
+        data = str(options.get("data") or "")
+        found = row(data, split, seed, index) if data else {"index": index, "seed": task.seed, "split": split}
+        return Task(task.id, name, task.seed, {**options, ROW: found})
+
+    def start(self) -> ProgramRun:
+        options = self.options
+        if options.coroutine:
+            team = imported("env.coroutine", options.coroutine)
+            only = {role: route.only for role, route in options.route.items() if route.only}
+            return CoroutineRun(team, self.task.data[ROW], How(options.program.seconds, options.program.history, only))
+        if options.attach:
+            attach.prepare(options)
+            return attach.AttachedRun(options, self.task.data[ROW], self.task.seed)
+        return ProcessRun(options, self.task.data[ROW], self.task.seed)
+
+    def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]:
+        if not self.options.reward:  # a service posted its rewards
+            return self._rewards(result)
+        function = imported("env.reward", self.options.reward)
+        given = [self.task.data[ROW], result]
+        if len(inspect.signature(function).parameters) > 2:
+            given.append(calls)
+        found = function(*given)
+        if inspect.isawaitable(found):
+            return self._awaited(found)
+        return self._rewards(found)
+
+    async def _awaited(self, found: Awaitable[Any]) -> Rewards:
+        return self._rewards(await found)
+
+    @property
+    def _rewarder(self) -> str:
+        return self.options.reward or "the service"
+
+    def _rewards(self, found: Any) -> Rewards:
+        names = self.options.rewards
+        if isinstance(found, bool | int | float):
+            return Rewards.team(names[0], float(found))
+        if isinstance(found, Mapping):
+            found = sum((Rewards.team(n, None if v is None else float(v)) for n, v in found.items()), Rewards())
+        if not isinstance(found, Rewards):
+            raise EnvError(
+                f"{self._rewarder} gave a {type(found).__name__}; expected a number, {{name: number}} or Rewards."
+            )
+        for record in found:
+            if record.name not in names:
+                raise EnvError(
+                    f"{self._rewarder} gave the reward '{record.name}'; expected one of env.rewards: "
+                    f"{', '.join(names)}."
+                )
+        return found

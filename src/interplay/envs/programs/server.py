@@ -1,0 +1,149 @@
+"""The OpenAI-compatible server: which path does what, for whoever answers.
+
+An `Answerer` stands behind a key: an episode that is being played (`gateway.py`), or the trained team in production
+(`interplay serve`). Paths are `/v1/...` with the key as API key, or `/s/KEY/v1/...`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import urllib.error
+import urllib.request
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from interplay.envs.programs.http import HttpReply, HttpRequest
+from interplay.envs.programs.run import Reply
+from interplay.envs.programs.talk import Names, WireError
+from interplay.envs.programs.wire import ChatOrder, chat_order, responses_order
+from interplay.envs.programs.written import chat_answer, chat_chunks, response, response_events
+from interplay.errors import InterplayError
+from interplay.types import HistoryMatch, Message
+
+KEPT = 1000  # responses of one key that `previous_response_id` can name
+EMBEDDINGS_KEY = "INTERPLAY_EMBEDDINGS_KEY"
+
+
+class GoneError(InterplayError):
+    """The episode behind a key has ended."""
+
+
+class Answerer(Protocol):
+    """Who answers behind one key."""
+
+    names: Names
+    history: HistoryMatch
+    models: Sequence[str]
+    embeddings: str
+    said: Conversations
+
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+        """One answer for each of `order.n`. `digest` is the body's; a `retry` of a call whose client has gone joins
+        it. Raises `WireError` for what cannot be asked and `GoneError` after the end."""
+        ...
+
+
+@dataclass
+class Conversations:
+    """The conversations of one key, by the names of the responses that ended them; the oldest are forgotten."""
+
+    by_name: OrderedDict[str, tuple[Message, ...]] = field(default_factory=OrderedDict)
+    count: int = 0
+
+    def keep(self, name: str, messages: tuple[Message, ...]) -> None:
+        self.by_name[name] = messages
+        if len(self.by_name) > KEPT:
+            self.by_name.popitem(last=False)
+
+    def before(self, name: object) -> tuple[Message, ...]:
+        if name is None:
+            return ()
+        if name not in self.by_name:
+            raise WireError(f"previous_response_id is '{name}', which is not known here (any more).")
+        return self.by_name[str(name)]
+
+
+class ChatRouter:
+    """`find` gives the answerer behind a key; `allowed` are the values of the header Host that are served."""
+
+    def __init__(self, find: Callable[[str], Answerer | None], allowed: Callable[[str], bool]) -> None:
+        self.find, self.allowed = find, allowed
+
+    async def __call__(self, request: HttpRequest) -> HttpReply:
+        if "origin" in request.headers or not self.allowed(request.headers.get("host", "")):
+            return HttpReply.error(403, "requests of web pages, or to another host's name, are not served.")
+        parts = request.path.strip("/").split("/")
+        key, path = (parts[1], parts[2:]) if parts[0] == "s" and len(parts) > 2 else (request.key, parts)
+        answerer = self.find(key)
+        if answerer is None:
+            return HttpReply.error(401, "the API key is not known here; expected that of the session.")
+        what = "/".join(path[1:] if path[:1] == ["v1"] else path)
+        try:
+            return await self._routed(request, what, answerer)
+        except WireError as error:
+            return HttpReply.error(400, str(error))
+        except GoneError as error:
+            return HttpReply.error(410, str(error))
+        except InterplayError as error:
+            return HttpReply.error(503, str(error))
+
+    async def _routed(self, request: HttpRequest, what: str, answerer: Answerer) -> HttpReply:
+        if request.method == "GET" and what == "models":
+            rows = [{"id": m, "object": "model", "created": 0, "owned_by": "interplay"} for m in answerer.models]
+            return HttpReply.json({"object": "list", "data": rows})
+        if request.method != "POST":
+            return HttpReply.error(404, f"{request.method} {request.path} is not served.")
+        if what == "embeddings":
+            return await asyncio.to_thread(_passed_on, answerer.embeddings, request.body)
+        try:
+            body = request.json()
+        except (ValueError, RecursionError) as error:
+            return HttpReply.error(400, f"the body is no JSON: {error}.")
+        if what == "chat/completions":
+            return await self._answered(request, chat_order(body, answerer.names, answerer.history), answerer)
+        if what == "responses":
+            before = answerer.said.before(body.get("previous_response_id"))
+            order = responses_order(body, before, answerer.names, answerer.history)
+            return await self._answered(request, order, answerer)
+        return HttpReply.error(404, f"POST {request.path} is not served; known: chat/completions, responses.")
+
+    async def _answered(self, request: HttpRequest, order: ChatOrder, answerer: Answerer) -> HttpReply:
+        digest = hashlib.blake2b(request.body, digest_size=16).hexdigest()
+        retry = request.headers.get("x-stainless-retry-count", "0") != "0"
+        answers = await answerer.answers(order, digest, retry, request.lost)
+        if refused := next((a.spoken.refused for a in answers if a.spoken.refused), ""):
+            return HttpReply.error(400, refused, "context_length_exceeded")
+        answerer.said.count += 1
+        name = hashlib.blake2b(f"{digest}/{answerer.said.count}".encode(), digest_size=12).hexdigest()
+        if order.api == "chat":
+            if order.stream:
+                return HttpReply(events=chat_chunks(order, name, answers))
+            return HttpReply.json(chat_answer(order, name, answers))
+        spoken = answers[0].spoken
+        reply = Message("assistant", spoken.content, tool_calls=spoken.calls)
+        answerer.said.keep(f"resp_{name}", (*order.messages, reply))
+        if order.stream:
+            return HttpReply(events=response_events(order, name, answers[0]))
+        return HttpReply.json(response(order, name, answers[0]))
+
+
+def _passed_on(url: str, body: bytes) -> HttpReply:
+    """A request for embeddings, to the user's own server."""
+    if not url:
+        return HttpReply.error(404, "embeddings are not served; expected env.program.embeddings, a server's URL.")
+    headers = {"content-type": "application/json"}
+    if key := os.environ.get(EMBEDDINGS_KEY):
+        headers["authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(f"{url.rstrip('/')}/embeddings", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return HttpReply(answer.status, answer.read())
+    except urllib.error.HTTPError as error:
+        return HttpReply(error.code, error.read() or json.dumps({"error": str(error)}).encode())
+    except OSError as error:
+        return HttpReply.error(502, f"the server of embeddings cannot be reached: {error}.", retry=True)

@@ -1,0 +1,112 @@
+"""Messages and tools as chat APIs write them, to and from our own records. A mistake is a `WireError`, one sentence."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from interplay.errors import EnvError
+from interplay.types import Media, MediaKind, Message, ToolCall
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+Names = Literal["prefix", "drop"]
+
+
+class WireError(EnvError):
+    """A request of a program that cannot be served as it is."""
+
+
+def messages_of(
+    given: str | Sequence[Message | Mapping[str, Any]], names: Names = "prefix", first: str = ""
+) -> tuple[Message, ...]:
+    """A conversation; a text is one user's message. With `prefix`, who speaks as a user under a name is named before
+    the words, as chat templates have no place for it."""
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    if isinstance(given, Mapping) or not isinstance(given, Sequence):
+        raise WireError(f"messages is a {type(given).__name__}; expected a list of messages.")
+    begin = (Message("system", first),) if first else ()
+    out = begin + tuple(one if isinstance(one, Message) else _message(one, n, names) for n, one in enumerate(given))
+    if not out:
+        raise WireError("messages is empty; expected at least one message.")
+    return out
+
+
+def _message(given: Any, number: int, names: Names) -> Message:
+    if not isinstance(given, Mapping) or given.get("role") not in ROLES:
+        role = given.get("role") if isinstance(given, Mapping) else given
+        raise WireError(f"messages.{number} has the role {role!r}; expected one of {', '.join(ROLES)}.")
+    role = ROLES[given["role"]]
+    content, media = words_of(given.get("content"), f"messages.{number}.content")
+    name = given.get("name")
+    if name and role == "user" and names == "prefix":
+        content = f"{name}: {content}"
+    calls = tuple(_call(c, f"messages.{number}.tool_calls.{i}") for i, c in enumerate(given.get("tool_calls") or ()))
+    return Message(role, content, name, calls, given.get("tool_call_id"), media)
+
+
+def _call(given: Any, where: str) -> ToolCall:
+    try:
+        function = given["function"]
+        return ToolCall(str(given["id"]), str(function["name"]), str(function["arguments"]))
+    except (TypeError, KeyError):
+        raise WireError(f"{where} is no call; expected an id and a function with name and arguments.") from None
+
+
+def words_of(content: Any, where: str) -> tuple[str, tuple[Media, ...]]:
+    """The text of a content, and its pictures and sounds."""
+    if content is None:
+        return "", ()
+    if isinstance(content, str):
+        return content, ()
+    if not isinstance(content, Sequence):
+        raise WireError(f"{where} is a {type(content).__name__}; expected a text or a list of parts.")
+    words, media = [], []
+    for n, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in ("text", "input_text", "output_text"):
+            words.append(str(part.get("text", "")))
+        elif kind == "refusal":
+            words.append(str(part.get("refusal", "")))
+        elif kind in ("image_url", "input_image"):
+            url = part.get("image_url")
+            media.append(_media("image", url.get("url") if isinstance(url, Mapping) else url, f"{where}.{n}"))
+        elif kind == "input_audio":
+            sound = part.get("input_audio") or {}
+            media.append(_decoded("audio", sound.get("data"), sound.get("format"), f"{where}.{n}"))
+        else:
+            raise WireError(f"{where}.{n} is a part of type {kind!r}; expected text, image_url or input_audio.")
+    return "".join(words), tuple(media)
+
+
+def _media(kind: MediaKind, url: Any, where: str) -> Media:
+    head, comma, data = str(url).partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        raise WireError(f"{where} names a picture elsewhere; expected its bytes, as data:image/png;base64,…")
+    return _decoded(kind, data, head.removeprefix("data:").removesuffix(";base64").rpartition("/")[2], where)
+
+
+def _decoded(kind: MediaKind, data: Any, form: Any, where: str) -> Media:
+    wanted = {"image": "png", "audio": "wav"}[kind]
+    if form != wanted:
+        raise WireError(f"{where} has the format {form!r}; expected {wanted}.")
+    try:
+        return Media(kind, base64.b64decode(str(data), validate=True))
+    except (binascii.Error, ValueError):
+        raise WireError(f"{where} is no base64.") from None
+
+
+def tools_of(given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Tools as JSON text, each in the form that chat completions use."""
+    out = []
+    for n, tool in enumerate(given):
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        if tool.get("type") == "function" and function is None and "name" in tool:  # as the responses API writes them
+            function = {k: tool[k] for k in ("name", "description", "parameters", "strict") if tool.get(k) is not None}
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise WireError(f"tools.{n} is no function with a name; only functions can be called here.")
+        out.append(json.dumps({"type": "function", "function": dict(function)}, ensure_ascii=False))
+    return tuple(out)

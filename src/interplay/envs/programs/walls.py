@@ -1,0 +1,131 @@
+"""Walls around programs of the user's: the gateway is their only network, and files are read-only but for a folder.
+
+Standard library only, and complete in one file: it runs under whatever Python the program is installed in. Namespaces
+for users, network, mounts and processes keep a program away from everything but the files of this machine; Landlock
+keeps it from writing them, and from reading any that are not named. What cannot be put up raises `OSError`: nothing
+weaker is put in its place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # Landlock's system calls, on every architecture
+_READ, _ALL = 0b1101, (1 << 13) - 1  # execute, read files and folders; everything that the first version knows
+SYSTEM = (
+    "/usr", "/bin", "/lib", "/lib64", "/sbin", "/etc/ssl", "/etc/ld.so.cache", "/etc/localtime", "/etc/passwd",
+    "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/mime.types", "/etc/pki", "/etc/ca-certificates",
+    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu",
+)  # fmt: skip
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+
+
+def _call(what: str, result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def enter_namespaces(network: bool) -> None:
+    """Users, mounts and shared memory of one's own; without `network`, a loopback that nobody else is on."""
+    uid, gid = os.getuid(), os.getgid()
+    _call("user namespaces", _LIBC.unshare(_NEW_USER | _NEW_NS | _NEW_IPC | (0 if network else _NEW_NET)))
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(line)
+    private, tmpfs = 0x4000 | 0x40000, b"tmpfs"
+    _call("mounts", _LIBC.mount(b"none", b"/", None, private, None))
+    for folder in (b"/run", b"/var/run"):  # where services of this machine have their sockets
+        if os.path.isdir(folder) and not os.path.islink(folder):
+            _call("mounts", _LIBC.mount(tmpfs, folder, tmpfs, 0, b"size=64k"))
+    if not network:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+            fcntl.ioctl(link, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # up and running
+
+
+def new_processes() -> None:
+    """The next child is the first process of a namespace of its own: when it ends, so do all that it started."""
+    _call("process namespaces", _LIBC.unshare(_NEW_PID))
+
+
+def restrict_files(readable: list[str], writable: list[str]) -> None:
+    """For this process and all that it starts, for good."""
+    if _LIBC.syscall(_CREATE, None, 0, 1) < 1:
+        raise OSError(0, "this kernel has no Landlock, or it is not switched on")
+    handled = ctypes.c_uint64(_ALL)
+    rules = _call("Landlock", _LIBC.syscall(_CREATE, ctypes.byref(handled), 8, 0))
+    wanted = [(p, _READ) for p in readable] + [(p, _ALL) for p in writable] + [(p, 0b110) for p in DEVICES]
+    for path, rights in wanted:
+        try:
+            handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # not on this machine
+        if not os.path.isdir(path):
+            rights &= 0b111
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, handle))
+        _call("Landlock", _LIBC.syscall(_ADD, rules, 1, rule, 0))
+        os.close(handle)
+    _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
+    _call("Landlock", _LIBC.syscall(_RESTRICT, rules, 0))
+    os.close(rules)
+
+
+def die_with_parent() -> None:
+    _LIBC.prctl(1, 9, 0, 0, 0)
+
+
+def readable_by_default() -> list[str]:
+    return [*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]
+
+
+def listen(port: int) -> socket.socket:
+    """On the loopback of this network: connections wait from now on."""
+    return socket.create_server(("127.0.0.1", port), backlog=1024)
+
+
+def forward(listener: socket.socket, path: str) -> None:
+    """What connects here is connected to a Unix socket outside. Until this process is ended."""
+    while True:
+        inside, _ = listener.accept()
+        outside = _connected(path)
+        if outside is None:
+            inside.close()
+            continue
+        for a, b in ((inside, outside), (outside, inside)):
+            threading.Thread(target=_pump, args=(a, b), daemon=True).start()
+
+
+def _connected(path: str) -> socket.socket | None:
+    """A server under load may refuse for a moment."""
+    for _ in range(100):
+        outside = socket.socket(socket.AF_UNIX)
+        try:
+            outside.connect(path)
+            return outside
+        except OSError:
+            outside.close()
+            time.sleep(0.05)
+    return None
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    except OSError:
+        pass
+    finally:
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR if end is source else socket.SHUT_WR)

@@ -1,0 +1,222 @@
+"""The two APIs that programs speak, as questions: chat completions and responses.
+
+Temperature, top_p and seeds are the recipe's and are ignored here. Stop strings, tools, tool_choice, n and the limit of
+tokens are the program's. A strict JSON schema or a required tool choice is enforced where all answers can be listed
+(`schema.py`), and otherwise refused: what cannot be enforced is not pretended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from interplay.envs.programs.options import OutsideOptions
+from interplay.envs.programs.run import Inquiry
+from interplay.envs.programs.schema import Unlistable, every
+from interplay.envs.programs.talk import Names, WireError, messages_of, tools_of, words_of
+from interplay.types import HistoryMatch, Message, ProgramCall, Spoken, ToolCall
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOrder:
+    """One request: a conversation that is to be answered `n` times, and how the answer is written."""
+
+    api: Literal["chat", "responses"]
+    model: str
+    messages: tuple[Message, ...]
+    call: ProgramCall
+    n: int = 1
+    stream: bool = False
+    usage: bool = False  # streaming: whether the last chunk tells the tokens
+    phase: str = ""
+
+
+def route(order: ChatOrder, options: OutsideOptions) -> Inquiry:
+    """Whose question it is: the first role whose patterns fit, or the role that the model is named for."""
+    system = next((m.content for m in order.messages if m.role == "system"), "")
+    for role, how in options.route.items():
+        if how.model or how.system:
+            fits = not how.model or fnmatchcase(order.model, how.model)
+            if fits and (not how.system or fnmatchcase(system, how.system)):
+                return _asked(role, order, options)
+    name = order.model.rpartition("/")[2]
+    if name in options.roles:
+        return _asked(name, order, options)
+    raise WireError(
+        f"model '{order.model}' is no role; known: {', '.join(options.roles)}. Expected one of these as the model's "
+        "name, or env.route with a pattern of the model or of the system prompt."
+    )
+
+
+def _asked(role: str, order: ChatOrder, options: OutsideOptions) -> Inquiry:
+    return Inquiry(role, order.messages, listed(order.call, role, options), order.phase)
+
+
+def listed(call: ProgramCall, role: str, options: OutsideOptions) -> ProgramCall:
+    """With the only replies that the recipe lists for a role, unless the program lists some itself."""
+    only = options.route[role].only if role in options.route else []
+    return call if call.only or not only else replace(call, only=tuple(map(Spoken, only)))
+
+
+# -- chat completions -------------------------------------------------------------------------------------------------
+
+
+def chat_order(body: Json, names: Names, history: HistoryMatch) -> ChatOrder:
+    tools = tools_of(body.get("tools") or ())
+    tools, only = _choice(tools, body.get("tool_choice"))
+    form = body.get("response_format") or {}
+    if form.get("type") == "json_schema":
+        only = only or _listed(form.get("json_schema") or {}, "response_format")
+    elif form.get("type") == "json_object":
+        raise WireError(
+            "response_format 'json_object' cannot be enforced here; expected a strict json_schema whose answers can be "
+            "listed, or no response_format."
+        )
+    if body.get("guided_choice"):  # vLLM's word for a list of the only replies
+        only = tuple(Spoken(str(text)) for text in body["guided_choice"])
+    if (body.get("top_logprobs") or 0) > 0:
+        raise WireError("top_logprobs is more than 0; only the sampled token's log-prob is known, expected 0.")
+    call = ProgramCall(
+        tools,
+        _stops(body.get("stop")),
+        _limit(body.get("max_completion_tokens") or body.get("max_tokens")),
+        only,
+        bool(body.get("logprobs")),
+        body.get("parallel_tool_calls") is not False,
+        history,
+    )
+    n = body.get("n") or 1
+    if not isinstance(n, int) or not 1 <= n <= 128:
+        raise WireError(f"n is {n!r}; expected a whole number from 1 to 128.")
+    usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    return ChatOrder(
+        "chat",
+        _model(body),
+        messages_of(body.get("messages") or (), names),
+        call,
+        n,
+        bool(body.get("stream")),
+        usage,
+        _phase(body),
+    )
+
+
+def _model(body: Json) -> str:
+    if not isinstance(body.get("model"), str):
+        raise WireError("model is missing; expected the name of a role.")
+    return str(body["model"])
+
+
+def _phase(body: Json) -> str:
+    """A program may say which part of its work a call belongs to: `metadata = {"phase": ...}`."""
+    metadata = body.get("metadata")
+    return str(metadata.get("phase", "")) if isinstance(metadata, Mapping) else ""
+
+
+def _stops(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    stops = [given] if isinstance(given, str) else given
+    if not isinstance(stops, Sequence) or not all(isinstance(s, str) and s for s in stops):
+        raise WireError(f"stop is {given!r}; expected a string, or a list of strings that are not empty.")
+    return tuple(stops)
+
+
+def _limit(given: Any) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, int) or given < 1:
+        raise WireError(f"the limit of tokens is {given!r}; expected a whole number from 1 on.")
+    return given
+
+
+def _choice(tools: tuple[str, ...], choice: Any) -> tuple[tuple[str, ...], tuple[Spoken, ...]]:
+    """The tools that are shown, and the only replies where a call is required."""
+    if choice in (None, "auto"):
+        return tools, ()
+    if choice == "none":
+        return (), ()
+    named = None
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
+        named = (choice.get("function") or choice).get("name")
+    elif choice not in ("required", "any"):
+        raise WireError(f"tool_choice is {choice!r}; expected auto, none, required or one function.")
+    only: list[Spoken] = []
+    for tool in tools:
+        function = json.loads(tool)["function"]
+        if named in (None, function["name"]):
+            try:
+                values = every(function.get("parameters") or {"type": "object"})
+            except Unlistable as why:
+                raise WireError(
+                    f"tool_choice requires a call of '{function['name']}', which can be enforced only where every call "
+                    f"can be listed, but {why}; expected tool_choice 'auto'."
+                ) from None
+            only += [Spoken("", (ToolCall("", function["name"], json.dumps(v)),)) for v in values]
+    if not only:
+        raise WireError(f"tool_choice names '{named}', which is among no tools.")
+    return tools, tuple(only)
+
+
+def _listed(form: Json, where: str) -> tuple[Spoken, ...]:
+    if not form.get("strict"):
+        return ()
+    try:
+        return tuple(Spoken(json.dumps(value)) for value in every(form.get("schema") or {}))
+    except Unlistable as why:
+        raise WireError(
+            f"{where} is a strict JSON schema, which can be enforced only where all answers can be listed, but {why}; "
+            "expected enums, booleans and bounded integers, or strict = false."
+        ) from None
+
+
+# -- responses --------------------------------------------------------------------------------------------------------
+
+
+def responses_order(body: Json, before: tuple[Message, ...], names: Names, history: HistoryMatch) -> ChatOrder:
+    """`before` is the conversation that `previous_response_id` names, its answer included."""
+    tools, only = _choice(tools_of(body.get("tools") or ()), body.get("tool_choice"))
+    form = (body.get("text") or {}).get("format") or {}
+    if form.get("type") == "json_schema":
+        only = only or _listed(form, "text.format")
+    elif form.get("type") == "json_object":
+        raise WireError("text.format 'json_object' cannot be enforced here; expected a strict json_schema, or none.")
+    parallel = body.get("parallel_tool_calls") is not False
+    call = ProgramCall(tools, (), _limit(body.get("max_output_tokens")), only, False, parallel, history)
+    given = body.get("input")
+    items: Sequence[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given or ()
+    told = tuple(m for m in before if m.role != "system") if body.get("instructions") else before
+    first = str(body.get("instructions") or "")
+    messages = told + tuple(_items(items, names))
+    if first:
+        messages = (Message("system", first), *messages)
+    if not messages:
+        raise WireError("input is empty; expected a text or a list of items.")
+    return ChatOrder("responses", _model(body), messages, call, stream=bool(body.get("stream")), phase=_phase(body))
+
+
+def _items(items: Sequence[Any], names: Names) -> list[Message]:
+    """Items to messages: an assistant's words and the calls that follow them were one reply."""
+    out: list[Message] = []
+    for n, item in enumerate(items):
+        kind = item.get("type", "message") if isinstance(item, Mapping) else None
+        if kind == "message":
+            out += messages_of([{k: v for k, v in item.items() if k in ("role", "content", "name")}], names)
+        elif kind == "function_call":
+            call = ToolCall(str(item.get("call_id")), str(item.get("name")), str(item.get("arguments")))
+            if out and out[-1].role == "assistant":
+                out[-1] = replace(out[-1], tool_calls=(*out[-1].tool_calls, call))
+            else:
+                out.append(Message("assistant", "", tool_calls=(call,)))
+        elif kind == "function_call_output":
+            output = item.get("output")
+            text = output if isinstance(output, str) else words_of(output, f"input.{n}.output")[0]
+            out.append(Message("tool", text, tool_call_id=str(item.get("call_id"))))
+        elif kind != "reasoning":
+            raise WireError(f"input.{n} is of type {kind!r}; expected message, function_call or function_call_output.")
+    return out

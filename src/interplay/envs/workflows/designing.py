@@ -1,0 +1,36 @@
+"""One question to a designer: a better workflow, please. What it is worth is known later, when it has been played."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from interplay.envs.env import Env
+from interplay.types import Message, Observation, Rewards, Role, Task
+
+DESIGNER = "designer"
+
+
+class Designing(Env):
+    """`brief` in the task's data is all that the designer is told."""
+
+    roles = (DESIGNER,)
+    reward_names: ClassVar[tuple[str, ...]] = ("design", "illegal")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.said: str | None = None
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.said is not None:
+            return {}
+        return {DESIGNER: Observation((Message("user", str(self.task.data["brief"])),), fresh=True)}
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        self.said = actions[DESIGNER]
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        return Rewards()
+
+    def state(self) -> str:
+        return self.said or ""

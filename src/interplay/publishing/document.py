@@ -1,0 +1,184 @@
+"""A document as blocks, written as Markdown, as one HTML page, as HTML slides and as a PDF."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interplay.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True)
+class Bullets:
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """A table."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture beside the page: `name`.svg for pages, `name`.png for PDFs."""
+
+    name: str
+    caption: str
+
+
+PageBlock = Heading | Paragraph | Bullets | TableBlock | Figure
+
+
+def to_text(blocks: Sequence[PageBlock]) -> str:
+    """All words, for the check of numbers."""
+    return to_markdown("", blocks)
+
+
+def to_markdown(title: str, blocks: Sequence[PageBlock]) -> str:
+    out = [f"# {title}"] if title else []
+    for block in blocks:
+        match block:
+            case Heading(text, level):
+                out.append(f"{'#' * level} {text}")
+            case Paragraph(text):
+                out.append(text)
+            case Bullets(items):
+                out.append("\n".join(f"- {item}" for item in items))
+            case TableBlock(header, rows):
+                lines = [header, tuple("---" for _ in header), *rows]
+                out.append("\n".join("| " + " | ".join(cells) + " |" for cells in lines))
+            case Figure(name, caption):
+                out.append(f"![{caption}]({name}.svg)\n\n*{caption}*")
+    return "\n\n".join(out) + "\n"
+
+
+_STYLE = """
+body { font: 17px/1.55 Georgia, serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #1d2430; }
+h1, h2, h3, th { font-family: system-ui, sans-serif; line-height: 1.25; }
+table { border-collapse: collapse; font: 14px/1.4 system-ui, sans-serif; display: block; overflow-x: auto; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid #d5d9e0; text-align: left; }
+figure { margin: 1.5rem 0; } figcaption { font-size: 14px; color: #596273; } img { max-width: 100%; }
+code { background: #f1f3f6; padding: 0 .2em; }
+"""
+_SLIDES = """
+body { margin: 0; background: #e8ebf0; font: 22px/1.4 system-ui, sans-serif; color: #1d2430; }
+section { background: white; width: 960px; min-height: 540px; margin: 1.5rem auto; padding: 2.5rem 3rem;
+  box-sizing: border-box; page-break-after: always; }
+h1, h2 { margin-top: 0; color: #16365c; } table { font-size: 16px; border-collapse: collapse; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5d9e0; text-align: left; }
+img { max-width: 100%; max-height: 360px; } figure { margin: 0; } figcaption { font-size: 15px; color: #596273; }
+"""
+
+
+def to_html(title: str, blocks: Sequence[PageBlock], folder: Path) -> str:
+    """One page with its pictures inside."""
+    body = "\n".join(_html(b, folder) for b in blocks)
+    return _page(title, _STYLE, f"<h1>{html.escape(title)}</h1>\n{body}")
+
+
+def to_slides(title: str, slides: Sequence[Sequence[PageBlock]], folder: Path) -> str:
+    """A section for each slide; printing the page gives one slide a sheet."""
+    body = "\n".join("<section>" + "\n".join(_html(b, folder) for b in slide) + "</section>" for slide in slides)
+    return _page(title, _SLIDES, body)
+
+
+def _page(title: str, style: str, body: str) -> str:
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head = f"{meta}<title>{html.escape(title)}</title>"
+    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{style}</style></head><body>\n{body}\n</body></html>\n'
+
+
+def _inline(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+def _html(block: PageBlock, folder: Path) -> str:
+    match block:
+        case Heading(text, level):
+            return f"<h{level}>{_inline(text)}</h{level}>"
+        case Paragraph(text):
+            return f"<p>{_inline(text)}</p>"
+        case Bullets(items):
+            return "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>"
+        case TableBlock(header, rows):
+            top = "".join(f"<th>{_inline(c)}</th>" for c in header)
+            rest = "".join("<tr>" + "".join(f"<td>{_inline(c)}</td>" for c in row) + "</tr>" for row in rows)
+            return f"<table><tr>{top}</tr>{rest}</table>"
+        case Figure(name, caption):
+            data = base64.b64encode((folder / f"{name}.svg").read_bytes()).decode()
+            image = f'<img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}">'
+            return f"<figure>{image}<figcaption>{_inline(caption)}</figcaption></figure>"
+
+
+def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], folder: Path, slides: bool = False) -> None:
+    """A4 sheets, or with `slides` one wide sheet for each of `pages`."""
+    try:
+        from fpdf import FPDF
+    except ImportError:
+        raise ConfigError("a PDF needs fpdf2: pip install 'interplay[publish]'.") from None
+    pdf = FPDF("landscape", "mm", (135, 240)) if slides else FPDF("portrait", "mm", "A4")
+    pdf.set_margin(14 if slides else 22)
+    pdf.set_auto_page_break(True, 14)
+    pdf.set_title(title)
+    for page in pages:
+        pdf.add_page()
+        for block in page:
+            _draw(pdf, block, folder, 13 if slides else 10, slides)
+    pdf.output(str(path))
+
+
+def _latin(text: str) -> str:
+    """The PDF's own fonts know Latin letters only."""
+    for strange, plain in (("−", "-"), ("–", "-"), ("“", '"'), ("”", '"'), ("’", "'"), ("β", "beta"), ("`", "")):
+        text = text.replace(strange, plain)
+    return text.encode("latin-1", "replace").decode("latin-1")
+
+
+def _draw(pdf: Any, block: PageBlock, folder: Path, size: int, slides: bool) -> None:
+    width = pdf.w - pdf.l_margin - pdf.r_margin
+    match block:
+        case Heading(text, level):
+            pdf.set_font("Helvetica", "B", size + (10 if level == 1 else 4))
+            pdf.multi_cell(width, size * 0.62, _latin(text), new_x="LMARGIN", new_y="NEXT", align="L")
+            pdf.ln(2)
+        case Paragraph(text):
+            pdf.set_font("Times" if not slides else "Helvetica", "", size)
+            pdf.multi_cell(width, size * 0.5, _latin(text), new_x="LMARGIN", new_y="NEXT")
+            pdf.ln(2)
+        case Bullets(items):
+            pdf.set_font("Times" if not slides else "Helvetica", "", size)
+            for item in items:
+                pdf.multi_cell(width, size * 0.5, _latin(f"-  {item}"), new_x="LMARGIN", new_y="NEXT", align="L")
+            pdf.ln(2)
+        case TableBlock(header, rows):
+            pdf.set_font("Helvetica", "", size - 2.5)
+            with pdf.table(width=width, line_height=size * 0.48, text_align="LEFT") as table:
+                for cells in (header, *rows):
+                    row = table.row()
+                    for cell in cells:
+                        row.cell(_latin(cell))
+            pdf.ln(3)
+        case Figure(name, caption):
+            pdf.image(str(folder / f"{name}.png"), w=width * (0.62 if slides else 0.95), keep_aspect_ratio=True)
+            pdf.set_font("Helvetica", "I", size - 2)
+            pdf.multi_cell(width, size * 0.45, _latin(caption), new_x="LMARGIN", new_y="NEXT", align="L")
+            pdf.ln(2)

@@ -1,0 +1,155 @@
+"""Run a study: train every arm with every seed, then open its test once. A study that was killed goes on where it was.
+
+A run's folder is OUT/STUDY/ARM/seed-N. Its test.json is written when the run is trained and tested, and never again:
+who wants to change something after the test begins a new study.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from interplay.config import Recipe
+from interplay.errors import ConfigError
+from interplay.publishing.study import Study
+from interplay.rewards.gold import worth
+from interplay.rollout.resolve import resolve
+from interplay.types import Episode
+
+TESTED = "test.json"
+log = logging.getLogger("interplay")
+
+
+def run_study(
+    path: Path,
+    out: Path,
+    changes: Sequence[str],
+    jobs: int,
+    told: Callable[[str], None] = lambda _: None,
+    seeds: int | None = None,
+) -> Study:
+    """Every run that is not done yet; `jobs` of them side by side, each on one thread."""
+    study = Study.read(path, changes, seeds)
+    folder = out / study.section.name
+    _begin(study, folder)
+    left = [(a, s) for a, s in study.runs if not (run_folder(folder, a, s) / TESTED).is_file()]
+    told(f"{study.section.name}: {len(study.runs)} runs, {len(left)} left")
+    if jobs == 1:
+        for arm, seed in left:
+            told(one_run(str(path), str(folder), arm, seed, tuple(changes)))
+        return study
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        work = [pool.submit(one_run, str(path), str(folder), arm, seed, tuple(changes)) for arm, seed in left]
+        for done in as_completed(work):
+            told(done.result())
+    return study
+
+
+def _begin(study: Study, folder: Path) -> None:
+    """Note what the study is before its first run; another one may not go on in the same folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    noted = folder / "study.json"
+    about = {"digest": study.digest, **study.section.model_dump()}
+    if noted.is_file() and json.loads(noted.read_text())["digest"] != study.digest:
+        raise ConfigError(
+            f"'{folder}' holds runs of another study of this name: arms, tests, contrasts or recipe have changed "
+            "since; expected the same file, or another --out."
+        )
+    noted.write_text(json.dumps(about, indent=1) + "\n")
+
+
+def run_folder(folder: Path, arm: str, seed: int) -> Path:
+    return folder / arm / f"seed-{seed}"
+
+
+def one_run(path: str, folder: str, arm: str, seed: int, changes: tuple[str, ...]) -> str:
+    """Train one arm with one seed (or go on with it), test it, and write that down."""
+    import torch
+
+    from interplay.training.trainer import Trainer
+
+    torch.set_num_threads(1)
+    study = Study.read(Path(path), changes)
+    where = run_folder(Path(folder), arm, seed)
+    trainer = Trainer(resolve(study.recipe(arm, seed)), where)
+    try:
+        trainer.train()
+        if trainer.stopping:
+            return f"{study.section.name} {arm} seed {seed}: interrupted at step {trainer.step_index}"
+        counts = {
+            "steps": trainer.step_index,
+            "learner_tokens": trainer.tokens[study.section.learner],
+            "all_tokens": sum(trainer.tokens.values()),
+            "labels": sum(p.labels for p in trainer.judges.pupils.values()),
+        }
+        newest = max((where / "checkpoints").glob("step-*"))
+    finally:
+        trainer.close()
+    found = {name: tested(study, arm, seed, name, newest) for name in study.section.tests}
+    text = json.dumps({"arm": arm, "seed": seed, "counts": counts, "tests": found}, indent=1)
+    work = where / f".{TESTED}"
+    work.write_text(text + "\n")
+    work.replace(where / TESTED)
+    gold = ", ".join(f"{name} {rows['mean'][study.section.gold]:.3f}" for name, rows in found.items())
+    return f"{study.section.name} {arm} seed {seed}: {study.section.gold} {gold}"
+
+
+def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> dict[str, Any]:
+    """The trained learner with each line-up of a test, on tasks of the test split: means of every component."""
+    from interplay.evaluation.field import Field
+    from interplay.rollout.team import Team
+
+    section, test = study.section, study.section.tests[name]
+    lineups: list[dict[str, Any]] = []
+    sums: dict[str, list[float]] = defaultdict(list)
+    for seats in test.seats or [[]]:
+        recipe = _tested_recipe(study, arm, seed, test.options, seats)
+        plan = resolve(recipe, training=False)
+        team = Team(recipe, {section.learner: str(checkpoint / "policies" / section.learner)})
+        try:
+            field = Field(plan, team, section.games, "test", recipe.eval.temperature)
+            episodes = asyncio.run(field.play(plan.seats))
+        finally:
+            team.close()
+        means = _means(episodes, section.role)
+        lineups.append({"seats": seats, **means})
+        for key, value in means.items():
+            sums[key].append(value)
+    return {"mean": {k: sum(v) / len(v) for k, v in sums.items()}, "lineups": lineups}
+
+
+def _tested_recipe(study: Study, arm: str, seed: int, options: Sequence[str], seats: Sequence[str]) -> Recipe:
+    """The recipe of a test: its own seats and nobody else's, no judges, no matchups."""
+    section = study.section
+    plain = study.recipe(arm, seed)
+    taken = {section.role: section.learner, **dict(s.split("=", 1) for s in seats)}
+    kept = {section.learner: plain.policies[section.learner].model_dump()}
+    text = ", ".join(f'{role} = "{who}"' for role, who in taken.items())
+    data = plain.model_dump(exclude={"seats", "matchups", "judges", "league", "policies", "warmstart", "curriculum"})
+    data |= {"policies": kept, "algorithm": {"name": "grpo"}, "reward": {}}
+    data["train"] |= {"budget_policy": None}
+    data["eval"] |= {"opponents": [], "every": 0, "legal": plain.sampling.legal}
+    from interplay.config import parse
+
+    return parse({**data, "seats": {}}, [f"seats={{ {text} }}", *options])
+
+
+def _means(episodes: Sequence[Episode], role: str) -> dict[str, float]:
+    good = [e for e in episodes if e.error is None]
+    names = sorted({r.name for e in good for r in e.rewards if r.role in (None, role)})
+    out = {}
+    for name in names:
+        values = [worth(e.rewards, name, role) for e in good]
+        known = [v for v in values if v is not None]
+        if known:
+            out[name] = sum(known) / len(known)
+    return {**out, "failed": float(len(episodes) - len(good))}

@@ -1,0 +1,56 @@
+"""Numbers with their sources. A page is made of texts whose every number was said here first; a number that was not is
+refused, so that nothing on a page is older than the runs it speaks of, or made up."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from interplay.errors import DataError
+from interplay.evaluation.intervals import Estimate
+
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?:e-?\d+)?")
+_CODE = re.compile(r"`[^`]*`|```.*?```", re.DOTALL)
+
+
+class Facts:
+    def __init__(self) -> None:
+        self.sources: dict[str, list[str]] = defaultdict(list)
+
+    def say(self, value: float, form: str, *sources: Path | str) -> str:
+        """A number as it is printed, noted with where it comes from."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return "n/a"
+        text = format(value, form)
+        for number in _NUMBER.findall(text):
+            self.sources[number] += [str(s) for s in sources if str(s) not in self.sources[number]]
+        return text
+
+    def interval(self, found: Estimate, form: str, *sources: Path | str) -> str:
+        """A mean and its interval; of one seed the mean and the words that say so."""
+        value = self.say(found.value, form, *sources)
+        if not math.isfinite(found.low):
+            return f"{value} (one run)"
+        return f"{value} [{self.say(found.low, form, *sources)}, {self.say(found.high, form, *sources)}]"
+
+    def constant(self, text: str, why: str) -> str:
+        """A number that no run measured: what it is, is its source."""
+        for number in _NUMBER.findall(text):
+            self.sources[number].append(why)
+        return text
+
+    def check(self, text: str, page: str) -> None:
+        """Refuse a page with a number that was never said. Code is no claim."""
+        strange = [n for n in _NUMBER.findall(_CODE.sub("", text)) if n not in self.sources]
+        if strange:
+            raise DataError(
+                f"{page} has the number {strange[0]}, which cannot be traced to a run; expected every number to come "
+                "from the folders that are published."
+            )
+
+    def write(self, path: Path) -> None:
+        """Every number that was said, and its sources."""
+        path.write_text(json.dumps(dict(sorted(self.sources.items())), indent=1) + "\n")

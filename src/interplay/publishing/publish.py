@@ -1,0 +1,41 @@
+"""Write what studies came to: a report (Markdown, HTML, PDF), a post (HTML) and slides (HTML, PDF)."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+from interplay.errors import DataError
+from interplay.publishing.document import Heading, to_html, to_markdown, to_slides, to_text, write_pdf
+from interplay.publishing.facts import Facts
+from interplay.publishing.pages import POST, REPORT, Pages
+from interplay.publishing.results import Results
+
+
+def studies_in(runs: Path) -> list[Results]:
+    """The studies of a folder that interplay experiment has written; or the one study that it is."""
+    if (runs / "study.json").is_file():
+        return [Results.read(runs)]
+    found = sorted(path.parent for path in runs.glob("*/study.json"))
+    if not found:
+        raise DataError(f"'{runs}' holds no studies; expected the --out folder of interplay experiment.")
+    return [Results.read(folder) for folder in found]
+
+
+def publish(runs: Path, to: Path) -> list[Path]:
+    """Every page, and numbers.json, which says where each number comes from."""
+    to.mkdir(parents=True, exist_ok=True)
+    facts = Facts()
+    pages = Pages(studies_in(runs), facts, to)
+    report, post, slides = pages.report(), pages.post(), pages.slides()
+    for name, blocks in (("the report", report), ("the post", post), ("the slides", list(chain(*slides)))):
+        facts.check(to_text(blocks), name)
+    (to / "report.md").write_text(to_markdown(REPORT, report), encoding="utf-8")
+    (to / "report.html").write_text(to_html(REPORT, report, to), encoding="utf-8")
+    (to / "post.html").write_text(to_html(POST, post, to), encoding="utf-8")
+    (to / "slides.html").write_text(to_slides(POST, slides, to), encoding="utf-8")
+    write_pdf(to / "report.pdf", REPORT, [[Heading(REPORT, 1), *report]], to)
+    write_pdf(to / "slides.pdf", POST, slides, to, slides=True)
+    facts.write(to / "numbers.json")
+    names = ("report.md", "report.html", "report.pdf", "post.html", "slides.html", "slides.pdf", "numbers.json")
+    return [to / name for name in names]

@@ -1,0 +1,112 @@
+"""What a study is: a recipe, arms that change it, seeds, who the arms are tested with, and the contrasts that are asked
+about, all written down before anything runs.
+
+    name = "story"
+    recipe = "../story.toml"
+    seeds = [0, 1, 2, 3, 4, 5, 6, 7]
+    [arms]
+    single = ["env.team=single"]
+    [tests]
+    unseen = { seats = ["partner=bot:writer:liar"], options = ["env.team=pair"] }
+    [[contrasts]]
+    first = "multi-fixed"
+    second = "single"
+    test = "unseen"
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from interplay.config import Recipe, Section, load, validate
+from interplay.errors import ConfigError, did_you_mean
+
+
+class TestSection(Section):
+    """With whom every arm's learner is tested, by the gold component of the reward."""
+
+    __test__ = False
+    seats: list[list[str]] = Field(description="line-ups, each of role=player for the other roles")
+    options: list[str] = Field([], description="changes to the recipe, such as env.team=pair")
+
+
+class ContrastSection(Section):
+    """Is `first` better than `second`? Asked of the same seeds, in one test."""
+
+    first: str
+    second: str
+    test: str
+    measure: str = Field("gold", description="gold, or another component of the environment's reward")
+
+
+class StudySection(Section):
+    name: str = Field(description="of the study: its runs are in a folder of this name")
+    recipe: str = Field(description="the recipe that all arms change, beside this file")
+    learner: str = Field("learner", description="the policy that is tested")
+    role: str = Field("learner", description="the role that it plays in every arm")
+    seeds: list[int]
+    common: list[str] = Field([], description="changes to the recipe in every arm")
+    arms: dict[str, list[str]] = Field(description="changes to the recipe, by the name of the arm")
+    tests: dict[str, TestSection]
+    games: int = Field(64, ge=1, description="tasks of each line-up")
+    gold: str = Field("gold", description="the component of the reward that the tests count")
+    best: float | None = Field(None, description="the most of it that can be had, where it is known")
+    contrasts: list[ContrastSection] = Field([], description="what is asked, before the runs")
+
+    @model_validator(mode="after")
+    def _contrasts_name_arms(self) -> StudySection:
+        for contrast in self.contrasts:
+            for arm in (contrast.first, contrast.second):
+                if arm not in self.arms:
+                    raise ConfigError(f"a contrast names arm '{arm}'; {did_you_mean(arm, self.arms)}")
+            if contrast.test not in self.tests:
+                raise ConfigError(f"a contrast names test '{contrast.test}'; {did_you_mean(contrast.test, self.tests)}")
+        if len(set(self.seeds)) < max(1, len(self.seeds)):
+            raise ConfigError(f"a study's seeds are {self.seeds}; expected some, each once.")
+        return self
+
+
+class Study:
+    def __init__(self, section: StudySection, base: Path) -> None:
+        self.section, self.base = section, base
+
+    @staticmethod
+    def read(path: Path, changes: Sequence[str] = (), seeds: int | None = None) -> Study:
+        """A study's file; `changes` go over the recipe of every arm, and `seeds` takes only so many of its seeds."""
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"study '{path}' cannot be read ({error}); expected a TOML file.") from None
+        section = validate(StudySection, data)
+        section = section.model_copy(
+            update={"common": [*section.common, *changes], "seeds": section.seeds[: seeds or len(section.seeds)]}
+        )
+        study = Study(section, path.parent / section.recipe)
+        for arm in section.arms:
+            study.recipe(arm, section.seeds[0])  # a mistake in any arm is refused before the first one runs
+        return study
+
+    def recipe(self, arm: str, seed: int, more: Sequence[str] = ()) -> Recipe:
+        changes = [*self.section.common, *self.section.arms[arm], f"seed={seed}", *more]
+        try:
+            return load(self.base, changes)
+        except ConfigError as error:
+            raise ConfigError(f"arm '{arm}' of study '{self.section.name}': {error}") from None
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Every (arm, seed); all arms of a seed before the next seed, so that pairs are whole early."""
+        return [(arm, seed) for seed in self.section.seeds for arm in self.section.arms]
+
+    @property
+    def digest(self) -> str:
+        """Of everything that decides what the study's runs are; seeds may be added to a study, nothing else."""
+        rest = self.section.model_dump(exclude={"seeds"})
+        recipe = self.base.read_text(encoding="utf-8")
+        return hashlib.blake2b(json.dumps([rest, recipe], sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,149 @@
+"""Preferences as records: pairs of replies, verdicts about them, what both orders of a pair come to, and balancing.
+
+A verdict is about the order in which the replies were shown. A judge that looks at the place of a reply instead of at
+the reply says the opposite about the swapped pair, so both orders together cancel it. A verdict that could not be read
+abstains (`p` is None): it is never turned into a number that means something else. No torch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal, TypeVar
+
+from interplay.types import Message, seed_of
+
+Ties = Literal["half", "abstain"]
+Balance = Literal["none", "class", "question"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two replies to one question. `label` is 1 where the first is better, 0 where the second is, ½ for a tie, None
+    where nobody said. `group` names the question: pairs of one question are alike."""
+
+    id: str
+    question: tuple[Message, ...]
+    first: str
+    second: str
+    label: float | None = None
+    group: str = ""
+
+    def swapped(self) -> Pair:
+        """The same two replies in the other order."""
+        label = None if self.label is None else 1.0 - self.label
+        return replace(self, first=self.second, second=self.first, label=label)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`p` is the probability that the first reply is better, with half of the probability of a tie (`tie`) in it; None
+    where the judge abstained. `votes` says how many answers it is made of. `sampled` verdicts are single decisions;
+    the others are probabilities."""
+
+    p: float | None
+    tie: float = 0.0
+    votes: int = 1
+    sampled: bool = False
+
+    def swapped(self) -> Verdict:
+        """What it says about the pair in the other order."""
+        return self if self.p is None else replace(self, p=1.0 - self.p)
+
+    @property
+    def decision(self) -> int:
+        """1 for the first, −1 for the second, 0 for a tie or an abstention."""
+        return 0 if self.p is None or self.p == 0.5 else 1 if self.p > 0.5 else -1
+
+
+ABSTAINED = Verdict(None)
+
+
+def both_orders(there: Verdict, back: Verdict) -> Verdict:
+    """One verdict from what was said about a pair and about its swapped pair. Probabilities are averaged; sampled
+    verdicts that disagree abstain.
+
+    >>> both_orders(Verdict(0.9), Verdict(0.9)).p  # it always prefers the first place
+    0.5
+    >>> both_orders(Verdict(1.0, sampled=True), Verdict(1.0, sampled=True)).p is None
+    True
+    """
+    back = back.swapped()
+    votes = there.votes + back.votes
+    if there.p is None or back.p is None:
+        return replace(ABSTAINED, votes=votes)
+    if there.sampled and back.sampled and there.decision != back.decision:
+        return Verdict(None, votes=votes, sampled=True)
+    sampled = there.sampled and back.sampled
+    return Verdict((there.p + back.p) / 2, (there.tie + back.tie) / 2, votes, sampled)
+
+
+def voted(verdicts: Sequence[Verdict]) -> Verdict:
+    """Several verdicts on one pair in one order: the mean of those that did not abstain."""
+    said = [v for v in verdicts if v.p is not None]
+    votes = sum(v.votes for v in verdicts)
+    if not said:
+        return replace(ABSTAINED, votes=votes)
+    sampled = all(v.sampled for v in said)
+    return Verdict(fmean(v.p for v in said if v.p is not None), fmean(v.tie for v in said), votes, sampled)
+
+
+def points(verdict: Verdict, ties: Ties) -> float | None:
+    """What the first reply earns by a verdict, from −1 to 1: wins less losses. With `ties = "abstain"` a tie says
+    nothing."""
+    if verdict.p is None or (ties == "abstain" and verdict.p == 0.5):
+        return None
+    return 2.0 * verdict.p - 1.0
+
+
+def coverage(verdicts: Iterable[Verdict]) -> float:
+    """The share of verdicts that say something."""
+    found = [v.p is not None for v in verdicts]
+    return sum(found) / len(found) if found else 0.0
+
+
+def flip_rate(pairs: Sequence[tuple[Verdict, Verdict]]) -> float:
+    """How often a judge changes its mind when the replies change places: of pairs that it decided in both orders."""
+    decided = [(a, b) for a, b in pairs if a.decision and b.decision]
+    return sum(a.decision == b.decision for a, b in decided) / len(decided) if decided else 0.0
+
+
+# -- balancing --------------------------------------------------------------------------------------------------------
+
+
+def in_random_order(pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    """Each pair in an order drawn by its own name, so that no place is right more often than the other."""
+    return [p.swapped() if seed_of("order", seed, p.id) % 2 else p for p in pairs]
+
+
+def balanced(
+    rows: Sequence[T], right: Callable[[T], bool], question: Callable[[T], Hashable], how: Balance, seed: int = 0
+) -> list[T]:
+    """As many right as wrong rows: over all (`class`), or within each question (`question`), where a question that has
+    rows of one kind only is dropped. Otherwise a verifier learns how difficult a question is, not whether an answer is
+    right (MAPoRL). Which rows stay is drawn by `seed`; they keep their order.
+
+    >>> rows = [("easy", True), ("easy", True), ("hard", False), ("mixed", True), ("mixed", False)]
+    >>> balanced(rows, lambda r: r[1], lambda r: r[0], "question")
+    [('mixed', True), ('mixed', False)]
+    """
+    if how == "none":
+        return list(rows)
+    groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for i, row in enumerate(rows):
+        groups["" if how == "class" else question(row)][right(row)].append(i)
+    kept: list[int] = []
+    for name, (bad, good) in groups.items():
+        rng = random.Random(seed_of("balance", seed, name))
+        each = min(len(bad), len(good))
+        kept += rng.sample(bad, each) + rng.sample(good, each)
+    return [rows[i] for i in sorted(kept)]
+
+
+def held_out(group: str, share: float, seed: int) -> bool:
+    """Whether a question belongs to the part that nothing is trained on; by its name, so that it never changes."""
+    return seed_of("held out", seed, group) / 2**63 < share

@@ -1,0 +1,106 @@
+"""Who answers a judge's questions: a policy that is asked in words, a gold program, or a model that gives scores.
+
+A policy's calls are turns of role `judge`, kept with the episode that they are about. A local policy can say A or B
+only, and its verdict is the probability of A; a remote one says what it likes, and its answer is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from interplay.agents.calls import answered
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Stamp
+from interplay.agents.remote import RemoteAgent
+from interplay.config import JudgeSection
+from interplay.errors import JudgeError
+from interplay.rewards import judge
+from interplay.rewards.gold import Rater, Scored
+from interplay.rewards.preference import Verdict
+from interplay.rollout.subjects import Subject
+from interplay.types import Message, Observation, Turn
+
+ROLE = "judge"
+
+
+@dataclass(frozen=True)
+class JudgeQuestion:
+    """Which question of a judge this is: all its randomness derives from that."""
+
+    number: int
+    vote: int = 0
+    swapped: bool = False
+
+
+class PolicyArbiter:
+    """`agent` makes a player of role `judge` that remembers nothing."""
+
+    def __init__(
+        self, name: str, section: JudgeSection, seed: int, agent: Callable[[bool], ModelAgent | RemoteAgent]
+    ) -> None:
+        self.name, self.section, self.seed, self.agent = name, section, seed, agent
+
+    async def compare(self, one: Subject, other: Subject, question: JudgeQuestion) -> Verdict:
+        """That the one shown first is better. What was asked is kept with the episode of `one`, in either order."""
+        first, second = (other, one) if question.swapped else (one, other)
+        messages = judge.compare(one.question, first.reply, second.reply, self.section.instructions)
+        turn = await self._ask(one, messages, question, judge.PAIRWISE)
+        sample = turn.last
+        if sample.mask:
+            p = math.exp(math.fsum(sample.logprobs))
+            return Verdict(p if turn.text == judge.PAIRWISE[0] else 1 - p)
+        return judge.read_choice(turn.text)
+
+    async def score(self, subject: Subject, question: JudgeQuestion) -> tuple[float | None, dict[str, float]]:
+        s = self.section
+        if s.kind == "rubric":
+            messages = judge.by_rubric(subject.question, subject.reply, s.instructions, s.scale, s.rubric)
+            found = judge.read_rubric((await self._ask(subject, messages, question)).text, s.scale, s.rubric)
+            return (None, {}) if found is None else (sum(found.values()) / len(found), found)
+        messages = judge.mark(subject.question, subject.reply, s.instructions, s.scale)
+        return judge.read_mark((await self._ask(subject, messages, question)).text, s.scale), {}
+
+    async def _ask(
+        self, about: Subject, messages: tuple[Message, ...], question: JudgeQuestion, legal: tuple[str, ...] = ()
+    ) -> Turn:
+        agent, episode = self.agent(bool(legal)), about.episode
+        view = agent.look(Observation(messages, fresh=True, legal=legal, phase=self.name))
+        stamp = Stamp(
+            self.seed,
+            replace(episode.task, id=f"{episode.task.id}/{self.name}"),
+            episode.replica,
+            f"{episode.id}/{self.name}",
+            question.number,
+            candidate=2 * question.vote + question.swapped,
+        )
+        turn = await answered(agent, view, stamp)
+        episode.judged.append(turn)
+        return turn
+
+
+class GoldArbiter:
+    """A component of the environment's own reward; between two of them the larger one wins."""
+
+    def __init__(self, component: str) -> None:
+        self.component = component
+
+    async def compare(self, one: Subject, other: Subject, question: JudgeQuestion) -> Verdict:
+        first, second = (other, one) if question.swapped else (one, other)
+        return Rater().verdict(self._scored(first), self._scored(second))
+
+    async def score(self, subject: Subject, question: JudgeQuestion) -> tuple[float | None, dict[str, float]]:
+        return self._scored(subject).score, {}
+
+    def _scored(self, subject: Subject) -> Scored:
+        value = subject.gold(self.component)
+        if value is None:
+            raise JudgeError(
+                f"'{subject.name}' has no reward '{self.component}' that the gold judge could read; with scope 'reply' "
+                "the environment must give it to each turn."
+            )
+        return Scored(subject.reply, value)
+
+
+Arbiter = PolicyArbiter | GoldArbiter

@@ -1,0 +1,236 @@
+"""Workflows that evolve: candidates, rounds of successive halving, and a champion that must win again and again.
+
+A round plays the champion, the runner-up and new candidates on the same tasks of the validation split, with the
+policies as they are; after each look the better half goes on with twice as many tasks. What a workflow is worth is its
+mean reward less the price of its tokens. Champion and runner-up are played again in every round, on other tasks,
+because the skills of the policies move; what they showed before counts a little less each time (`fade`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from interplay.algorithms import Independent
+from interplay.config.evolve import EvolveSection
+from interplay.envs.workflows.motifs import Design, Graph, checked, moves, plain, turned
+from interplay.errors import CheckpointError, ConfigError
+from interplay.seats import RunPlan
+from interplay.types import Credit, Episode, Task, seed_of
+
+DOUBLE = 0.3  # the share of candidates that differ by two motifs
+SURE = 2.0  # standard errors behind the champion at which a workflow is not tried again
+
+
+@dataclass
+class Worth:
+    """What a workflow has shown: the (faded) number of episodes, their sum and their sum of squares."""
+
+    count: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: Iterable[float]) -> None:
+        for value in values:
+            self.count, self.total, self.squares = self.count + 1, self.total + value, self.squares + value * value
+
+    def fade(self, by: float) -> None:
+        self.count, self.total, self.squares = self.count * by, self.total * by, self.squares * by
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean, never below that of one more surprise."""
+        if self.count < 2:
+            return math.inf
+        spread = max(0.0, self.squares / self.count - self.mean**2)
+        return math.sqrt(max(spread, 1 / self.count) / self.count)
+
+
+# What one workflow earned on each of some tasks, given their numbers: reward less the price of the tokens.
+PlayGraph = Callable[[Graph, Sequence[int]], Awaitable[Sequence[float]]]
+
+
+@dataclass
+class Evolution:
+    """The search. `roles` are those that nodes may ask."""
+
+    section: EvolveSection
+    start: Graph
+    roles: Sequence[str]
+    seed: int
+    worth: dict[str, Worth] = field(default_factory=dict)  # by the key of a design
+    rounds: int = 0
+    played: int = 0  # validation episodes so far
+    pending: list[dict[str, Any]] = field(default_factory=list)  # a designer's episodes that wait to be learned from
+
+    def __post_init__(self) -> None:
+        self.start = plain(checked(self.start))
+        self.champion = Design(self.start)
+        self.runner_up: Design | None = None
+
+    # -- one round ------------------------------------------------------------------------------------------------
+
+    async def round(self, play: PlayGraph, designs: Sequence[Graph] = ()) -> dict[str, float]:
+        """Play a round; `designs` are a designer's proposals, which take part beside those of the motifs."""
+        rng = random.Random(seed_of("evolve", self.seed, self.rounds))
+        left = self._field(rng, designs)
+        for worth in self.worth.values():
+            worth.fade(self.section.fade)
+        before, first = self.champion.key, self._first_task()
+        size, begun = self.section.tasks, 0
+        for look in range(self.section.looks):
+            numbers = [first + n for n in range(begun, begun + size)]
+            for one in left:
+                values = await play(one.graph, numbers)
+                self.worth.setdefault(one.key, Worth()).add(values)
+                self.played += len(values)
+            begun, size = begun + size, size * 2
+            if look < self.section.looks - 1:
+                left = self._better_half(left)
+        self._crown(left)
+        self.rounds += 1
+        return {
+            "evolve/worth": self.mean(self.champion),
+            "evolve/nodes": float(len(self.champion.graph["nodes"])),
+            "evolve/changed": float(self.champion.key != before),
+            "evolve/played": float(self.played),
+        }
+
+    def _first_task(self) -> int:
+        """Each round has tasks of its own."""
+        return self.rounds * self.section.tasks * (2**self.section.looks - 1)
+
+    def _field(self, rng: random.Random, designs: Sequence[Graph]) -> list[Design]:
+        """Who takes part: the best so far, a designer's, and moves from the champion that are not known to be worse."""
+        out = {d.key: d for d in (self.champion, self.runner_up, *map(Design, designs)) if d is not None}
+        kept = len(out)
+        for near in (True, False):  # one motif away, and where these are used up (or by chance) two
+            options = moves(self.champion, self.section, self.roles)
+            rng.shuffle(options)
+            for option in options:
+                if len(out) >= kept + self.section.candidates:
+                    return list(out.values())
+                made = turned(self.champion, *option)
+                if made is not None and (not near or rng.random() < DOUBLE):
+                    made = turned(made, *rng.choice(moves(made, self.section, self.roles))) or made
+                if made is not None and self._open(made):
+                    out.setdefault(made.key, made)
+        return list(out.values())
+
+    def _open(self, design: Design) -> bool:
+        """Whether it may still turn out to be better than the champion."""
+        if len(design.graph["nodes"]) > self.section.nodes:
+            return False
+        mine, best = self.worth.get(design.key), self.worth.get(self.champion.key)
+        return mine is None or best is None or mine.mean + SURE * mine.error > best.mean
+
+    def mean(self, design: Design) -> float:
+        return self.worth[design.key].mean if design.key in self.worth else 0.0
+
+    def _ranked(self, designs: Iterable[Design]) -> list[Design]:
+        """Best first; of equals the smaller."""
+        return sorted(designs, key=lambda d: (-self.mean(d), len(d.key), d.key))
+
+    def _better_half(self, designs: Sequence[Design]) -> list[Design]:
+        """The champion stays to the end: it is never dethroned by one bad look."""
+        stay = self._ranked(designs)[: max(2, (len(designs) + 1) // 2)]
+        return stay if any(d.key == self.champion.key for d in stay) else [*stay[:-1], self.champion]
+
+    def _crown(self, designs: Sequence[Design]) -> None:
+        """The best of those that saw the last look."""
+        self.champion, *others = self._ranked(designs)
+        self.runner_up = others[0] if others else None
+
+    # -- as what chooses a step's tasks ---------------------------------------------------------------------------
+
+    def choose(self, step: int, count: int, make: Callable[[int, Mapping[str, Any]], Task]) -> list[Task]:
+        """Training plays the champion."""
+        return [make(step * count + i, {"workflow": self.champion.graph}) for i in range(count)]
+
+    def record(
+        self, step: int, episodes: Sequence[Episode], learners: Container[str], credit: Credit
+    ) -> dict[str, float]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "evolve",
+            "worth": {key: [w.count, w.total, w.squares] for key, w in self.worth.items()},
+            "champion": self.champion.to_json(),
+            "runner_up": None if self.runner_up is None else self.runner_up.to_json(),
+            "rounds": self.rounds,
+            "played": self.played,
+            "pending": self.pending,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state.get("kind") != "evolve":
+            raise CheckpointError(
+                f"the checkpoint's curriculum is '{state.get('kind')}', this recipe evolves workflows."
+            )
+        self.worth = {key: Worth(*values) for key, values in state["worth"].items()}
+        self.champion = Design(**state["champion"])
+        self.runner_up = None if state["runner_up"] is None else Design(**state["runner_up"])
+        self.rounds, self.played, self.pending = state["rounds"], state["played"], list(state["pending"])
+
+
+def make_evolution(plan: RunPlan) -> Evolution | None:
+    """The search that a recipe asks for, or a sentence about why it cannot be made."""
+    section = plan.recipe.evolve
+    if section is None:
+        return None
+    start = plan.recipe.env.options.get("workflow")
+    if start is None:
+        name = plan.recipe.env.name
+        raise ConfigError(f"[evolve] needs a workflow, and env.name is '{name}'; expected workflow:NAME.")
+    if plan.recipe.curriculum is not None:
+        raise ConfigError("[evolve] and [curriculum] both choose the tasks; expected one of them.")
+    if section.designer and not isinstance(plan.algorithm.plan, Independent):
+        raise ConfigError(
+            f"evolve.designer is '{section.designer}', whose proposals are one group of replies, but "
+            f"{plan.recipe.algorithm.name} plays trees; expected an algorithm of independent episodes, such as grpo."
+        )
+    return Evolution(section, dict(start), plan.roles, plan.recipe.seed)
+
+
+# -- the designer -----------------------------------------------------------------------------------------------------
+
+BRIEF = """You design workflows: nodes that ask a role (or run the tool python or calculator) and lead to other nodes.
+This is the best one so far, as JSON; it is worth {worth:.3f}:
+{graph}
+Roles: {roles}. Placeholders in prompts: {{task}}, {{last}}, and the names of nodes. At most {nodes} nodes.
+Reply with a better workflow, as JSON alone."""
+
+
+def brief(evolution: Evolution) -> str:
+    """What a designer is asked."""
+    return BRIEF.format(
+        worth=evolution.mean(evolution.champion),
+        graph=json.dumps(evolution.champion.graph),
+        roles=", ".join(evolution.roles),
+        nodes=evolution.section.nodes,
+    )
+
+
+def design(text: str, evolution: Evolution) -> Graph | None:
+    """The workflow in a designer's reply; None where it is none. It is data, and nothing in it is ever run as code but
+    what its own `python` nodes print into the sandbox: functions of this machine cannot be named."""
+    begin, end = text.find("{"), text.rfind("}")
+    try:
+        found = plain(checked(json.loads(text[begin : end + 1])))
+    except (ValueError, ConfigError, RecursionError):
+        return None
+    roles = {n["role"] for n in found["nodes"].values() if n.get("role")}
+    if not roles <= set(evolution.roles) or len(found["nodes"]) > evolution.section.nodes:
+        return None
+    if '"verify"' in json.dumps(found):
+        return None
+    return found

@@ -1,0 +1,242 @@
+"""Judges as a stage of the stream: when all episodes of a task are played, their rewards are asked for, all at once.
+
+A failure of the machinery (a server that cannot be reached) is an error on the episodes it concerns; a verdict that
+cannot be read is a reward that was never scored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from interplay.agents.calls import answered
+from interplay.agents.model import ModelAgent
+from interplay.agents.player import Stamp
+from interplay.agents.remote import RemoteAgent
+from interplay.config import JudgeSection
+from interplay.config.judges import GOLD, SCORING
+from interplay.engines.census import census
+from interplay.errors import ConfigError, InterplayError, JudgeError
+from interplay.rewards.judge import Scoring
+from interplay.rewards.preference import Verdict, both_orders, points, voted
+from interplay.rollout.arbiters import ROLE, Arbiter, GoldArbiter, JudgeQuestion, PolicyArbiter
+from interplay.rollout.runner import Runner
+from interplay.rollout.subjects import Subject, subjects
+from interplay.rollout.team import Speech, Team, speech_of
+from interplay.seats import RunPlan
+from interplay.types import Episode, Occupant, Policy, Role, Snapshot
+
+
+class Judging:
+    """The judges of a run. `scorers` are the reward models among them, by name."""
+
+    def __init__(self, plan: RunPlan, team: Team, runner: Runner, scorers: Mapping[str, Scoring]) -> None:
+        self.plan, self.team, self.runner, self.scorers = plan, team, runner, scorers
+        self.sections = plan.recipe.judges
+        self.counts: Counter[str] = Counter()  # of the step so far
+        self._marks: dict[str, list[float]] = defaultdict(list)
+        self.arbiters: dict[str, Arbiter] = {n: self._arbiter(n, s) for n, s in self.sections.items()
+                                             if s.kind not in SCORING}  # fmt: skip
+
+    def _arbiter(self, name: str, section: JudgeSection) -> Arbiter:
+        if section.policy is None:
+            return GoldArbiter(section.who.removeprefix(GOLD))
+        who = self.plan.occupant(section.policy)
+        if isinstance(who, Policy) and who.name in self.plan.trainable:
+            who = Snapshot(who.name, "now")  # it judges, and does not learn from it
+
+        def agent(legal: bool) -> ModelAgent | RemoteAgent:
+            made = self.team.plain(ROLE, who, Speech(section.temperature, section.max_tokens, legal))
+            if not isinstance(made, ModelAgent | RemoteAgent):
+                raise ConfigError(f"judges.{name}.who is '{who}'; expected a policy, gold:NAME or a reward model.")
+            return made
+
+        return PolicyArbiter(name, section, self.plan.recipe.seed, agent)
+
+    def roles(self, section: JudgeSection) -> Sequence[Role]:
+        """Whose replies are judged."""
+        return section.roles or list(self.plan.learning)
+
+    # -- a group --------------------------------------------------------------------------------------------------
+
+    async def judge(self, episodes: Sequence[Episode]) -> None:
+        """Add every judge's rewards to the episodes of one task."""
+        gate = self.runner.gate
+        if gate is not None and not gate.is_set():
+            await census().elsewhere(gate.wait())
+        for name, section in self.sections.items():
+            every = [s for e in episodes for s in subjects(e, section, self.roles(section))]
+            if name in self.scorers:
+                await self._scored(name, every)
+            elif section.kind == "pairwise":
+                await self._compared(name, section, every)
+            else:
+                await self._marked(name, section, every)
+        for episode in episodes:
+            episode.judged.sort(key=lambda t: t.id)
+
+    async def _scored(self, name: str, every: Sequence[Subject]) -> None:
+        if not every:
+            return
+        try:
+            found = await self.scorers[name].scores([(s.question, s.reply) for s in every])
+        except InterplayError as error:
+            for subject in every:
+                _fail(subject, error)
+            return
+        for subject, value in zip(every, found, strict=True):
+            subject.pay(name, value)
+
+    async def _marked(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> None:
+        arbiter = self.arbiters[name]
+        asked = [(i, v) for i in range(len(every)) for v in range(section.votes)]
+        jobs = [arbiter.score(every[i], JudgeQuestion(i, v)) for i, v in asked]
+        answers: dict[int, list[float | None]] = defaultdict(list)
+        for (i, _), answer in zip(asked, await _all(jobs), strict=True):
+            if isinstance(answer, InterplayError):
+                _fail(every[i], answer)
+                continue
+            answers[i].append(answer[0])
+            for criterion, mark in answer[1].items():
+                self._marks[f"judge/{name}/{criterion}"].append(mark)
+        for i, marks in answers.items():
+            good = [m for m in marks if m is not None]
+            self._count(name, bool(good))
+            every[i].pay(name, fmean(good) if good else None)
+
+    async def _compared(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> None:
+        matches = await self._matches(name, section, every)
+        found = await _all(self._verdict(name, section, one, other, n) for n, (one, other) in enumerate(matches))
+        won: dict[str, list[float]] = {s.name: [] for s in every}
+        asked: Counter[str] = Counter()
+        errors: dict[str, InterplayError] = {}
+        for (one, other), verdict in zip(matches, found, strict=True):
+            ends = [(one, 1.0)] + ([(other, -1.0)] if other.name in won else [])
+            for subject, sign in ends:
+                if isinstance(verdict, InterplayError):
+                    errors[subject.name] = verdict
+                    continue
+                asked[subject.name] += 1
+                value = points(verdict, section.ties)
+                if value is not None:
+                    won[subject.name].append(sign * value)
+        for subject in every:
+            if not asked[subject.name]:
+                if subject.name in errors:  # every question about it failed
+                    _fail(subject, errors[subject.name])
+                continue
+            mine = won[subject.name]
+            subject.pay(name, fmean(mine) if mine else None)
+
+    async def _verdict(self, name: str, section: JudgeSection, one: Subject, other: Subject, number: int) -> Verdict:
+        arbiter = self.arbiters[name]
+        orders = (False, True) if section.swap else (False,)
+        jobs = [
+            arbiter.compare(one, other, JudgeQuestion(number, vote, swapped))
+            for swapped in orders
+            for vote in range(section.votes)
+        ]
+        found = await _all(jobs)
+        if failed := next((x for x in found if isinstance(x, InterplayError)), None):
+            raise failed
+        said = [x for x in found if isinstance(x, Verdict)]
+        there = voted(said[: section.votes])
+        if not section.swap:
+            self._count(name, there.p is not None)
+            return there
+        back = voted(said[section.votes :])
+        verdict = both_orders(there, back)
+        self._count(name, verdict.p is not None, there.decision * back.decision > 0)
+        return verdict
+
+    def _count(self, name: str, said: bool, flipped: bool = False) -> None:
+        self.counts.update({f"{name}/asked": 1, f"{name}/said": said, f"{name}/flipped": flipped})
+
+    # -- whom a reply is compared with ----------------------------------------------------------------------------
+
+    async def _matches(
+        self, name: str, section: JudgeSection, every: Sequence[Subject]
+    ) -> list[tuple[Subject, Subject]]:
+        if section.against == "group":
+            together: dict[tuple[object, ...], list[Subject]] = defaultdict(list)
+            for subject in every:
+                together[subject.peers].append(subject)
+            return [pair for peers in together.values() for pair in itertools.combinations(peers, 2)]
+        if section.against == "reference":
+            return [(s, replace(s, reply=_reference(s), decision=-1)) for s in every]
+        who = self.plan.occupant(section.against or "")
+        baselines: dict[tuple[object, ...], Subject] = {}
+        for subject in every:
+            if subject.peers not in baselines:
+                made = self._reply(subject, who) if section.scope == "reply" else self._episode(subject, section, who)
+                baselines[subject.peers] = await made
+        return [(s, baselines[s.peers]) for s in every]
+
+    async def _reply(self, subject: Subject, who: Occupant) -> Subject:
+        """What the baseline says where this was said."""
+        turn = subject.turn
+        agent = self.team.plain(turn.role, who, speech_of(self.plan.recipe))
+        if not isinstance(agent, ModelAgent | RemoteAgent):
+            raise ConfigError(f"a judge compares with '{who}'; expected a policy.")
+        seen = replace(turn.observation, messages=subject.question, fresh=True)
+        task = replace(subject.episode.task, id=f"{subject.episode.task.id}/baseline")
+        stamp = Stamp(self.plan.recipe.seed, task, 0, f"{subject.episode.task.id}/baseline", turn.decision)
+        drawn = await answered(agent, agent.look(seen), stamp)
+        return replace(subject, reply=drawn.text, turn=drawn)
+
+    async def _episode(self, subject: Subject, section: JudgeSection, who: Occupant) -> Subject:
+        """The same task with the baseline in the seats that are judged."""
+        roles = self.roles(section)
+        seats = {r: who if r in roles else taker for r, taker in subject.episode.seats.items()}
+        task = replace(subject.episode.task, id=f"{subject.episode.task.id}/baseline")
+        seated = self.team.seating(lambda _: seats, speech_of(self.plan.recipe))(task)
+        played = await self.runner.episode(task, 0, seated)
+        found = [s for s in subjects(played, section, roles) if s.role == subject.role]
+        if played.error is not None or not found:
+            raise JudgeError(f"the baseline's episode of {task.id} failed: {played.error}")
+        return found[0]
+
+    # -- what it came to ------------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """Of the questions since the last call: the share that was answered, and that changed with the order."""
+        out: dict[str, float] = {}
+        for name in self.sections:
+            if asked := self.counts[f"{name}/asked"]:
+                out[f"judge/{name}/coverage"] = self.counts[f"{name}/said"] / asked
+                out[f"judge/{name}/flips"] = self.counts[f"{name}/flipped"] / asked
+        out |= {key: fmean(sorted(marks)) for key, marks in sorted(self._marks.items())}
+        self.counts.clear()
+        self._marks.clear()
+        return out
+
+
+async def _all(jobs: Any) -> list[Any]:
+    """Every job's result, or the failure of the machinery that it met; anything else is raised."""
+    work: list[Coroutine[Any, Any, Any]] = list(jobs)
+    results = await census().gather(work)
+    for result in results:
+        if isinstance(result, ConfigError | asyncio.CancelledError):
+            raise result
+        if isinstance(result, BaseException) and not isinstance(result, InterplayError):
+            raise result
+    return results
+
+
+def _fail(subject: Subject, error: InterplayError) -> None:
+    subject.episode.error = subject.episode.error or f"{type(error).__name__}: {error}"
+
+
+def _reference(subject: Subject) -> str:
+    found = subject.episode.task.data.get("reference")
+    if not isinstance(found, str):
+        raise ConfigError(
+            f"a judge compares with the task's reference, but {subject.episode.task.env} gives none; expected a text "
+            "in the task's data under 'reference', or against = 'group' or POLICY@start."
+        )
+    return found

@@ -1,0 +1,97 @@
+"""What judges look at: replies, all that a role said in an episode, or all that everybody said. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from interplay.config import JudgeSection
+from interplay.rewards.gold import worth
+from interplay.types import Episode, Level, Message, Reward, Rewards, Role, Turn
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something that is judged: what was asked, what was said, and the turn that the reward goes to. `role` is None
+    where it is everybody's. `decision` is that of a single reply."""
+
+    episode: Episode
+    role: Role | None
+    turn: Turn
+    question: tuple[Message, ...]
+    reply: str
+    decision: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.turn.id}" if self.decision is not None else f"{self.episode.id}/{self.role or 'team'}"
+
+    @property
+    def peers(self) -> tuple[object, ...]:
+        """Subjects with the same of this may be compared: the same role of a task and, for replies, the same prompt."""
+        asked = self.turn.keys.prompt if self.decision is not None else ""
+        return self.episode.task.id, self.role, asked
+
+    def gold(self, component: str) -> float | None:
+        """What a component of the environment's reward came to: of a reply, what it earned itself."""
+        turn = self.turn
+        if self.decision is None:
+            return worth(self.episode.rewards, component, self.role or turn.role)
+        own = turn.rewards if turn.outlook is None else turn.outlook.rewards
+        return worth(own, component, turn.role)
+
+    def pay(self, name: str, value: float | None) -> None:
+        """Give the reward; a None was never scored."""
+        level = Level.TEAM if self.role is None else Level.AGENT
+        reward = Rewards((Reward(name, level, self.role, value, self.decision),))
+        if self.turn.outlook is not None:
+            self.turn.outlook = replace(self.turn.outlook, rewards=self.turn.outlook.rewards + reward)
+        if not self.turn.kept:
+            return
+        self.episode.rewards += reward
+        if self.role is None:
+            for last in {t.role: t for t in self.episode.line()}.values():
+                last.rewards += reward
+        else:
+            self.turn.rewards += reward
+
+
+def subjects(episode: Episode, section: JudgeSection, roles: Collection[Role]) -> list[Subject]:
+    """What a judge with these settings looks at in an episode; nothing in one that the machinery failed."""
+    line = episode.line()
+    if episode.error is not None or not line:
+        return []
+    if section.scope == "team":
+        said = "\n".join(f"[{t.role}] {t.text}" for t in line)
+        return [Subject(episode, None, line[-1], line[0].observation.messages, said)]
+    out: list[Subject] = []
+    for role in dict.fromkeys(t.role for t in line if t.role in roles):
+        mine = [t for t in line if t.role == role]
+        if section.scope == "episode":
+            question = mine[0].observation.messages
+            fresh = all(t.observation.fresh for t in mine[1:])  # every prompt repeats what was heard before
+            said = _transcript(line, role) if fresh else _told(mine)
+            out.append(Subject(episode, role, mine[-1], question, said))
+            continue
+        history: tuple[Message, ...] = ()
+        for turn in mine:
+            seen = turn.observation.messages
+            history = seen if turn.observation.fresh else history + seen
+            drawn = [t for t in episode.turns if t.decision == turn.decision and t.role == role and t.playout is None]
+            out += [Subject(episode, role, t, history, t.text, t.decision) for t in drawn]
+            history += (Message("assistant", turn.text),)
+    return out
+
+
+def _transcript(line: Sequence[Turn], role: Role) -> str:
+    """What everybody said, in order; the words of others in brackets."""
+    return "\n".join(t.text if t.role == role else f"({t.text})" for t in line)
+
+
+def _told(turns: Sequence[Turn]) -> str:
+    """What a role said, with what it heard in between, in brackets."""
+    parts = [turns[0].text]
+    for turn in turns[1:]:
+        parts += [f"({m.content})" for m in turn.observation.messages]
+        parts.append(turn.text)
+    return "\n".join(parts)

@@ -1,0 +1,1 @@
+"""What runs beside training and answers over HTTP."""

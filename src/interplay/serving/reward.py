@@ -1,0 +1,142 @@
+"""A reward server: replies come over HTTP, wait for each other a moment, and are scored together.
+
+    POST /score   {"items": [{"messages": [["user", "…"]], "reply": "…"}]}  →  {"scores": [0.3], "version": "…"}
+    GET  /health  {"ok": true, "kind": "verifier", "version": "…", "waiting": 0}
+
+The version is a digest of the weights and stands in every answer, so that a score can be traced to what gave it. With a
+token, a request needs it as a bearer token; without one the server listens on this machine alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from interplay.errors import ConfigError
+from interplay.training.preference import Conversation, RewardModel, digest
+from interplay.types import Message
+
+_MOST_BYTES = 8 * 2**20  # of one request
+_MOMENT = 0.002  # seconds that a request waits for others
+
+
+class RewardServer:
+    """`batch` is the most replies that are scored together; `most` the most that may wait."""
+
+    def __init__(self, model: RewardModel, token: str = "", batch: int = 256, most: int = 65_536) -> None:
+        self.model, self.token, self.batch, self.most = model, token, batch, most
+        self.version = digest(model)
+        self.batches = 0
+        self._waiting: list[tuple[Conversation, asyncio.Future[float]]] = []
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "interplay-reward")
+
+    def app(self) -> Any:
+        """The ASGI application."""
+        try:
+            from starlette.applications import Starlette
+            from starlette.routing import Route
+        except ImportError:
+            raise ConfigError("a reward server needs starlette: pip install 'interplay[serving]'.") from None
+
+        @asynccontextmanager
+        async def working(_: Any) -> AsyncIterator[None]:
+            worker = asyncio.create_task(self._work())
+            try:
+                yield
+            finally:
+                worker.cancel()
+
+        routes = [Route("/score", self._score, methods=["POST"]), Route("/health", self._health, methods=["GET"])]
+        return Starlette(routes=routes, lifespan=working)
+
+    async def _health(self, request: Any) -> Any:
+        from starlette.responses import JSONResponse
+
+        about = {"ok": True, "kind": self.model.kind, "version": self.version, "waiting": len(self._waiting)}
+        return JSONResponse(about)
+
+    async def _score(self, request: Any) -> Any:
+        from starlette.responses import JSONResponse
+
+        if self.token:
+            given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+            if not hmac.compare_digest(given, self.token.encode()):
+                return JSONResponse({"error": "the bearer token is wrong or missing."}, 401)
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST_BYTES:
+                return JSONResponse({"error": f"a request may have {_MOST_BYTES:,} bytes."}, 413)
+        try:
+            items = [_conversation(item) for item in json.loads(body)["items"]]
+        except (ValueError, KeyError, TypeError):
+            return JSONResponse({"error": 'expected {"items": [{"messages": [[role, content]], "reply": text}]}.'}, 400)
+        if len(self._waiting) + len(items) > self.most:
+            return JSONResponse({"error": "too many replies wait already; try again later."}, 503)
+        futures = [asyncio.get_running_loop().create_future() for _ in items]
+        self._waiting += zip(items, futures, strict=True)
+        self._arrived.set()
+        try:
+            scores = await asyncio.gather(*futures)
+        except Exception as error:  # the model failed: the client must not take it for a score
+            return JSONResponse({"error": f"scoring failed: {type(error).__name__}."}, 500)
+        return JSONResponse({"scores": scores, "version": self.version})
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._arrived.wait()
+            if len(self._waiting) < self.batch:
+                await asyncio.sleep(_MOMENT)
+            taken, self._waiting = self._waiting[: self.batch], self._waiting[self.batch :]
+            if not self._waiting:
+                self._arrived.clear()
+            try:
+                found = await loop.run_in_executor(self._thread, self.model.scores, [c for c, _ in taken])
+            except Exception as error:
+                for _, future in taken:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            self.batches += 1
+            for (_, future), score in zip(taken, found, strict=True):
+                if not future.done():  # the client may be gone
+                    future.set_result(score)
+
+
+def _conversation(item: Any) -> Conversation:
+    messages = tuple(Message(str(role), str(content)) for role, content in item["messages"])
+    reply = item["reply"]
+    if not isinstance(reply, str):
+        raise ValueError("a reply is a text")
+    return messages, reply
+
+
+def check_address(host: str, token: str) -> None:
+    """Without a token nobody else may reach the server."""
+    try:
+        here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    if not here and not token:
+        raise ConfigError(
+            f"--host is '{host}', which other machines can reach, and there is no token; expected 127.0.0.1, or a "
+            "token in the environment variable that --key-variable names."
+        )
+
+
+def serve(server: RewardServer, host: str, port: int) -> None:
+    """Until it is stopped."""
+    try:
+        import uvicorn
+    except ImportError:
+        raise ConfigError("a reward server needs uvicorn: pip install 'interplay[serving]'.") from None
+    check_address(host, server.token)
+    uvicorn.run(server.app(), host=host, port=port, log_level="warning")

@@ -1,0 +1,93 @@
+"""Rounds of evolution between training steps: workflows are played with the policies as they are, and nobody learns.
+
+A designer's proposals of a round are one group of episodes. What each proposal was worth, less what the champion was
+worth before, is its reward; the designer learns from it in the next training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from interplay.algorithms import Independent
+from interplay.algorithms.credit import mix
+from interplay.envs.workflows.designing import DESIGNER, Designing
+from interplay.envs.workflows.motifs import Design, Graph
+from interplay.errors import GuardError
+from interplay.rollout import records
+from interplay.rollout.evolve import Evolution, brief, design
+from interplay.rollout.media import MediaFolder
+from interplay.rollout.runner import Runner, Seated
+from interplay.rollout.team import Speech, Team, speech_of
+from interplay.seats import RunPlan
+from interplay.types import Episode, Level, Policy, Reward, Rewards, Task, seed_of
+
+ENV = f"{Designing.__module__}:{Designing.__name__}"
+ILLEGAL = -0.1  # of a proposal that is no workflow
+
+
+class Evolver:
+    """`team` plays, `evolution` decides. The designer's episodes wait in `evolution.pending` for the next step."""
+
+    def __init__(self, plan: RunPlan, team: Team, evolution: Evolution, folder: Path) -> None:
+        self.plan, self.team, self.evolution = plan, team, evolution
+        self.store = MediaFolder(folder / records.MEDIA)
+
+    def due(self, step: int) -> bool:
+        return step % self.evolution.section.every == 0
+
+    def pending(self) -> list[Episode]:
+        """The designer's episodes that nobody has learned from yet; they are handed out once."""
+        found = [records.from_json(data, self.store)[0] for data in self.evolution.pending]
+        self.evolution.pending = []
+        return found
+
+    async def round(self) -> dict[str, float]:
+        evolution = self.evolution
+        before = evolution.mean(evolution.champion)
+        proposals = await self._proposals() if evolution.section.designer else []
+        graphs = [graph for _, graph in proposals if graph is not None]
+        metrics = await evolution.round(self._play, graphs)
+        for episode, graph in proposals:
+            value = ILLEGAL if graph is None else evolution.mean(Design(graph)) - before
+            name, level = ("illegal", Level.PROCESS) if graph is None else ("design", Level.AGENT)
+            episode.rewards = Rewards((Reward(name, level, DESIGNER, value),))
+            episode.turns[0].rewards = episode.rewards
+        evolution.pending = [records.to_json(episode) for episode, _ in proposals]
+        if proposals:
+            metrics["evolve/designs"] = len(graphs) / len(proposals)
+        return metrics
+
+    async def _play(self, graph: Graph, numbers: Sequence[int]) -> list[float]:
+        """Reward less the price of the tokens, of every episode that did not fail."""
+        recipe = self.plan.recipe
+        runner = Runner(recipe.seed, recipe.rollout, Independent(1), recipe.reward)
+        tasks = [self.plan.task(n, "validation", {"workflow": graph}) for n in numbers]
+        how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
+        played = await runner.run(tasks, self.team.seating(lambda _: self.plan.seats, how))
+        good = [e for e in played if e.error is None]
+        if not good:
+            raise GuardError(f"every episode of a workflow failed; the first: {played[0].error}")
+        return [self._worth(e) for e in good]
+
+    def _worth(self, episode: Episode) -> float:
+        role = self.plan.roles[0]
+        tokens = sum(t.sampled for t in episode.turns)
+        return mix(episode.rewards, role, self.plan.recipe.reward) - self.evolution.section.price * tokens / 1000
+
+    async def _proposals(self) -> list[tuple[Episode, Graph | None]]:
+        """What the designer says to the same question, several times."""
+        recipe, section = self.plan.recipe, self.evolution.section
+        runner = Runner(recipe.seed, recipe.rollout, Independent(section.designs), recipe.reward)
+        name = f"design-{self.evolution.rounds}"
+        data: dict[str, Any] = {"brief": brief(self.evolution)}
+        task = Task(name, ENV, seed_of("design", recipe.seed, self.evolution.rounds), data)
+        who = Policy(section.designer)
+
+        def seated(_: Task) -> Seated:
+            return Seated({DESIGNER: who}, {DESIGNER: self.team.agent(DESIGNER, who, speech_of(recipe))})
+
+        played = [e for e in await runner.run([task], seated) if e.error is None]
+        return [(replace(e), design(e.turns[0].text, self.evolution)) for e in played]

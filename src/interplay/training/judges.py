@@ -1,0 +1,292 @@
+"""The judges of a run that hold something: reward models, what they have learned from, and gold watched beside them.
+
+After some steps a rater compares the run's own episodes, and the reward model learns from that. Some tasks are held
+out by their names; where the accuracy on them falls below its limit, the model goes back to its last version whose
+whole interval was above it, and where there is none the run stops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from interplay.config import JudgeSection, JudgeTrainSection
+from interplay.config.judges import BASE, GOLD, HTTP, SCORING
+from interplay.engines.census import census
+from interplay.engines.desk import Desk
+from interplay.errors import GuardError, JudgeError
+from interplay.models.device import device_of, dtype_of
+from interplay.rewards.agreement import Agreement, agreement, wilson
+from interplay.rewards.audit import Watch
+from interplay.rewards.gold import Rater, Scored
+from interplay.rewards.judge import Scoring
+from interplay.rewards.preference import Pair, Verdict, balanced, held_out
+from interplay.rewards.remote import RemoteScorer
+from interplay.rollout.subjects import Subject, subjects
+from interplay.seats import RunPlan
+from interplay.training.preference import Better, Conversation, Fitting, RewardModel, load_reward_model
+from interplay.training.preference import new_reward_model as new_model
+from interplay.types import Episode, Message, Role, seed_of
+
+log = logging.getLogger("interplay")
+
+
+class ModelScorer(Desk[Conversation, float]):
+    """A reward model as a service: conversations of many groups are scored in one pass."""
+
+    def __init__(self, name: str, model: RewardModel) -> None:
+        super().__init__()
+        self.name, self.model = name, model
+
+    async def scores(self, asked: Sequence[Conversation]) -> list[float]:
+        found = await census().gather(self.ask(one) for one in asked)
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return [one for one in found if not isinstance(one, BaseException)]
+
+    def rank(self, question: Conversation) -> Any:
+        return question[1], [m.content for m in question[0]]
+
+    def answers(self, questions: Sequence[Conversation]) -> list[float]:
+        return self.model.scores(questions)
+
+    def broken(self, error: Exception) -> JudgeError:
+        return JudgeError(f"the reward model of judges.{self.name} failed: {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What a rater said: which of two replies to a question is better (first: 1, ½, 0), or whether one is right."""
+
+    question: tuple[Message, ...]
+    first: str
+    second: str | None
+    label: float
+    task: str
+
+    def better(self) -> Better:
+        one = (self.question, self.first)
+        if self.second is None:
+            return Better(one, None, self.label)
+        other = (self.question, self.second)
+        return Better(other, one, 1.0 - self.label) if self.label < 0.5 else Better(one, other, self.label)
+
+    def to_json(self) -> list[Any]:
+        return [[[m.role, m.content] for m in self.question], self.first, self.second, self.label, self.task]
+
+    @staticmethod
+    def from_json(row: Sequence[Any]) -> Labelled:
+        question, first, second, label, task = row
+        return Labelled(tuple(Message(*m) for m in question), first, second, label, task)
+
+
+@dataclass
+class Pupil:
+    """A reward model that learns in the run."""
+
+    name: str
+    section: JudgeSection
+    model: RewardModel
+    seed: int
+    seen: list[Labelled] = field(default_factory=list)  # trained on
+    tested: list[Labelled] = field(default_factory=list)  # of held-out tasks
+    labels: int = 0
+    good: dict[str, Any] | None = None  # the last version that passed
+
+    @property
+    def settings(self) -> JudgeTrainSection:
+        assert self.section.train is not None
+        return self.section.train
+
+    def due(self, step: int) -> bool:
+        s = self.settings
+        return (step - 1) % s.every == 0 and (not s.until or step <= s.until)
+
+    def collect(self, every: Sequence[Subject]) -> None:
+        """Have the rater look at up to `pairs` comparisons of these."""
+        s = self.settings
+        rater = Rater(s.temperature, s.noise, s.bias.length, s.bias.first, seed_of("rater", self.seed, self.name))
+        name = s.labels.removeprefix(GOLD)
+        new = self._answers(every, name, rater) if self.section.kind == "verifier" else self._pairs(every, name, rater)
+        self.labels += len(new)
+        for one in new:
+            (self.tested if held_out(one.task, s.holdout, self.seed) else self.seen).append(one)
+        self.seen, self.tested = self.seen[-s.keep :], self.tested[-s.keep :]
+
+    def _pairs(self, every: Sequence[Subject], component: str, rater: Rater) -> list[Labelled]:
+        together: dict[tuple[object, ...], list[Subject]] = defaultdict(list)
+        for subject in every:
+            together[subject.peers].append(subject)
+        found = [p for peers in together.values() for p in itertools.combinations(peers, 2) if p[0].reply != p[1].reply]
+        found.sort(key=lambda p: seed_of("ask", self.seed, p[0].name, p[1].name))
+        out = []
+        for one, other in found[: self.settings.pairs]:
+            a, b = _scored(one, component), _scored(other, component)
+            label = rater.label(f"{one.name} {other.name}", a, b)
+            out.append(Labelled(one.question, one.reply, other.reply, label, one.episode.task.id))
+        return out
+
+    def _answers(self, every: Sequence[Subject], component: str, rater: Rater) -> list[Labelled]:
+        right = Scored("", 0.5)
+        rows = [
+            Labelled(s.question, s.reply, None, rater.label(s.name, _scored(s, component), right), s.episode.task.id)
+            for s in sorted(every, key=lambda s: seed_of("ask", self.seed, s.name))
+        ]
+        return balanced(rows, lambda r: r.label > 0.5, lambda r: r.task, self.settings.balance, self.seed)[
+            : self.settings.pairs
+        ]
+
+    def learn(self) -> dict[str, float]:
+        """Train, test, and go back to a version that was good where this one is not."""
+        s, out = self.settings, {f"judge/{self.name}/labels": float(self.labels)}
+        if not self.seen:
+            return out
+        rows = [one.better() for one in self.seen]
+        out[f"judge/{self.name}/loss"] = self.model.fit(rows, Fitting(s.epochs, s.batch, s.lr, self.seed))
+        found = self.test()
+        if found is None:
+            return out
+        known = {"accuracy": found.accuracy, "longer": found.longer, "calibration": found.calibration}
+        out |= {f"judge/{self.name}/{key}": value for key, value in known.items() if not math.isnan(value)}
+        if found.accuracy >= s.least:
+            if found.passes(s.least):
+                self.good = self.model.state_dict()
+            return out
+        if self.good is None:
+            raise GuardError(
+                f"judges.{self.name} is right about {found.accuracy:.1%} of {found.count} held-out comparisons, under "
+                f"judges.{self.name}.train.least ({s.least:g}), and no version before was above it; give it more or "
+                "cleaner comparisons (pairs, noise), or lower least."
+            )
+        version = self.model.version
+        self.model.load_state_dict(self.good, s.lr)
+        log.warning(
+            "judges.%s: held-out accuracy %.1f%% is under %.1f%%; version %d goes back to version %d",
+            self.name, 100 * found.accuracy, 100 * s.least, version, self.model.version,
+        )  # fmt: skip
+        return {**out, f"judge/{self.name}/rolled_back": 1.0}
+
+    def test(self) -> Agreement | None:
+        """How it agrees with the rater on held-out tasks."""
+        rows = [one for one in self.tested if one.label != 0.5]
+        if not rows:
+            return None
+        if self.section.kind == "verifier":
+            p = self.model.scores([(one.question, one.first) for one in rows])
+            hits = sum((x > 0.5) == (one.label > 0.5) for x, one in zip(p, rows, strict=True))
+            nan = float("nan")
+            return Agreement(hits / len(rows), *wilson(hits, len(rows)), nan, 1.0, nan, nan, len(rows))
+        both = [Better((r.question, r.first), (r.question, r.second or "")) for r in rows]
+        verdicts = [Verdict(x) for x in self.model.probabilities(both)]
+        return agreement([Pair("", r.question, r.first, r.second or "", r.label) for r in rows], verdicts)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "good": self.good}
+
+    def papers(self) -> dict[str, Any]:
+        rows = {"seen": self.seen, "tested": self.tested}
+        return {"labels": self.labels, **{k: [one.to_json() for one in v] for k, v in rows.items()}}
+
+    def load(self, state: Mapping[str, Any], papers: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"], self.settings.lr)
+        self.good, self.labels = state["good"], papers["labels"]
+        self.seen = [Labelled.from_json(r) for r in papers["seen"]]
+        self.tested = [Labelled.from_json(r) for r in papers["tested"]]
+
+
+def _scored(subject: Subject, component: str) -> Scored:
+    value = subject.gold(component)
+    if value is None:
+        raise JudgeError(f"'{subject.name}' has no reward '{component}' that a rater could look at.")
+    return Scored(subject.reply, value)
+
+
+class Judges:
+    """The reward models and watches of a run, by the names of their judges."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.plan = plan
+        self.pupils: dict[str, Pupil] = {}
+        self.scorers: dict[str, Scoring] = {}
+        recipe = plan.recipe
+        self.watches = {n: Watch(s.audit.drop, s.audit.window) for n, s in recipe.judges.items() if s.audit}
+        device = device_of(recipe) if recipe.judges else "cpu"
+        for name, section in recipe.judges.items():
+            if section.kind not in SCORING:
+                continue
+            if section.who.startswith(HTTP):
+                self.scorers[name] = RemoteScorer(section)
+                continue
+            dtype = dtype_of(recipe, device)
+            seed = seed_of("judge", recipe.seed, name) % 2**31
+            adapter = section.train.adapter if section.train else None
+            if section.who.startswith(BASE):
+                base = section.who.removeprefix(BASE)
+                model = new_model(section.kind, base, recipe.train, (device, dtype), seed, adapter)  # type: ignore[arg-type]
+            else:
+                model = load_reward_model(Path(section.who).expanduser(), recipe.train, device, dtype)
+            self.scorers[name] = ModelScorer(name, model)
+            if section.train is not None:
+                self.pupils[name] = Pupil(name, section, model, seed)
+
+    def roles(self, section: JudgeSection) -> Sequence[Role]:
+        return section.roles or list(self.plan.learning)
+
+    def after(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+        """What a step's episodes teach the judges, and what gold says about them."""
+        metrics: dict[str, float] = {}
+        for name, section in self.plan.recipe.judges.items():
+            every = [s for e in episodes for s in subjects(e, section, self.roles(section))]
+            pupil = self.pupils.get(name)
+            if pupil is not None and pupil.due(step):
+                pupil.collect(every)
+                metrics |= pupil.learn()
+            if section.audit is not None and step % section.audit.every == 0:
+                metrics |= self._watch(name, section, every, step)
+        return metrics
+
+    def _watch(self, name: str, section: JudgeSection, every: Sequence[Subject], step: int) -> dict[str, float]:
+        assert section.audit is not None
+        both = [(s.gold(section.audit.gold.removeprefix(GOLD)), s.gold(name)) for s in every]
+        known = [(g, p) for g, p in both if g is not None and p is not None]
+        if not known:
+            return {}
+        gold, proxy = fmean(g for g, _ in known), fmean(p for _, p in known)
+        rang = self.watches[name].see(gold, proxy)
+        if rang:
+            sentence = (
+                f"judges.{name}: gold has fallen by more than {section.audit.drop:g} under its best while the judge's "
+                f"reward rose (step {step}: gold {gold:.3f}, judge {proxy:.3f}); the policy has learned to please the "
+                "judge: raise algorithm.kl_reward, or train the judge further."
+            )
+            if section.audit.stop:
+                raise GuardError(sentence)
+            log.warning("%s", sentence)
+        return {f"judge/{name}/gold": gold, f"judge/{name}/proxy": proxy, f"judge/{name}/rang": float(rang)}
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors."""
+        return {name: pupil.state_dict() for name, pupil in self.pupils.items()}
+
+    def papers(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "pupils": {name: pupil.papers() for name, pupil in self.pupils.items()},
+            "watches": {name: watch.state_dict() for name, watch in self.watches.items()},
+        }
+
+    def load(self, state: Mapping[str, Any], papers: Mapping[str, Any]) -> None:
+        for name, pupil in self.pupils.items():
+            pupil.load(state[name], papers["pupils"][name])
+        for name, watch in self.watches.items():
+            watch.load_state_dict(papers["watches"].get(name, ()))

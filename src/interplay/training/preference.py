@@ -1,0 +1,295 @@
+"""Reward models and verifiers: a trunk with a head that gives a conversation one number.
+
+A reward model is trained on comparisons, −log σ(s_better − s_worse) (Bradley–Terry), a verifier on answers that are
+right or wrong, −log σ(±s). Either has a copy of the weights of its own, or an adapter of its own on a base that nobody
+trains. On disk it is a Hugging Face model for sequence classification with one label, its adapter added in.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from interplay.config import AdapterSection, TrainSection
+from interplay.errors import ModelError
+from interplay.models.adapter import Adapter
+from interplay.models.attention import NAME as ATTENTION
+from interplay.models.latch import Latch
+from interplay.models.load import FALLBACK_TEMPLATE, Loaded, load
+from interplay.models.stacked import layers
+from interplay.rollout.members import fresh_adapter
+from interplay.training.forward import AdapterMixer, hidden_states, pieces
+from interplay.training.masters import Masters
+from interplay.training.optimizers import clipped_step, load_moments, make_optimizer
+from interplay.training.tries import Example
+from interplay.types import Message, Sample, seed_of
+
+ModelKind = Literal["reward_model", "verifier"]
+Conversation = tuple[tuple[Message, ...], str]  # what was asked, and the reply
+_REMEMBERED = 100_000  # conversations whose tokens are kept
+NOTES = "interplay.json"  # beside the model: what Hugging Face has no place for
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """Two conversations, the first better with probability `label`: 1, or ½ for a tie. For a verifier `worse` is None
+    and `label` says whether the answer is right."""
+
+    better: Conversation
+    worse: Conversation | None = None
+    label: float = 1.0
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How a reward model is trained."""
+
+    epochs: int = 2
+    batch: int = 64
+    lr: float = 1e-3
+    seed: int = 0
+
+
+class RewardModel:
+    """Only differences of a reward model's scores mean anything. So that versions can be compared, its scores have mean
+    0 and deviation 1 over `anchors`, conversations of its first training. A verifier's score is the probability that
+    an answer is right."""
+
+    def __init__(
+        self, kind: ModelKind, loaded: Loaded, config: TrainSection, adapter: Adapter | None = None, longest: int = 1024
+    ) -> None:
+        self.kind, self.loaded, self.config, self.longest = kind, loaded, config, longest
+        self.model, self.tokenizer = loaded.model, loaded.tokenizer
+        self.device = next(self.model.parameters()).device
+        self.head = nn.Linear(self.model.config.get_text_config().hidden_size, 1, bias=False).to(self.device)
+        nn.init.zeros_(self.head.weight)
+        self.adapters: dict[str, Adapter] = {}
+        if adapter is None:
+            self.module = nn.ModuleDict({"trunk": self.model.base_model, "head": self.head})
+        else:
+            self.model.requires_grad_(False)
+            own = {n: (nn.Parameter(down), nn.Parameter(up)) for n, (down, up) in sorted(adapter.weights.items())}
+            self.adapters = {"": replace(adapter, weights=own)}
+            tensors = nn.ParameterList([t for pair in own.values() for t in pair])
+            self.module = nn.ModuleDict({"adapter": tensors, "head": self.head})
+        self.masters = Masters(self.module.parameters())
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.latch = Latch(self.device.type == "cuda")
+        self.centre, self.scale, self.version = 0.0, 1.0, 0
+        self.anchors: list[Conversation] = []
+        self._ids: dict[Conversation, tuple[int, ...]] = {}  # every conversation is tokenised once
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def ids(self, conversation: Conversation) -> tuple[int, ...]:
+        """The conversation as the model's template writes it; of a long one, its end."""
+        if (known := self._ids.get(conversation)) is not None:
+            return known
+        question, reply = conversation
+        chat = [{"role": m.role, "content": m.content} for m in (*question, Message("assistant", reply))]
+        text = self.tokenizer.apply_chat_template(chat, tokenize=False)
+        if len(self._ids) >= _REMEMBERED:
+            self._ids.clear()
+        found = tuple(self.tokenizer.encode(text, add_special_tokens=False)[-self.longest :])
+        self._ids[conversation] = found
+        return found
+
+    def _scores(self, conversations: Sequence[Conversation]) -> Tensor:
+        """The head's output for each, with its graph."""
+        examples = [Example("", Sample(str(i), self.ids(c), (), (), (), "")) for i, c in enumerate(conversations)]
+        mixer = self._mixer = AdapterMixer(self.model, self.adapters)
+        found: list[Tensor] = []
+        order: list[int] = []
+        for batch in pieces(self.model, examples, self.config.micro_batch_tokens, actions=False):
+            hidden = hidden_states(self.model, batch, mixer.mix(batch), self.config.recompute)
+            found.append(self.head(hidden.float()).squeeze(-1).index_select(0, batch.prediction_N))
+            order += batch.examples
+        place = torch.empty(len(order), dtype=torch.long, device=self.device)
+        place[torch.tensor(order, device=self.device)] = torch.arange(len(order), device=self.device)
+        return torch.cat(found).index_select(0, place)
+
+    @torch.no_grad()
+    def scores(self, conversations: Sequence[Conversation]) -> list[float]:
+        """What each is worth: the probability that it is right, or a score with mean 0 and deviation 1 over the
+        anchors."""
+        out: list[float] = []
+        with self.latch.reading():
+            for part in _chunks(conversations, 256):
+                raw = self._scores(part)
+                out += (torch.sigmoid(raw) if self.kind == "verifier" else (raw - self.centre) / self.scale).tolist()
+        return out
+
+    @torch.no_grad()
+    def probabilities(self, rows: Sequence[Better]) -> list[float]:
+        """That the first of each is better or, of an answer, that it is right."""
+        if self.kind == "verifier":
+            return self.scores([r.better for r in rows])
+        raw = self.raw([c for r in rows for c in (r.better, _other(r))])
+        return [float(torch.sigmoid(torch.tensor(a - b))) for a, b in zip(raw[::2], raw[1::2], strict=True)]
+
+    @torch.no_grad()
+    def raw(self, conversations: Sequence[Conversation]) -> list[float]:
+        """The head's own output."""
+        with self.latch.reading():
+            return [x for part in _chunks(conversations, 256) for x in self._scores(part).tolist()]
+
+    # -- learning -------------------------------------------------------------------------------------------------
+
+    def fit(self, rows: Sequence[Better], how: Fitting) -> float:
+        """Go through the rows; the mean loss of the last pass."""
+        if self.optimizer is None:
+            self.optimizer = make_optimizer(self.masters.own, self.config, how.lr)
+        for group in self.optimizer.param_groups:
+            group["lr"] = how.lr
+        total = 0.0
+        for epoch in range(how.epochs):
+            order = list(range(len(rows)))
+            random.Random(seed_of("fit", how.seed, self.version, epoch)).shuffle(order)
+            total = 0.0
+            for start in range(0, len(order), how.batch):
+                part = [rows[i] for i in order[start : start + how.batch]]
+                total += self._step(part) * len(part) / len(rows)
+        self._centre(rows)
+        self.version += 1
+        return total
+
+    def _step(self, rows: Sequence[Better]) -> float:
+        lost = 0.0
+        size = max(1, self.config.micro_batch_tokens // (2 * self.longest))
+        for part in _chunks(rows, size):
+            labels = torch.tensor([r.label for r in part], device=self.device)
+            if self.kind == "verifier":
+                logits = self._scores([r.better for r in part])
+            else:
+                pairs = self._scores([c for r in part for c in (r.better, _other(r))])
+                logits = pairs[::2] - pairs[1::2]
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum") / len(rows)
+            loss.backward()
+            self._mixer.collect()
+            self.masters.collect()
+            lost += loss.item()
+        assert self.optimizer is not None
+        with self.latch.writing():
+            clipped_step(
+                self.optimizer, self.masters.own, self.config.grad_clip, lost, "a reward model", "lower its lr"
+            )
+            self.masters.publish()
+        return lost
+
+    def _centre(self, rows: Sequence[Better]) -> None:
+        """From at most 512 conversations of the first training."""
+        self.anchors = self.anchors or [c for r in rows[:256] for c in (r.better, r.worse) if c is not None]
+        raw = torch.tensor(self.raw(self.anchors))
+        self.centre = float(raw.mean())
+        self.scale = max(float(raw.std()), 1e-6) if len(self.anchors) > 1 else 1.0
+
+    # -- keeping --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "module": {k: v.detach().clone() for k, v in self.module.state_dict().items()},
+            "masters": [m.clone() for m in self.masters.state()],
+            "optimizer": None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict()),
+            "notes": [self.centre, self.scale, self.version],
+            "anchors": [[[[m.role, m.content] for m in question], reply] for question, reply in self.anchors],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], lr: float) -> None:
+        with self.latch.writing():
+            self.module.load_state_dict(state["module"])
+            self.masters.load(state["masters"])
+        self.optimizer = None
+        if state["optimizer"] is not None:
+            self.optimizer = make_optimizer(self.masters.own, self.config, lr)
+            load_moments(self.optimizer, state["optimizer"])
+        self.centre, self.scale, self.version = state["notes"]
+        self.anchors = [(tuple(Message(*m) for m in question), reply) for question, reply in state["anchors"]]
+
+    def save(self, folder: Path) -> None:
+        """A folder that `AutoModelForSequenceClassification` loads; its logits are the head's output."""
+        config = copy.deepcopy(self.model.config)
+        config.num_labels, config._attn_implementation = 1, "sdpa"
+        whole = AutoModelForSequenceClassification.from_config(config, dtype=self.model.dtype)
+        trunk = {k: v.detach().clone() for k, v in self.model.base_model.state_dict().items()}
+        for adapter in self.adapters.values():
+            prefix = self.model.base_model_prefix + "."
+            known = layers(self.model)
+            for name, (down, up) in adapter.weights.items():
+                change = (up.float() @ down.float()) * adapter.scale
+                key = name.removeprefix(prefix) + ".weight"
+                wide = change if known[name].weight.shape == change.shape else change.T
+                trunk[key] = (trunk[key].float() + wide).to(trunk[key].dtype)
+        whole.base_model.load_state_dict(trunk)
+        whole.score.weight.data.copy_(self.head.weight.detach())
+        whole.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        notes = {"kind": self.kind, "centre": self.centre, "scale": self.scale, "version": self.version}
+        (folder / NOTES).write_text(json.dumps(notes) + "\n")
+
+
+def _other(row: Better) -> Conversation:
+    assert row.worse is not None
+    return row.worse
+
+
+def _chunks(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def new_reward_model(
+    kind: ModelKind, base: str, config: TrainSection, where: tuple[str, torch.dtype], seed: int,
+    adapter: AdapterSection | None = None,
+) -> RewardModel:  # fmt: skip
+    """One that says nothing yet, on a base's weights."""
+    loaded = load(base, *where, seed)
+    made = None if adapter is None else fresh_adapter(loaded, adapter, seed_of("reward model", seed))
+    return RewardModel(kind, loaded, config, made)
+
+
+def load_reward_model(folder: Path, config: TrainSection, device: str, dtype: torch.dtype) -> RewardModel:
+    """What `save` wrote, or any Hugging Face model for sequence classification with one label and a plain head."""
+    try:
+        shape = AutoConfig.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        whole = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"reward model '{folder}' cannot be loaded ({reason}); expected the folder of a Hugging Face model for "
+            "sequence classification, such as interplay judge train writes."
+        ) from None
+    head = getattr(whole, "score", None)
+    if whole.config.num_labels != 1 or not isinstance(head, nn.Linear) or head.bias is not None:
+        raise ModelError(f"reward model '{folder}' has {whole.config.num_labels} labels; expected one, without a bias.")
+    model = AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=ATTENTION)
+    model.base_model.load_state_dict(whole.base_model.state_dict())
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = FALLBACK_TEMPLATE
+    notes = json.loads((folder / NOTES).read_text()) if (folder / NOTES).is_file() else {}
+    loaded = Loaded(model.to(device).eval(), tokenizer, (tokenizer.eos_token_id,))
+    out = RewardModel(notes.get("kind", "reward_model"), loaded, config)
+    out.head.weight.data.copy_(head.weight)
+    out.masters.reread()
+    out.centre, out.scale = notes.get("centre", 0.0), notes.get("scale", 1.0)
+    out.version = notes.get("version", 0)
+    return out
+
+
+def digest(model: RewardModel) -> str:
+    """What tells a model's weights from all others: a server says it with every answer."""
+    found = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(model.module.state_dict().items()):
+        found.update(name.encode())
+        found.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()

@@ -1,0 +1,144 @@
+"""Reward models trained before a run, from a file of comparisons or of labelled answers, and measured on what was held
+out; and how a reward model, or a model that speaks, judges pairs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from interplay.agents.render import Renderer
+from interplay.engines.engine import Engine
+from interplay.errors import DataError
+from interplay.rewards import judge
+from interplay.rewards.agreement import Agreement, agreement, auc, wilson
+from interplay.rewards.comparisons import LabelledAnswer, read_answers, read_comparisons
+from interplay.rewards.preference import Balance, Pair, Verdict, balanced, held_out, in_random_order
+from interplay.training.preference import Better, Fitting, RewardModel
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is trained on and what is tested on; questions are on one side only."""
+
+    train: list[Any]
+    test: list[Any]
+
+
+def split(path: Path, kind: str, holdout: float, seed: int) -> Split:
+    rows: Sequence[Any] = read_answers(path) if kind == "verifier" else read_comparisons(path)
+    if kind != "verifier":
+        rows = in_random_order([p for p in rows if p.label != 0.5], seed)
+    out = Split([], [])
+    for row in rows:
+        (out.test if held_out(row.group, holdout, seed) else out.train).append(row)
+    if not out.train or not out.test:
+        raise DataError(
+            f"'{path}' leaves {len(out.train)} rows to train on and {len(out.test)} to test on; expected some of both: "
+            "give more rows, or another --holdout."
+        )
+    return out
+
+
+def fit_pairs(model: RewardModel, pairs: Sequence[Pair], how: Fitting) -> float:
+    rows = []
+    for p in pairs:
+        one, other = (p.question, p.first), (p.question, p.second)
+        rows.append(Better(one, other) if (p.label or 0.0) > 0.5 else Better(other, one))
+    return model.fit(rows, how)
+
+
+def fit_answers(model: RewardModel, answers: Sequence[LabelledAnswer], how: Fitting, balance: Balance) -> float:
+    kept = balanced(answers, lambda a: a.right, lambda a: a.group, balance, how.seed)
+    if not kept:
+        raise DataError(
+            f"no question has right and wrong answers, so balance '{balance}' leaves none; expected several answers to "
+            "each question, or --balance class."
+        )
+    return model.fit([Better((a.question, a.text), None, float(a.right)) for a in kept], how)
+
+
+def model_verdicts(model: RewardModel, pairs: Sequence[Pair]) -> list[Verdict]:
+    """A reward model as a judge of pairs: σ of the difference of its scores, whatever the order."""
+    both = [Better((p.question, p.first), (p.question, p.second)) for p in pairs]
+    if model.kind != "verifier":
+        return [Verdict(x) for x in model.probabilities(both)]
+    raw = model.raw([c for b in both for c in (b.better, b.worse) if c is not None])
+    gaps = [a - b for a, b in zip(raw[::2], raw[1::2], strict=True)]
+    return [Verdict(float(torch.sigmoid(torch.tensor(gap)))) for gap in gaps]
+
+
+def spoken_verdicts(engine: Engine, renderer: Renderer, pairs: Sequence[Pair], instructions: str = "") -> list[Verdict]:
+    """A model that speaks, as a judge of pairs: how likely it says A, of A and B."""
+    replies = renderer.replies(judge.PAIRWISE)
+
+    async def one(pair: Pair) -> Verdict:
+        prompt = renderer.prompt(judge.compare(pair.question, pair.first, pair.second, instructions))
+        a, b = (math.fsum(found) for found in await engine.score(prompt.ids, replies))
+        return Verdict(1 / (1 + math.exp(b - a)))
+
+    async def all_of_them() -> list[Verdict]:
+        return list(await asyncio.gather(*(one(pair) for pair in pairs)))
+
+    return asyncio.run(all_of_them())
+
+
+def tested(model: RewardModel, pairs: Sequence[Pair]) -> Agreement:
+    return agreement(pairs, model_verdicts(model, pairs))
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A verifier on held-out questions. `within` is the mean over questions of the chance that a right answer scores
+    above a wrong one of the same question; `chosen` is how often the best-scored answer of a question is right, beside
+    a random, the majority's, the longest and the best possible choice."""
+
+    accuracy: float
+    low: float
+    high: float
+    auc: float
+    within: float
+    chosen: float
+    random: float
+    majority: float
+    longest: float
+    oracle: float
+    answers: int
+    questions: int
+
+
+def verified(model: RewardModel, answers: Sequence[LabelledAnswer], final: Any = None) -> Verified:
+    """`final` reads the final answer off a solution, for the majority's choice; without it the text itself counts."""
+    scores = model.scores([(a.question, a.text) for a in answers])
+    hits = sum((s > 0.5) == a.right for s, a in zip(scores, answers, strict=True))
+    groups: dict[str, list[tuple[float, LabelledAnswer]]] = {}
+    for s, a in zip(scores, answers, strict=True):
+        groups.setdefault(a.group, []).append((s, a))
+    within = [auc([s for s, _ in g], [a.right for _, a in g]) for g in groups.values()]
+    mixed = [w for w in within if not math.isnan(w)]
+    read = final or (lambda text: text)
+    return Verified(
+        hits / len(answers),
+        *wilson(hits, len(answers)),
+        auc(scores, [a.right for a in answers]),
+        fmean(mixed) if mixed else math.nan,
+        fmean(max(g, key=lambda x: x[0])[1].right for g in groups.values()),
+        fmean(fmean(a.right for _, a in g) for g in groups.values()),
+        fmean(_majority([a for _, a in g], read) for g in groups.values()),
+        fmean(max((a for _, a in g), key=lambda a: len(a.text)).right for g in groups.values()),
+        fmean(any(a.right for _, a in g) for g in groups.values()),
+        len(answers),
+        len(groups),
+    )
+
+
+def _majority(answers: Sequence[LabelledAnswer], read: Any) -> bool:
+    finals = [read(a.text) for a in answers]
+    most = max(finals, key=finals.count)  # the first of those that are as frequent
+    return answers[finals.index(most)].right

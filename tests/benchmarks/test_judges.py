@@ -1,0 +1,48 @@
+"""The benchmark of judges runs through every part on small shapes, and a second call has nothing left to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+
+def data(folder: Path) -> Path:
+    """Rows in the public formats, made up."""
+    for name in ("hh_rlhf", "mt_bench", "gsm8k"):
+        (folder / name).mkdir(parents=True)
+    talk = "\n\nHuman: Say {}.\n\nAssistant: {}"
+    hh = [{"chosen": talk.format(i, "yes " * 3), "rejected": talk.format(i, "no")} for i in range(40)]
+    (folder / "hh_rlhf" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in hh))
+    people = [{"input": f"Say {i}.", "output_1": "yes", "output_2": "no", "label": 1 + i % 2} for i in range(8)]
+    (folder / "mt_bench" / "human_pairs.json").write_text(json.dumps(people))
+    sums = [{"question": f"What is {i} + 1?", "answer": f"#### {i + 1}"} for i in range(40)]
+    (folder / "gsm8k" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sums))
+    return folder
+
+
+@pytest.mark.slow
+def test_every_part_runs_on_small_shapes(
+    load_script: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script = load_script("benchmarks/judges.py")
+    out = tmp_path / "judges.json"
+    call = ["judges.py", "--tiny", "--data", str(data(tmp_path / "data")), "--seeds", "1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", call)
+    script.main()
+    found = json.loads(out.read_text())
+    assert set(found) == set(script.PARTS)
+    assert found["bradley_terry"]["0"]["longer"] == 1.0 and found["server"]["0"]["replies_per_second"] > 0
+    assert {"over_random", "auc_blank_balanced", "oracle"} <= set(found["verifier"]["0"])
+    capsys.readouterr()
+    script.main()
+    assert capsys.readouterr().out == ""

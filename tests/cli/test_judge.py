@@ -1,0 +1,77 @@
+"""`interplay judge`: train from a file, audit with an exit code, and refuse what makes no sense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from interplay.cli.main import app
+from interplay.errors import ConfigError, DataError
+from interplay.rewards.comparisons import read_answers, read_comparisons
+
+
+def call(*args: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["judge", *args], catch_exceptions=True)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
+    rows = [{"question": f"Say {i}.", "chosen": "yes " * (1 + i % 3), "rejected": "no"} for i in range(48)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_reward_model_is_trained_reported_and_audited(pairs: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    options = ["--base", "tiny-32x1", "--lr", "0.003", "--epochs", "4", "--device", "cpu"]
+    code, said = call("train", str(pairs), "--to", str(model), *options)
+    assert code == 0 and "held-out pairs" in said and "the longer one wins" in said
+    report = json.loads((model / "report.json").read_text())
+    assert report["accuracy"] > 0.9 and (model / "config.json").is_file()
+    out = tmp_path / "audit.json"
+    code, said = call("audit", str(model), str(pairs), "--out", str(out), "--device", "cpu")
+    findings = {f["check"]: f for f in json.loads(out.read_text())["findings"]}
+    assert abs(findings["position"]["value"] - 0.5) < 1e-6  # a score does not know the order
+    assert code == int(any(f["fault"] for f in findings.values()))
+    with pytest.raises(ConfigError, match="which is not empty"):
+        call("train", str(pairs), "--to", str(model))
+
+
+def test_a_verifier_is_trained_from_labelled_answers(tmp_path: Path) -> None:
+    rows = [{"question": f"{i // 2}?", "answer": "yes" if i % 2 else "no", "right": bool(i % 2)} for i in range(60)]
+    data = tmp_path / "answers.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--kind", "verifier", "--base", "tiny-32x1", "--lr", "0.003", "--epochs", "6", "--device", "cpu"]
+    code, said = call("train", str(data), "--to", str(tmp_path / "v"), *options)
+    assert code == 0 and "within a question" in said and "oracle 100.0%" in said
+
+
+def test_a_model_that_speaks_can_be_audited(pairs: Path) -> None:
+    code, said = call("audit", "tiny-32x1", str(pairs), "--most", "8", "--device", "cpu")
+    assert code in (0, 1) and "agrees with" in said and "position" in said
+
+
+def test_public_formats_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps([{"input": "q", "output_1": "a", "output_2": "b", "label": 2}]))
+    (found,) = read_comparisons(file)
+    assert (found.first, found.second, found.label) == ("a", "b", 0.0)
+    talk = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Bye\n\nAssistant: {}"
+    file.write_text(json.dumps({"chosen": talk.format("Bye!"), "rejected": talk.format("No.")}))
+    (found,) = read_comparisons(file)
+    assert [m.role for m in found.question] == ["user", "assistant", "user"] and found.first == "Bye!"
+    solved = {"question": "q", "ground_truth": "1", "m": {"is_correct": True, "solution": "1"}}
+    file.write_text(json.dumps(solved))
+    (answer,) = read_answers(file)
+    assert answer.right and answer.text == "1"
+    file.write_text(json.dumps({"a": 1}))
+    for read in (read_comparisons, read_answers):
+        with pytest.raises(DataError, match="row 1 has the fields"):
+            read(file)

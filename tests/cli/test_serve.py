@@ -1,0 +1,111 @@
+"""`interplay serve` and `interplay check` of a program."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from typer.testing import CliRunner
+
+from interplay.agents.model import ModelAgent
+from interplay.agents.render import Renderer
+from interplay.cli.main import app
+from interplay.cli.serve import ServedTeam, TeamServer
+from interplay.engines.engine import Sampling
+from interplay.engines.local import LocalEngine
+from interplay.envs.programs.options import OutsideOptions
+
+TEAMS = Path(__file__).parents[1] / "envs" / "programs" / "teams"
+
+
+class Running:
+    """A served team with a tiny model, on a loop of its own."""
+
+    def __init__(self, loaded: Any) -> None:
+        self.engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
+        renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+        agents = {
+            role: ModelAgent(role, "player", False, self.engine, renderer, Sampling(1.0, 6, loaded.stop_ids))
+            for role in ("planner", "solver")
+        }
+        self.server = TeamServer(
+            ServedTeam(OutsideOptions(attach=True, roles=list(agents)), agents, 0), "key", "127.0.0.1", 0
+        )
+        self.began = threading.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.main()))
+        self.thread.start()
+        assert self.began.wait(30)
+        self.base = f"http://127.0.0.1:{self.server.http.port}"
+
+    async def main(self) -> None:
+        ready, self.stop = asyncio.Event(), asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        running = asyncio.ensure_future(self.server.run(ready, self.stop))
+        await ready.wait()
+        self.began.set()
+        await running
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.stop.set)
+        self.thread.join(60)
+        self.engine.close()
+
+
+@pytest.fixture
+def running(tiny: Any) -> Iterator[Running]:
+    made = Running(tiny)
+    yield made
+    made.close()
+
+
+def test_a_trained_team_answers_recognises_its_replies_and_counts(running: Running) -> None:
+    client = openai.OpenAI(base_url=f"{running.base}/v1", api_key="key", max_retries=0)
+    messages: list[Any] = [{"role": "user", "content": "hi"}]
+    first = client.chat.completions.create(model="planner", messages=messages, n=2)
+    assert len(first.choices) == 2
+    said = first.choices[0].message.content
+    messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}]
+    client.chat.completions.create(model="planner", messages=messages)
+    with urllib.request.urlopen(f"{running.base}/metrics", timeout=30) as answer:
+        found = answer.read().decode()
+    assert 'interplay_calls_total{role="planner"} 2' in found
+    assert 'interplay_history_kept_total{role="planner"} 1' in found
+    with urllib.request.urlopen(f"{running.base}/health", timeout=30) as answer:
+        assert b"solver" in answer.read()
+    stranger = openai.OpenAI(base_url=f"{running.base}/v1", api_key="other", max_retries=0)
+    with pytest.raises(openai.AuthenticationError):
+        stranger.models.list()
+
+
+def test_calls_in_flight_are_answered_before_the_server_ends(running: Running) -> None:
+    client = openai.OpenAI(base_url=f"{running.base}/v1", api_key="key", max_retries=0)
+    answers: list[str] = []
+
+    def ask() -> None:
+        found = client.chat.completions.create(model="solver", messages=[{"role": "user", "content": "hi"}], n=16)
+        answers.extend(str(c.message.content) for c in found.choices)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not running.server.http.busy and asking.is_alive():
+        pass
+    running.loop.call_soon_threadsafe(running.stop.set)
+    asking.join(60)
+    assert len(answers) == 16
+
+
+@pytest.mark.parametrize(("team", "code", "said"), [("two", 0, "history new"), ("never_the_same", 1, "and is now")])
+def test_check_runs_a_program_twice_and_prints_the_first_difference(
+    team: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(TEAMS))
+    options = [f"coroutine=small_teams:{team}", "reward=small_teams:length", 'roles=["planner","solver"]']
+    found = CliRunner().invoke(app, ["check", "program", *options, "--episodes", "2"])
+    assert found.exit_code == code, found.output
+    assert said in " ".join(found.output.split())

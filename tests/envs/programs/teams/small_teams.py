@@ -1,0 +1,99 @@
+"""Small programs, each for one promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+async def two(row: Row, ask: Any) -> str:
+    plan = await ask("planner", f"Plan {row['index']}.", phase="plan")
+    done = await ask("solver", [{"role": "system", "content": "Solve."}, {"role": "user", "content": str(plan)}])
+    return f"{plan}/{done}"
+
+
+async def many_of_one_role(row: Row, ask: Any) -> list[str]:
+    return [str(r) for r in await asyncio.gather(*(ask("planner", f"Part {n}") for n in (3, 1, 2)))]
+
+
+async def slow_branch(row: Row, ask: Any) -> list[str]:
+    async def later(n: int) -> str:
+        for _ in range(n):
+            await asyncio.sleep(0)
+        await asyncio.to_thread(int)
+        return str(await ask("solver", f"late {n}"))
+
+    return [str(r) for r in await asyncio.gather(ask("planner", "at once"), later(50))]
+
+
+async def crashes_on_a(row: Row, ask: Any) -> str:
+    said = str(await ask("planner", "Say something."))
+    if said.startswith("a"):
+        raise ValueError(f"cannot read {said}")
+    return said
+
+
+async def crashes_at_once(row: Row, ask: Any) -> str:
+    raise KeyError("no such key")
+
+
+_runs = {"n": 0}
+
+
+async def crashes_once(row: Row, ask: Any) -> str:
+    await ask("planner", "Say something.")
+    _runs["n"] += 1
+    if _runs["n"] % 2:
+        raise OSError("the disk was away for a moment")
+    return "fine"
+
+
+async def never_the_same(row: Row, ask: Any) -> str:
+    _runs["n"] += 1
+    await ask("planner", f"Run number {_runs['n']}.")
+    await ask("planner", "And now?")
+    return "done"
+
+
+async def waits_for_nothing(row: Row, ask: Any) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def repeats(row: Row, ask: Any) -> list[str]:
+    return [str(await ask("planner", "Again.")) for _ in range(4)]
+
+
+async def forgets(row: Row, ask: Any) -> str:
+    """Tells every kind of history that memory tells apart."""
+    start = [{"role": "user", "content": "one"}]
+    said = str(await ask("planner", start))
+    kept = [*start, {"role": "assistant", "content": said}, {"role": "user", "content": "two"}]
+    await ask("planner", kept, phase="kept")
+    edited = [{"role": "user", "content": "other"}, *kept[1:]]
+    await ask("planner", edited, phase="edited")
+    foreign = [*start, {"role": "assistant", "content": "never said by anyone"}, {"role": "user", "content": "two"}]
+    await ask("planner", foreign, phase="foreign")
+    return said
+
+
+def length(row: Row, result: str) -> float:
+    return float(len(result))
+
+
+def by_level(row: Row, result: str, calls: list[Any]) -> Any:
+    from interplay.types import Rewards
+
+    return Rewards.team("score", 1.0) + Rewards.agent("words", {c.role: float(len(c.reply.content)) for c in calls})
+
+
+async def later(row: Row, result: str) -> dict[str, float]:
+    await asyncio.sleep(0)
+    return {"score": 0.5, "words": 2.0}
+
+
+async def crashes_on_anything(row: Row, ask: Any) -> str:
+    said = str(await ask("planner", "Say something."))
+    raise ValueError(f"cannot read {said}")

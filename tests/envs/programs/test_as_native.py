@@ -1,0 +1,136 @@
+"""The same game as an outside program and as a native environment is the same training data, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from interplay import algorithms, envs
+from interplay.algorithms import Independent, Tree
+from interplay.algorithms.credit import mix
+from interplay.config import Open, RewardSection
+from interplay.envs import Env
+from interplay.envs import env as registry
+from interplay.types import Credit, Episode, Observation, ProgramCall, Role, Spoken, Task, Turn
+
+GAMES = {
+    "tictactoe": {"size": 3},
+    "kuhn": {},
+    "connect_four": {"columns": 4, "rows": 3, "line": 3},
+    "matrix": {"game": "prisoners_dilemma", "rounds": 3},  # simultaneous moves
+    "plan_path": {"size": 4},
+    "leduc": {},
+}
+
+
+def as_called(cls: type[Env]) -> type[Env]:
+    """The native game, its random numbers drawn as those of an outside program are; its own chance is the task's."""
+
+    class Called(cls):  # type: ignore[misc, valid-type]
+        def observe(self) -> dict[Role, Observation]:
+            return {
+                r: replace(o, call=ProgramCall(only=tuple(map(Spoken, o.legal))), legal=())
+                for r, o in super().observe().items()
+            }
+
+        def fork(self, seed: int | None = None) -> Env:
+            return super().fork()  # type: ignore[no-any-return]
+
+    return Called
+
+
+def tasks_of(name: str, monkeypatch: pytest.MonkeyPatch, count: int = 2, **how: Any) -> tuple[list[Task], list[Task]]:
+    """The same tasks, native and of the program."""
+    program = how or {"coroutine": "native_game:team"}
+    monkeypatch.setitem(registry.ENVIRONMENTS.classes, "called", as_called(envs.lookup(name)))
+    native, outside = [], []
+    for index in range(count):
+        task = envs.sample_task(name, GAMES[name], "train", index)
+        row = {"id": task.id, "env": name, "seed": task.seed, "options": dict(task.data)}
+        roles = envs.make(task).roles
+        names = list(envs.make(task).reward_names)
+        native.append(Task(task.id, "called", task.seed, task.data))
+        made = envs.sample_task(
+            "program",
+            {**program, "reward": "native_game:reward", "roles": list(roles), "rewards": names},
+        )
+        outside.append(Task(task.id, "program", task.seed, {**made.data, "row": row}))
+    return native, outside
+
+
+def trained(episode: Episode) -> list[tuple[Any, ...]]:
+    """Everything of an episode that training reads."""
+    assert episode.error is None, episode.error
+    turns = [t for t in episode.turns if t.playout is None]
+    return [
+        (t.id, t.keys, t.text, t.candidate, t.kept, worth(t), [(s.prompt, s.action, s.logprobs) for s in t.samples])
+        for t in turns
+    ]
+
+
+def worth(turn: Turn) -> float | None:
+    """A program tells all its rewards at the end, with the decisions they are for: only their sum is the same."""
+    return None if turn.outlook is None else mix(turn.outlook.rewards, turn.role, RewardSection())
+
+
+def advantages(name: str, settings: dict[str, Any], episodes: list[Episode]) -> dict[str, Any]:
+    algorithm = algorithms.make(Open(name=name, **settings), RewardSection(), 0)
+    given = Credit()
+    algorithm.credit(episodes, given)
+    return dict(given.advantages)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_a_game_as_a_program_gives_the_same_prompts_ids_logprobs_and_advantages(
+    name: str, monkeypatch: pytest.MonkeyPatch, players: Any
+) -> None:
+    """GRPO: independent episodes of the same tasks."""
+    native, outside = tasks_of(name, monkeypatch)
+    a = players.play(native, Independent(4))
+    b = players.play(outside, Independent(4))
+    assert [trained(e) for e in a] == [trained(e) for e in b]
+    assert sum(len(e.turns) for e in a) > 8
+    found = advantages("grpo", {"group": 4}, a)
+    assert found == advantages("grpo", {"group": 4}, b)
+    assert any(found.values())
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_forks_by_replay_are_forks_by_copy(name: str, monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    """AT-GRPO: every candidate of every decision and what it is worth, with playouts."""
+    native, outside = tasks_of(name, monkeypatch, 1)
+    plan = Tree(2, "playout")
+    a = players.play(native, plan)
+    b = players.play(outside, plan)
+    assert [trained(e) for e in a] == [trained(e) for e in b]
+    settings = {"candidates": 2, "continuation": "playout"}
+    assert advantages("at_grpo", settings, a) == advantages("at_grpo", settings, b)
+
+
+HTTP = {"function": "http_game:play", "program": {"linger": 20.0}}  # machines under load are slow
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_a_game_over_http_is_the_native_game(name: str, monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    """Ids, log-probs and advantages, simultaneous moves included, in processes behind walls."""
+    native, outside = tasks_of(name, monkeypatch, 1, **HTTP)
+    a = players.play(native, Independent(3))
+    b = players.play(outside, Independent(3))
+    assert [trained(e) for e in a] == [trained(e) for e in b]
+    assert advantages("grpo", {"group": 3}, a) == advantages("grpo", {"group": 3}, b)
+
+
+def test_a_tree_over_http_is_the_native_tree(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    native, outside = tasks_of("kuhn", monkeypatch, 1, **HTTP)
+    a, b = (players.play(tasks, Tree(2, "playout")) for tasks in (native, outside))
+    assert [trained(e) for e in a] == [trained(e) for e in b]
+    settings = {"candidates": 2, "continuation": "playout"}
+    assert advantages("at_grpo", settings, a) == advantages("at_grpo", settings, b)
+
+
+def test_streaming_is_not_streaming(monkeypatch: pytest.MonkeyPatch, players: Any) -> None:
+    native, outside = tasks_of("tictactoe", monkeypatch, 1, **{**HTTP, "function": "http_game:play_streaming"})
+    a, b = (players.play(tasks, Independent(2)) for tasks in (native, outside))
+    assert [trained(e) for e in a] == [trained(e) for e in b]

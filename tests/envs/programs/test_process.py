@@ -1,0 +1,147 @@
+"""Programs in processes: what they can reach, how they end, and whose fault it is."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interplay import envs
+from interplay.envs.programs.program import OutsideProgram
+from interplay.errors import ConfigError, EnvError
+from interplay.types import Task
+
+TEAMS = Path(__file__).parent / "teams"
+
+
+def task_of(**options: Any) -> Task:
+    made = {"reward": "commands:length", "roles": ["planner"], **options}
+    return envs.sample_task("program", made)
+
+
+def played(task: Task, said: str = "hello") -> OutsideProgram:
+    env = envs.make(task)
+    assert isinstance(env, OutsideProgram)
+    while seen := env.observe():
+        env.step(dict.fromkeys(seen, said))
+    return env
+
+
+def result(env: OutsideProgram) -> Any:
+    assert env._run is not None
+    return env._run.result
+
+
+def test_a_function_and_a_command_are_asked_for_and_give_their_result() -> None:
+    env = played(task_of(function="commands:one"))
+    assert result(env) == "hello"
+    assert [r.value for r in envs.outcome_of(env)] == [5.0]
+    env = played(task_of(command=[sys.executable, str(TEAMS / "commands.py")]))
+    assert result(env) == {"said": "hello"}
+
+
+def test_a_program_reaches_the_gateway_and_its_folder_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the trainer's environment, not files that are not named, not the ports beside the gateway's."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("x")
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    with socket.create_server(("127.0.0.1", 0)) as neighbour:
+        tried = {"TRIED_SECRET": str(secret), "TRIED_PORT": str(neighbour.getsockname()[1])}
+        walled = result(played(task_of(function="commands:surroundings", program={"environment": tried})))
+        assert {k: walled[k] for k in ("secret", "own", "beside", "neighbour")} == {
+            "secret": False, "own": True, "beside": False, "neighbour": False,
+        }  # fmt: skip
+        assert "WANDB_API_KEY" not in walled["variables"] and walled["processes"] == 1
+        named = {"environment": tried, "readable": [str(secret)], "network": True}
+        opened = result(played(task_of(function="commands:surroundings", program=named)))
+        assert opened["secret"] and opened["neighbour"] and not opened["beside"]
+
+
+def test_what_a_program_started_ends_with_it() -> None:
+    """Also a process in a session of its own: it is in the program's namespace."""
+    import psutil
+
+    before = {p.pid for p in psutil.process_iter()}
+    played(task_of(function="commands:leaves_a_child"))
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        left = [p for p in psutil.process_iter() if p.pid not in before and "time.sleep(1000)" in _line(p)]
+        if not left:
+            return
+        time.sleep(0.05)
+    raise AssertionError(left)
+
+
+def _line(process: Any) -> str:
+    import psutil
+
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"function": "commands:crashes_on_everything"},
+        {"command": [sys.executable, str(TEAMS / "commands.py"), "crash"]},
+    ],
+)
+def test_a_crash_that_comes_again_is_the_policys_and_names_its_place(options: dict[str, Any]) -> None:
+    env = played(task_of(**options))
+    assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("crashed", -0.1)]
+    assert "commands.py:" in env.state()
+
+
+def test_a_program_that_takes_too_long_by_itself_is_ended() -> None:
+    """After a reply that may be the policy's doing: it is replayed, and late again."""
+    began = time.monotonic()
+    env = played(task_of(function="commands:sleeps", program={"seconds": 0.5}))
+    assert "Timeout" in env.state()
+    assert time.monotonic() - began < 10
+
+
+def test_a_program_that_never_asks_ends_with_its_result() -> None:
+    env = envs.make(task_of(function="commands:never_asks"))
+    assert env.observe() == {}
+
+
+def test_a_program_that_cannot_be_started_is_a_sentence_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"env.function 'commands:missing' cannot be started: AttributeError"):
+        envs.make(task_of(function="commands:missing")).observe()
+    with pytest.raises(ConfigError, match=r"env\.program\.python"):
+        envs.make(task_of(function="commands:one", program={"python": "no-such-python"})).observe()
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_worker_that_is_gone_is_the_machinerys_fault(heard: bool) -> None:
+    env = envs.make(task_of(function="commands:sleeps", program={"seconds": 30.0, "environment": {"X": "1"}}))
+    assert isinstance(env, OutsideProgram)
+    env.observe()
+    env._run._worker._process.kill()  # type: ignore[union-attr, attr-defined]
+    if heard:  # before the answer is given
+        wait_for(lambda: env._run.ended)  # type: ignore[union-attr]
+    env.step({"planner": "x"})
+    with pytest.raises(EnvError, match="lost worker"):
+        env.observe()
+
+
+def test_episodes_of_processes_are_played_by_a_model(players: Any) -> None:
+    make: Callable[..., Task] = task_of
+    episodes = players.play([make(function="commands:one")] * 4)
+    assert [e.error for e in episodes] == [None] * 4
+    assert all(e.turns[0].last.action for e in episodes)

@@ -1,0 +1,50 @@
+"""Every example of examples/frameworks runs for real, in the environment it is installed in, and trains a tiny model.
+
+make test-frameworks makes those environments and says where they are; without them these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interplay.config import load
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Observer, Trainer
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(p.stem for p in (ROOT / "recipes" / "programs").glob("*.toml") if "python" in p.read_text())
+
+
+def test_there_is_a_recipe_for_every_framework() -> None:
+    examples = {p.stem.removesuffix("_team") for p in (ROOT / "examples" / "frameworks").glob("*_team.py")}
+    assert examples <= set(NAMES) and len(examples) == 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_team_of_a_framework_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps: no episode fails, and every role's calls are turns with sampled ids."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
+    recipe = ROOT / "recipes" / "programs" / f"{name}.toml"
+    which = "FRAMEWORKS_B" if "frameworks-b" in recipe.read_text() else "FRAMEWORKS_A"
+    python = os.environ.get(which)
+    if not python:
+        pytest.skip(f"{which} names no Python with the framework; see make test-frameworks")
+    small = ["train.steps=2", "rollout.tasks=2", "algorithm.group=2", "env.program.seconds=120.0", "device=cpu"]
+    plan = resolve(load(recipe, [f'env.program.python="{os.path.abspath(python)}"', *small]))
+    trainer = Trainer(plan, tmp_path)
+    seen: list[dict[str, Any]] = []
+    trainer.observer = Observer(stepped=lambda step, metrics: seen.append(dict(metrics)))
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    assert len(seen) == 2
+    for metrics in seen:
+        assert metrics["episodes_failed"] == 0
+        assert metrics["turns_per_episode"] >= 1  # a reply that is cut off ends some programs
+        assert any(key.startswith("history/") for key in metrics)

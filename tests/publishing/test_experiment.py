@@ -1,0 +1,86 @@
+"""Studies: arms and seeds are run once, tested once, paired by seed and corrected."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from interplay.errors import ConfigError
+from interplay.evaluation.intervals import Estimate
+from interplay.publishing.experiment import run_study
+from interplay.publishing.results import Contrast, Results, holm
+from interplay.publishing.study import Study
+
+ROOT = Path(__file__).parents[2]
+STORY = ROOT / "recipes" / "rlhf" / "experiment" / "story.toml"
+SMALL = [
+    "policies.learner.base=tiny-32x1", "train.steps=2", "rollout.tasks=2", "algorithm.group=2",
+    "records.tensorboard=off", "device=cpu", "env.sentences=2",
+]  # fmt: skip
+
+
+def contrast(p: float) -> Contrast:
+    return Contrast("s", "a", "b", "t", "gold", 8, Estimate(1.0, 0.5, 1.5), p, p)
+
+
+def test_holms_correction_by_hand() -> None:
+    """p · (m − rank), never falling: 0.01·3, 0.03·2, then 0.04 is raised to 0.06."""
+    found = [c.corrected for c in holm([contrast(0.04), contrast(0.01), contrast(0.03), contrast(math.nan)])]
+    assert found[:3] == pytest.approx([0.06, 0.03, 0.06]) and math.isnan(found[3])
+    assert holm([contrast(0.04)])[0].sentence == "a is better than b in t"
+    assert holm([contrast(0.2)])[0].sentence == "a cannot be told from b in t"
+
+
+def small_study(folder: Path, arms: dict[str, list[str]], seeds: list[int]) -> Path:
+    """A study of a few steps: the story's, with these arms."""
+    lines = [
+        'name = "small"', f'recipe = "{ROOT / "recipes" / "rlhf" / "story.toml"}"', f"seeds = {seeds}", "games = 2",
+        f"common = {json.dumps(SMALL)}", "[arms]",
+        *(f"{name} = {json.dumps(changes)}" for name, changes in arms.items()),
+        "[tests]", 'seen = { seats = [["partner=bot:writer:plain"]] }',
+        *(["[[contrasts]]", f'first = "{next(iter(arms))}"', f'second = "{list(arms)[-1]}"', 'test = "seen"']),
+    ]  # fmt: skip
+    path = folder / "small.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_every_arm_of_the_shipped_studies_is_a_valid_recipe() -> None:
+    from interplay.rollout.resolve import resolve
+
+    for path in sorted(STORY.parent.glob("*.toml")):
+        study = Study.read(path)
+        for arm in study.section.arms:
+            assert resolve(study.recipe(arm, 0)).trainable[0] == "learner"
+
+
+def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
+    arms = {"fixed": [], "oracle": ['judges={ taste = { kind = "pointwise", who = "gold:gold" } }']}
+    path = small_study(tmp_path, arms, [0])
+    told: list[str] = []
+    run_study(path, tmp_path / "runs", [], 1, told.append)
+    assert told[0] == "small: 2 runs, 2 left" and len(told) == 3
+    results = Results.read(tmp_path / "runs" / "small")
+    before = {r.path: r.path.read_text() for r in results.runs}
+    assert set(results.values("fixed", "seen", "gold")) == {0}
+    counts = results.runs[0].data["counts"]
+    assert counts["steps"] == 2 and counts["labels"] > 0 and counts["learner_tokens"] <= counts["all_tokens"]
+    assert [c.seeds for c in results.contrasts()] == [1] and math.isnan(results.contrasts()[0].p)
+    assert len(results.curve("fixed", "reward/gold/learner")[0]) == 2
+    told.clear()
+    run_study(path, tmp_path / "runs", [], 1, told.append)
+    assert told == ["small: 2 runs, 0 left"]
+    assert before == {r.path: r.path.read_text() for r in results.runs}
+    small_study(tmp_path, {**arms, "more": []}, [0])
+    with pytest.raises(ConfigError, match="another study of this name"):
+        run_study(path, tmp_path / "runs", [], 1)
+
+
+def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) -> None:
+    path = small_study(tmp_path, {"fixed": [], "wrong": ["train.stps=3"]}, [0])
+    with pytest.raises(ConfigError, match="arm 'wrong' of study 'small': unknown key 'stps'"):
+        run_study(path, tmp_path / "runs", [], 1)
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,75 @@
+"""Pages about studies: written from the run folders, and refused where a number is from nowhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from interplay.errors import DataError
+from interplay.publishing.facts import Facts
+from interplay.publishing.publish import publish, studies_in
+
+pytest.importorskip("fpdf")
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of two arms and three seeds, as interplay experiment leaves it; the numbers are planted."""
+    folder = tmp_path_factory.mktemp("runs")
+    study = folder / "story"
+    study.mkdir()
+    contrasts = [{"first": "multi-fixed", "second": "single", "test": "unseen", "measure": "gold"}]
+    about = {"name": "story", "digest": "x", "learner": "learner", "role": "learner", "gold": "gold", "best": 4.0,
+             "games": 64, "seeds": [0, 1, 2], "arms": {"single": [], "multi-fixed": []},
+             "tests": {"unseen": {}}, "contrasts": contrasts}  # fmt: skip
+    (study / "study.json").write_text(json.dumps(about))
+    for arm, base in (("single", 1.0), ("multi-fixed", 2.0)):
+        for seed in range(3):
+            run = study / arm / f"seed-{seed}"
+            run.mkdir(parents=True)
+            test = {"unseen": {"mean": {"gold": base + 0.125 * seed}, "lineups": []}}
+            counts = {"steps": 2, "learner_tokens": 1000 + seed, "all_tokens": 2000, "labels": 64}
+            (run / "test.json").write_text(json.dumps({"arm": arm, "seed": seed, "counts": counts, "tests": test}))
+            rows = [{"learner/tokens": 500.0 * n, "reward/gold/learner": 0.25 * n, "judge/taste/gold": 0.25 * n,
+                     "judge/taste/proxy": 0.5 * n, "judge/taste/rang": 0.0} for n in (1, 2)]  # fmt: skip
+            (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: Path) -> None:
+    for path in publish(runs, tmp_path):
+        assert path.stat().st_size > 500, path
+    report = (tmp_path / "report.md").read_text()
+    assert "| multi-fixed | 2.125 [1.814, 2.436] |" in report  # 2.125 ± 4.303 · 0.125 / √3
+    assert "multi-fixed is better than single in unseen" in report
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF") and (
+        tmp_path / "slides.pdf"
+    ).stat().st_size > 5000
+    html = (tmp_path / "post.html").read_text()
+    assert "Teaching AI Agents to Work Together (and Compete) via RLHF" in html and "data:image/svg+xml" in html
+    assert not re.search(r'(?:src|href)="http', html)
+    assert "IBM" in (tmp_path / "slides.html").read_text()
+
+
+def test_every_number_of_the_report_is_traced_to_a_file(runs: Path, tmp_path: Path) -> None:
+    publish(runs, tmp_path)
+    sources = json.loads((tmp_path / "numbers.json").read_text())
+    assert any("multi-fixed/seed-0/test.json" in s for s in sources["2.125"])
+    assert all(sources.values())
+
+
+def test_a_number_from_nowhere_is_refused() -> None:
+    facts = Facts()
+    said = facts.say(0.5, ".2f", "a run")
+    facts.check(f"It came to {said}, as `x = 7` says.", "the page")
+    with pytest.raises(DataError, match=r"the page has the number 0.93, which cannot be traced"):
+        facts.check(f"It came to {said} of 0.93.", "the page")
+
+
+def test_a_folder_without_studies_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected the --out folder of interplay experiment"):
+        studies_in(tmp_path)

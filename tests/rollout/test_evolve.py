@@ -1,0 +1,167 @@
+"""Co-evolution: what motifs make of a workflow, how rounds choose, and what a run keeps of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interplay.config import load
+from interplay.config.evolve import EvolveSection
+from interplay.envs.workflows.motifs import Design, Graph, moves, turned
+from interplay.errors import ConfigError
+from interplay.rollout.evolve import Evolution, brief, design
+from interplay.rollout.resolve import resolve
+from interplay.training.trainer import Observer, Trainer
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "recipes" / "programs" / "evolve.toml"
+START: Graph = {
+    "nodes": {
+        "plan": {"role": "planner", "prompt": "Plan {task}", "next": "solve"},
+        "solve": {"role": "solver", "prompt": "{task} {plan}"},
+    }
+}
+SECTION = EvolveSection(verify="json:loads")
+ROLES = ("planner", "solver")
+
+
+def every_design() -> list[Design]:
+    """All workflows that are at most two motifs away."""
+    found = {Design(START).key: Design(START)}
+    for _ in range(2):
+        for one in list(found.values()):
+            for option in moves(one, SECTION, ROLES):
+                if (made := turned(one, *option)) is not None:
+                    found.setdefault(made.key, made)
+    return list(found.values())
+
+
+def test_every_move_gives_a_whole_workflow_and_can_be_undone() -> None:
+    start = Design(START)
+    for name, motif, value in moves(start, SECTION, ROLES):
+        made = turned(start, name, motif, value)
+        assert made is not None and made.key != start.key, (name, motif, value)
+        back = turned(made, name, motif, None)
+        assert back is not None and back.key == start.key
+    assert len(every_design()) > 150
+
+
+def test_the_order_of_moves_does_not_matter() -> None:
+    one = turned(Design(START), "solve", "review", "planner")
+    other = turned(Design(START), "plan", "vote", 3)
+    assert one is not None and other is not None
+    both = turned(one, "plan", "vote", 3), turned(other, "solve", "review", "planner")
+    assert both[0] is not None and both[1] is not None and both[0].key == both[1].key
+
+
+def test_motifs_are_aflows_operators() -> None:
+    design_ = Design(START, {"solve": {"program": True, "ensemble": 3, "test": "json:loads", "review": "planner"}})
+    nodes = design_.graph["nodes"]
+    assert nodes["solve_write"]["next"] == "solve_run" and nodes["solve_run"]["tool"] == "python"
+    assert nodes["solve"]["samples"] == 3 and nodes["solve"]["merge"] == "concat"
+    assert nodes["solve"]["next"] == "solve_pick"
+    edges = nodes["solve_pick"]["next"]
+    assert [e["to"] for e in edges] == ["solve_review", "solve", "solve_review"]
+    assert edges[0]["verify"] == "json:loads" and edges[1]["times"] == 2
+    assert nodes["solve_revise"]["role"] == "solver"
+
+
+def test_the_champion_wins_on_tasks_that_all_of_a_round_share() -> None:
+    """A space with one better motif: it is found and kept, and every round has tasks of its own."""
+    seen: list[tuple[str, tuple[int, ...]]] = []
+
+    async def play(graph: Graph, numbers: Sequence[int]) -> list[float]:
+        seen.append((json.dumps(graph, sort_keys=True), tuple(numbers)))
+        better = graph["nodes"].get("solve", {}).get("samples") == 5 and "solve_pick" not in graph["nodes"]
+        return [1.0 if better else 0.2] * len(numbers)
+
+    evolution = Evolution(EvolveSection(candidates=8, tasks=2, looks=3, motifs=["vote", "review"]), START, ROLES, 0)
+    for _ in range(6):
+        asyncio.run(evolution.round(play))
+    assert evolution.champion.graph["nodes"]["solve"]["samples"] == 5
+    first = [numbers for _, numbers in seen if numbers[0] == 0]
+    assert set(first) == {(0, 1)} and len(first) >= 8
+    assert {n for _, numbers in seen for n in numbers} == set(range(6 * 2 * 7))
+
+
+def test_a_resumed_search_goes_on_as_if_nothing_had_happened() -> None:
+    async def play(graph: Graph, numbers: Sequence[int]) -> list[float]:
+        return [float((len(json.dumps(graph)) * 7 + n) % 5) for n in numbers]
+
+    def made() -> Evolution:
+        return Evolution(EvolveSection(candidates=4, tasks=2, looks=2), START, ROLES, 3)
+
+    whole, cut = made(), made()
+    for _ in range(4):
+        asyncio.run(whole.round(play))
+    for _ in range(2):
+        asyncio.run(cut.round(play))
+    resumed = made()
+    resumed.load_state_dict(json.loads(json.dumps(cut.state_dict())))
+    for _ in range(2):
+        asyncio.run(resumed.round(play))
+    assert resumed.state_dict() == whole.state_dict()
+
+
+def test_a_designers_text_is_a_workflow_or_nothing() -> None:
+    evolution = Evolution(SECTION, START, ROLES, 0)
+    assert "planner" in brief(evolution)
+    good = {"nodes": {"a": {"role": "solver", "prompt": "{task}!"}}}
+    assert design(f"Here it is: {json.dumps(good)}", evolution) == good
+    for bad in (
+        "no json",
+        json.dumps({"nodes": {"a": {"role": "stranger", "prompt": "x"}}}),
+        json.dumps({"nodes": {"a": {"role": "solver", "prompt": "{b}"}}}),
+        json.dumps({"nodes": {"a": {"role": "solver", "prompt": "x", "next": [{"to": "end", "verify": "os:system"}]}}}),
+    ):
+        assert design(bad, evolution) is None
+
+
+def test_the_toy_space_is_searched_to_its_best(load_script: Any) -> None:
+    """Three seeds here; benchmarks/evolve.py prints the figure for twenty."""
+    toy = load_script("benchmarks/evolve.py")
+    section = EvolveSection(verify="toy:right", motifs=list(toy.MOTIFS), fade=1.0)
+    found = [asyncio.run(toy.search(seed, 4000, section)) for seed in (9, 10, 11)]
+    assert [best for best, _, _ in found] == [True] * 3
+    assert all(played <= 4000 for _, played, _ in found)
+
+
+def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> None:
+    small = ["train.steps=3", "evolve.every=1", "rollout.tasks=2", "algorithm.group=2", "evolve.candidates=2"]
+    small += ["evolve.tasks=2", "evolve.looks=1", "evolve.designs=3", "device=cpu", "sampling.max_tokens=4"]
+    trainer = Trainer(resolve(load(RECIPE, small)), tmp_path)
+    seen: list[dict[str, float]] = []
+    trainer.observer = Observer(stepped=lambda step, metrics: seen.append(dict(metrics)))
+    try:
+        trainer.train()
+        evolution = trainer.evolution
+    finally:
+        trainer.close()
+    assert evolution is not None and evolution.rounds == 3
+    assert seen[0]["evolve/played"] > 0 and seen[0]["evolve/designs"] == 0
+    assert seen[1]["episodes"] == 4 + 3  # the proposals of the round before are one group more
+    assert "reward/illegal/designer" in seen[1]
+    again = Trainer(resolve(load(RECIPE, small)), tmp_path)
+    try:
+        assert again.evolution is not None
+        assert again.evolution.state_dict() == json.loads(json.dumps(evolution.state_dict()))
+    finally:
+        again.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ('env={name = "tictactoe"}', r"unknown key 'workflow'|needs a workflow|seats"),
+        ("evolve.designer=nobody", "evolve.designer is 'nobody', which is no policy"),
+        ('algorithm={name = "at_grpo", candidates = 2, continuation = "playout"}', "plays trees"),
+    ],
+)
+def test_what_cannot_evolve_is_one_sentence(change: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        resolve(load(RECIPE, [change]))

@@ -1,0 +1,130 @@
+"""The reward server and its client: batches, tokens, versions, and failures that are typed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from interplay.config import JudgeSection, TrainSection
+from interplay.errors import ConfigError, JudgeError
+from interplay.rewards.remote import RemoteScorer
+from interplay.serving.reward import RewardServer, check_address
+from interplay.training.preference import Better, Fitting, RewardModel
+from interplay.types import Message
+
+uvicorn = pytest.importorskip("uvicorn")
+QUESTION = (Message("user", "Say it."),)
+
+
+@pytest.fixture(scope="module")
+def model(make_tiny: Callable[..., Any]) -> RewardModel:
+    made = RewardModel("reward_model", make_tiny(0, "tiny-32x1"), TrainSection())
+    made.fit([Better((QUESTION, "yes"), (QUESTION, "no"))] * 8, Fitting(epochs=4, batch=4, lr=3e-3))
+    return made
+
+
+@contextmanager
+def running(server: RewardServer, port: int = 0) -> Iterator[str]:
+    """On a port of its own; stopped at the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", port))
+        port = free.getsockname()[1]
+    made = uvicorn.Server(uvicorn.Config(server.app(), host="127.0.0.1", port=port, log_level="error"))
+    thread = threading.Thread(target=made.run, daemon=True)
+    thread.start()
+    while not made.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        made.should_exit = True
+        thread.join()
+
+
+def client(url: str, **section: Any) -> RemoteScorer:
+    return RemoteScorer(JudgeSection(kind="reward_model", who=url, **{"retries": 0, **section}), pause=0.05)
+
+
+def test_scores_over_the_wire_are_the_models_own_with_its_version(model: RewardModel) -> None:
+    server = RewardServer(model)
+    asked = [(QUESTION, text) for text in ("yes", "no", "yes no")]
+    with running(server) as url:
+        scorer = client(url)
+        assert asyncio.run(scorer.scores(asked)) == pytest.approx(model.scores(asked), abs=1e-5)
+        assert scorer.version == server.version
+        with urllib.request.urlopen(f"{url}/health") as answer:
+            health = json.loads(answer.read())
+    assert health == {"ok": True, "kind": "reward_model", "version": server.version, "waiting": 0}
+
+
+def test_requests_that_arrive_together_are_scored_together(model: RewardModel) -> None:
+    server = RewardServer(model)
+
+    async def many(url: str) -> list[list[float]]:
+        scorer = client(url)
+        return await asyncio.gather(*(scorer.scores([(QUESTION, f"yes {i}")]) for i in range(24)))
+
+    with running(server) as url:
+        found = asyncio.run(many(url))
+    assert len(found) == 24 and server.batches < 24
+
+
+def test_a_wrong_token_is_refused_and_never_shown(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(RewardServer(model, token="right")) as url:
+        monkeypatch.setenv("INTERPLAY_REWARD_KEY", "wrong-secret")
+        with pytest.raises(JudgeError, match="its token is wrong or missing") as refused:
+            asyncio.run(client(url).scores([(QUESTION, "yes")]))
+        assert "wrong-secret" not in str(refused.value)
+        monkeypatch.setenv("INTERPLAY_REWARD_KEY", "right")
+        assert len(asyncio.run(client(url).scores([(QUESTION, "yes")]))) == 1
+
+
+def test_a_server_that_is_killed_and_comes_back_loses_nothing(model: RewardModel) -> None:
+    """The client tries again until the server is there; without tries left, the failure is typed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with pytest.raises(JudgeError, match=r"failed 1 times.*interplay judge serve"):
+        asyncio.run(client(url).scores([(QUESTION, "yes")]))
+    found: list[list[float]] = []
+    patient = client(url, retries=10)
+    asking = threading.Thread(target=lambda: found.append(asyncio.run(patient.scores([(QUESTION, "yes")]))))
+    asking.start()
+    time.sleep(0.1)
+    with running(RewardServer(model), port):
+        asking.join()
+    assert found == [pytest.approx(model.scores([(QUESTION, "yes")]), abs=1e-5)]
+
+
+@pytest.mark.parametrize("body", [b"{}", b"nothing", b'{"items": [{"messages": []}]}', b'{"items": [1]}'])
+def test_a_request_that_makes_no_sense_is_refused(model: RewardModel, body: bytes) -> None:
+    with running(RewardServer(model)) as url:
+        request = urllib.request.Request(f"{url}/score", body)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request)
+        assert refused.value.code == 400
+
+
+def test_a_model_that_fails_is_no_score(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = RewardServer(model)
+    monkeypatch.setattr(model, "scores", lambda asked: 1 / 0)
+    with running(server) as url, pytest.raises(JudgeError, match="status 500"):
+        asyncio.run(client(url).scores([(QUESTION, "yes")]))
+
+
+def test_without_a_token_only_this_machine_may_ask() -> None:
+    check_address("127.0.0.1", "")
+    check_address("0.0.0.0", "token")
+    with pytest.raises(ConfigError, match="other machines can reach"):
+        check_address("0.0.0.0", "")

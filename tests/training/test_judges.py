@@ -1,0 +1,353 @@
+"""Judges in a run: their rewards, their records, reward models that learn, and what happens when they fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import Killed, killed_at, make, rows, train
+
+from interplay.config import JudgeSection, TrainSection, parse
+from interplay.errors import ConfigError, GuardError
+from interplay.rollout import records
+from interplay.rollout.resolve import resolve
+from interplay.training.preference import Better, Fitting, RewardModel, load_reward_model
+from interplay.types import Message
+
+SMALL: dict[str, Any] = {
+    "name": "judged",
+    "device": "cpu",
+    "env": {"name": "filler", "length": 4},
+    "policies": {"learner": {"base": "tiny-32x1"}},
+    "seats": {"writer": "learner"},
+    "algorithm": {"name": "rloo", "group": 4},
+    "reward": {"weights": {"gold": 0.0, "filler": 0.0, "proxy": 0.0}},
+    "sampling": {"max_tokens": 6, "legal": True},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 3, "lr": 1e-3},
+    "records": {"tensorboard": "off"},
+    "eval": {"opponents": []},
+}
+LEARNS = {
+    "kind": "reward_model",
+    "who": "base:tiny-32x1",
+    "train": {"labels": "gold:proxy", "every": 1, "pairs": 16, "epochs": 2, "lr": 3e-3, "holdout": 0.3, "least": 0.0},
+    "audit": {"gold": "gold:gold"},
+}
+
+
+def judged(judge: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**SMALL, **more, "judges": {"taste": judge}}
+
+
+def played(folder: Path) -> Iterator[records.Record]:
+    return records.read(folder / "episodes.jsonl")
+
+
+def test_a_gold_judge_in_a_group_pays_wins_less_losses(tmp_path: Path) -> None:
+    train(tmp_path, judged({"kind": "pairwise", "who": "gold:proxy", "against": "group"}))
+    groups: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for record in played(tmp_path):
+        values = {r.name: r.value for r in record.episode.rewards}
+        assert values["taste"] is not None and values["proxy"] is not None
+        groups.setdefault((record.step, record.episode.task.id), []).append((values["proxy"], values["taste"]))
+    assert len(groups) == 12
+    for members in groups.values():
+        for proxy, taste in members:
+            others = [p for p, _ in members]
+            won = sum(proxy > p for p in others) - sum(proxy < p for p in others)
+            assert taste == pytest.approx(won / 3)
+    assert all(row["judge/taste/coverage"] == 1.0 and "reward/taste/writer" in row for row in rows(tmp_path))
+
+
+def test_a_local_judge_is_asked_in_both_orders_and_recorded_as_turns_of_role_judge(tmp_path: Path) -> None:
+    """Its verdict is a probability; it is not trained, and nothing of it is credited."""
+    data = judged(
+        {"kind": "pairwise", "who": "critic", "against": "learner@start", "scope": "reply"},
+        policies={**SMALL["policies"], "critic": {"base": "tiny-32x1", "trainable": False}},
+    )
+    trainer = make(tmp_path, data)
+    before = {k: v.clone() for k, v in trainer.team.members["critic"].loaded.model.state_dict().items()}
+    trainer.train()
+    after = trainer.team.members["critic"].loaded.model.state_dict()
+    trainer.close()
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    for record in played(tmp_path):
+        asked = record.episode.judged
+        assert [t.role for t in asked] == ["judge", "judge"] and {t.policy for t in asked} == {"critic"}
+        assert {t.text for t in asked} <= {"A", "B"} and asked[0].observation != asked[1].observation
+        assert not any(s.id in record.credit.advantages for t in asked for s in t.samples)
+        (taste,) = [r.value for r in record.episode.rewards if r.name == "taste"]
+        assert taste is not None and -1 < taste < 1
+
+
+def test_a_judge_that_always_prefers_the_first_place_pays_nobody(tmp_path: Path, served: Any) -> None:
+    """Sampled verdicts that follow the place disagree after the swap: they abstain, which is not a zero."""
+    train(tmp_path, remote(served(lambda body: "A")), "train.steps=1", "algorithm.entropy=0.01")
+    for record in played(tmp_path):
+        assert [r.value for r in record.episode.rewards if r.name == "taste"] == [None]
+    (row,) = rows(tmp_path)
+    assert row["judge/taste/coverage"] == 0.0 and row["judge/taste/flips"] == 1.0
+
+
+def test_a_judge_that_cannot_be_reached_is_a_failure_of_the_machinery(tmp_path: Path) -> None:
+    with pytest.raises(GuardError, match="all 16 episodes of step 0 failed; the first: RemoteError"):
+        train(tmp_path, remote("http://127.0.0.1:9/v1"), "train.steps=1")
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[..., str]]:
+    from contextlib import ExitStack
+
+    from chat_server import Chat, serving
+
+    with ExitStack() as stack:
+
+        def serve(answer: Callable[[dict[str, Any]], str]) -> str:
+            return str(stack.enter_context(serving(Chat(answer=answer))).url)
+
+        yield serve
+
+
+def remote(url: str) -> dict[str, Any]:
+    section = {"base": "openai:judge", "trainable": False, "remote": {"url": url, "retries": 0}}
+    return judged(
+        {"kind": "pairwise", "who": "far", "against": "group"}, policies={**SMALL["policies"], "far": section}
+    )
+
+
+def test_a_rubric_judge_pays_the_mean_of_its_marks(tmp_path: Path, served: Any) -> None:
+    data = remote(served(lambda body: "fairness: 10\ncoherence: 1"))
+    data["judges"] = {"taste": {"kind": "rubric", "who": "far", "rubric": ["fairness", "coherence"]}}
+    train(tmp_path, data, "train.steps=1", "algorithm.entropy=0.01")
+    assert {r.value for x in played(tmp_path) for r in x.episode.rewards if r.name == "taste"} == {0.0}
+    assert rows(tmp_path)[0]["judge/taste/fairness"] == 1.0
+
+
+def test_replies_of_a_tree_are_judged_candidate_by_candidate(tmp_path: Path) -> None:
+    data = judged(
+        {"kind": "pointwise", "who": "gold:proxy", "scope": "reply"},
+        algorithm={"name": "online_dpo", "candidates": 4, "continuation": "none"},
+    )
+    train(tmp_path, data, "train.steps=1")
+    for record in played(tmp_path):
+        for turn in record.episode.turns:
+            assert turn.outlook is not None
+            if turn.outlook.rewards:  # empty where all said the same
+                values = {r.name: r.value for r in turn.outlook.rewards}
+                assert values["taste"] == values["proxy"]
+
+
+def test_a_reward_model_learns_in_the_run_and_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(whole, judged(LEARNS))
+    with pytest.raises(Killed):
+        train(cut, judged(LEARNS), observer=killed_at(2))
+    train(cut, judged(LEARNS))
+    assert rows(whole) == rows(cut)
+    last = rows(whole)[-1]
+    assert last["judge/taste/labels"] == 48.0 and 0 <= last["judge/taste/accuracy"] <= 1
+    assert last["judge/taste/gold"] != 0.0
+    states = [json.loads(next(f.glob("checkpoints/step-000003/trainer.json")).read_text()) for f in (whole, cut)]
+    assert states[0]["judges"] == states[1]["judges"]
+
+
+def test_a_judge_that_falls_below_its_limit_goes_back_to_the_version_that_passed(tmp_path: Path) -> None:
+    trainer = make(tmp_path, judged({**LEARNS, "train": {**LEARNS["train"], "least": 0.5}}))
+    pupil = trainer.judges.pupils["taste"]
+    question = (Message("user", "Write 4 signs."),)
+    from interplay.training.judges import Labelled
+
+    pupil.seen = [Labelled(question, "1111", "0000", 1.0, f"t{i}") for i in range(32)]
+    pupil.tested = [Labelled(question, "1111", "0000", 1.0, f"h{i}") for i in range(32)]
+    assert pupil.learn()["judge/taste/accuracy"] == 1.0
+    good = pupil.model.raw([(question, "1111")])
+    pupil.seen = [Labelled(question, "1111", "0000", 0.0, f"t{i}") for i in range(64)]  # somebody lies
+    lied = {}
+    for _ in range(8):
+        lied = pupil.learn()
+        if "judge/taste/rolled_back" in lied:
+            break
+        good = pupil.model.raw([(question, "1111")])  # not yet fooled: this version passed too
+    assert lied["judge/taste/rolled_back"] == 1.0 and lied["judge/taste/accuracy"] < 0.5
+    assert pupil.model.raw([(question, "1111")]) == good
+    pupil.good = None
+    pupil.seen = pupil.seen * 8
+    with pytest.raises(GuardError, match=r"no version before was above it; give it more or cleaner comparisons"):
+        for _ in range(8):
+            pupil.learn()
+    trainer.close()
+
+
+def model(make_tiny: Any, kind: Any, adapter: bool = False) -> RewardModel:
+    from interplay.config import AdapterSection
+    from interplay.rollout.members import fresh_adapter
+
+    loaded = make_tiny(0, "tiny-32x1")
+    return RewardModel(
+        kind, loaded, TrainSection(), fresh_adapter(loaded, AdapterSection(rank=4), 0) if adapter else None
+    )
+
+
+def says(text: str) -> tuple[tuple[Message, ...], str]:
+    return (Message("user", "Say it."),), text
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_bradley_terry_learns_what_is_preferred_and_is_saved_for_sequence_classification(
+    tmp_path: Path, make_tiny: Any, adapter: bool
+) -> None:
+    """Transformers loads the folder as it is, and gives the same scores."""
+    from transformers import AutoModelForSequenceClassification
+
+    made = model(make_tiny, "reward_model", adapter)
+    base = {k: v.clone() for k, v in made.model.state_dict().items()}
+    rows = [Better(says("yes " * (i % 3 + 1)), says("no " * (i % 2 + 1))) for i in range(24)]
+    made.fit(rows, Fitting(epochs=8, batch=8, lr=3e-3))
+    assert min(made.probabilities(rows)) > 0.9
+    if adapter:
+        assert all(torch.equal(base[k], v) for k, v in made.model.state_dict().items())
+    made.save(tmp_path / "rm")
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "rm")
+    for text in ("yes yes", "no"):
+        ids = torch.tensor([made.ids(says(text))])
+        with torch.no_grad():
+            assert float(theirs(input_ids=ids).logits) == pytest.approx(made.raw([says(text)])[0], abs=1e-4)
+    again = load_reward_model(tmp_path / "rm", TrainSection(), "cpu", torch.float32)
+    assert again.scores([says("yes")]) == pytest.approx(made.scores([says("yes")]), abs=1e-4)
+
+
+def test_a_verifier_gives_the_probability_that_an_answer_is_right(make_tiny: Any) -> None:
+    made = model(make_tiny, "verifier")
+    assert made.scores([says("4")]) == [0.5]
+    rows = [Better(says(str(i % 10)), None, float(i % 10 == 4)) for i in range(40)]
+    made.fit(rows, Fitting(epochs=30, batch=10, lr=5e-3))
+    right, wrong = made.scores([says("4"), says("7")])
+    assert right > 0.7 > 0.3 > wrong
+
+
+@pytest.mark.parametrize(
+    ("judge", "message"),
+    [
+        ({"kind": "pairwise", "who": "gold:proxy"}, "expected 'group', 'reference' or POLICY@start"),
+        ({"kind": "pointwise", "who": "gold:prxy"}, "Did you mean 'proxy'"),
+        ({"kind": "pointwise", "who": "critc"}, "judges.taste.who names policy 'critc'"),
+        ({"kind": "reward_model", "who": "base:tiny"}, r"expected \[judges.NAME.train\]"),
+        ({"kind": "rubric", "who": "gold:proxy", "rubric": ["x"]}, "a gold program gives one number"),
+        ({"kind": "pointwise", "who": "gold:proxy", "roles": ["riter"]}, "Did you mean 'writer'"),
+        ({"kind": "pointwise", "who": "http://127.0.0.1:9"}, "expected kind 'reward_model' or 'verifier'"),
+    ],
+)
+def test_a_judge_that_makes_no_sense_is_refused_with_the_remedy(judge: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(parse(judged(judge)))
+
+
+def test_a_judge_may_not_have_the_name_of_another_reward() -> None:
+    data = {**SMALL, "judges": {"gold": {"kind": "pointwise", "who": "gold:proxy"}}}
+    with pytest.raises(ConfigError, match="the name of another reward"):
+        resolve(parse(data))
+    assert JudgeSection(kind="pointwise", who="gold:proxy").components == ["proxy"]
+
+
+def test_maporl_is_paid_by_a_verifier_that_learns_from_the_debates_own_answers(tmp_path: Path) -> None:
+    """Its rows are balanced within each task, and of the training split alone: what is scored later is never seen."""
+    from interplay.config import load
+
+    path = Path(__file__).parents[2] / "recipes" / "rlhf" / "maporl.toml"
+    small = [f"policies.{name}.base=tiny-32x1" for name in ("opener", "reviser")]
+    small += ["judges.verifier.who=base:tiny-32x1", "judges.verifier.train.every=1", "records.tensorboard=off"]
+    small += ["train.steps=2", "algorithm.group=4", "device=cpu", "judges.verifier.train.least=0.0"]
+    from interplay.training.trainer import Trainer
+
+    trainer = Trainer(resolve(load(path, small)), tmp_path)
+    trainer.train()
+    pupil = trainer.judges.pupils["verifier"]
+    trainer.close()
+    rows_ = [*pupil.seen, *pupil.tested]
+    assert rows_ and all("-train-" in row.task for row in rows_)
+    for task in {row.task for row in rows_}:
+        labels = [row.label for row in rows_ if row.task == task]
+        assert 0 < sum(labels) < len(labels) or len(labels) == 1  # cut off at `pairs`
+    for record in played(tmp_path):
+        for turn in record.episode.line():
+            paid = {r.name: r.value for r in turn.rewards}
+            assert paid["verifier"] is not None and 0 < paid["verifier"] < 1
+    assert {"credit/rescued", "credit/majority_right", "judge/verifier/gold"} <= set(rows(tmp_path)[-1])
+
+
+def test_the_recipe_with_a_remote_judge_and_partner_trains_against_a_server_that_speaks_that_api(
+    tmp_path: Path, served: Any
+) -> None:
+    """Phi-3-mini and GPT-4o-mini are replaced by a tiny model and a local server; the loop is the recipe's."""
+    from interplay.config import load
+    from interplay.training.trainer import Trainer
+
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> str:
+        text = body["messages"][-1]["content"]
+        asked.append(text)
+        if "Which reply is better?" not in text:
+            return "Bob goes to the lake."
+        first, second = text.split("<A>")[1].split("<B>")
+        return "A" if len(first) > len(second) else "B"
+
+    url = served(answer)
+    path = Path(__file__).parents[2] / "recipes" / "rlhf" / "gpt_judge.toml"
+    small = ["policies.learner.base=tiny-32x1", "train.steps=2", "rollout.tasks=2", "sampling.max_tokens=24"]
+    small += ["records.tensorboard=off", "device=cpu", "policies.learner.adapter.rank=2", "env.sentences=2"]
+    small += [f"policies.{name}.remote={{ url = '{url}', retries = 0 }}" for name in ("judge", "partner")]
+    trainer = Trainer(resolve(load(path, small)), tmp_path)
+    trainer.train()
+    trainer.close()
+    assert any("Which reply is better?" in text for text in asked)
+    for record in played(tmp_path):
+        assert {t.policy for t in record.episode.line("partner")} == {"partner"}
+        assert [t.role for t in record.episode.judged] == ["judge", "judge"]
+    assert len(rows(tmp_path)) == 2
+
+
+class Ones:
+    """Scores a reply by its ones."""
+
+    async def scores(self, asked: Any) -> list[float]:
+        return [float(reply.count("1")) for _, reply in asked]
+
+
+def test_the_best_of_several_replies_is_said_and_its_score_is_the_expected_maximum(tmp_path: Path) -> None:
+    """Against an exact enumeration: E max of n draws by inclusion of the distribution's own probabilities."""
+    import asyncio
+    import math
+
+    from interplay.agents.best_of import Choosing
+    from interplay.evaluation.field import Field
+    from interplay.rollout.team import Team
+
+    plan = resolve(parse({**SMALL, "eval": {"opponents": [], "legal": True}}))
+    team = Team(plan.recipe)
+    means = {}
+    for count in (1, 4):
+        team.choosing = Choosing(count, Ones(), everybody=True)
+        episodes = asyncio.run(Field(plan, team, 400).play(plan.seats))
+        ones = [e.turns[0].text.count("1") for e in episodes]
+        means[count] = sum(ones) / len(ones)
+        if count == 1:
+            share = [sum(n == k for n in ones) / len(ones) for k in range(5)]
+    team.close()
+    below = [sum(share[: k + 1]) for k in range(5)]
+    expected = sum(1 - below[k] ** 4 for k in range(4))
+    assert means[4] == pytest.approx(expected, abs=5 * 2 * math.sqrt(2 / 400))  # both are means of 400 draws
+    assert means[4] > means[1] + 0.3
+
+
+def test_a_policy_that_learns_never_says_the_best_of_several() -> None:
+    data = judged(LEARNS, sampling={**SMALL["sampling"], "best_of": 4, "best_by": "taste"})
+    with pytest.raises(ConfigError, match="every policy learns"):
+        resolve(parse(data))
+    with pytest.raises(ConfigError, match=r"eval.best_by is 'tast'.*Did you mean 'taste'"):
+        resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 4, "best_by": "tast"})))
