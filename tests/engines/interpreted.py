@@ -129,4 +129,5 @@ def main(family: str) -> None:
     print("equal")
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -72,8 +72,7 @@ def fused_predict(model: Any, batch: MicroBatch, mix: Any, save: bool) -> tuple[
     assert batch.spans is not None
     if ranks_of(model) is not ALONE:
         return predict(model, batch, HEAT, mix, save)
-    ids, positions = batch.ids_BL[0], batch.positions_BL[0]
-    states = packed.hidden_states(Fused(model, kernels), ids, positions, batch.spans, mix, save)
+    states = packed.hidden_states(Fused(model, kernels), batch, mix, save)
     at = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
     head = model.get_output_embeddings().weight
     return logprobs.LogProbs.apply(states.index_select(0, at), head, batch.target_M, HEAT)

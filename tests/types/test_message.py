@@ -46,3 +46,10 @@ def test_the_words_of_a_message_are_all_but_its_media() -> None:
     plain = Message("tool", "hi", "Ann", (ToolCall("1", "ask", "{}"),), "1")
     assert Message("tool", "hi", "Ann", (ToolCall("1", "ask", "{}"),), "1", (CAT,)).words == plain
     assert plain.words is plain
+
+
+def test_a_message_can_be_reduced_to_the_media_that_a_model_takes() -> None:
+    hum = Media("audio", b"hum")
+    both = Message("user", "hi", media=(CAT, hum))
+    assert both.only({"image"}).media == (CAT,) and both.only({"audio"}).media == (hum,)
+    assert both.only({"image", "audio"}) is both

@@ -43,7 +43,8 @@ class ModelAgent:
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
         if any(m.media for m in observation.messages):
-            observation = replace(observation, messages=tuple(m.words for m in observation.messages))
+            kinds = self.engine.capabilities.media
+            observation = replace(observation, messages=tuple(m.only(kinds) for m in observation.messages))
         keep = not observation.fresh
         messages = (self.history if keep else ()) + observation.messages
         prompt = self.renderer.prompt(messages, self.said if keep else None, observation.tools)

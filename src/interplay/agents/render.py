@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
-from interplay.types import MediaSpan, Message, Tool, identity
+from interplay.types import Media, MediaSpan, Message, Tool, identity
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from interplay.models.senses import Senses
 
 _CACHE_LIMIT = 100_000
 
@@ -55,8 +57,12 @@ class Said:
 
 
 class Renderer:
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> None:
-        self.tokenizer = tokenizer
+    """With `senses`, messages may have the media that the model takes; each becomes a span of placeholders."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], senses: Senses | None = None
+    ) -> None:
+        self.tokenizer, self.senses = tokenizer, senses
         self.stop_ids = frozenset(stop_ids)
         self._stop_texts = sorted((tokenizer.decode([i]) for i in stop_ids), key=len, reverse=True)
         self._decoded: dict[tuple[int, ...], tuple[str, bool]] = {}
@@ -70,6 +76,8 @@ class Renderer:
         self, messages: tuple[Message, ...], before: Said | None = None, tools: tuple[Tool | str, ...] = ()
     ) -> Prompt:
         """The prompt for `messages`. `before` is the turn that they continue; its reply is one of the messages."""
+        if self.senses is not None and self.senses.limit:
+            messages = _newest(messages, self.senses.limit)
         if before is None:
             return self._whole(messages, tools)
         text = self._template(messages, tools)
@@ -82,8 +90,12 @@ class Renderer:
             if ending is None:
                 return self._whole(messages, tools)
             rest = rest[len(ending) :]
-        ids = before.prompt.ids + before.action + self._encode(rest)
-        return Prompt(ids, text, before.id, before.prompt.media)
+        ids = before.prompt.ids + before.action
+        if self.senses is None:
+            return Prompt(ids + self._encode(rest), text, before.id, before.prompt.media)
+        new = [m for message in messages for m in message.media][len(before.prompt.media) :]
+        more, media = self._with_media(rest, new, len(ids))
+        return Prompt(ids + more, text, before.id, before.prompt.media + media)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
         """The reply's text without its end token, and whether it had one. Cached, because games repeat replies."""
@@ -128,8 +140,11 @@ class Renderer:
         cached = self._fresh.get((messages, tools))
         if cached is None:
             text = self._template(messages, tools)
-            ids = self._encode(text)
-            cached = Prompt(ids, text)
+            if self.senses is None:
+                cached = Prompt(self._encode(text), text)
+            else:
+                ids, media = self._with_media(text, [m for message in messages for m in message.media])
+                cached = Prompt(ids, text, media=media)
             if len(self._fresh) >= _CACHE_LIMIT:
                 self._fresh.clear()
             self._fresh[messages, tools] = cached
@@ -137,15 +152,58 @@ class Renderer:
 
     def _template(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> str:
         told = [schema(t) for t in tools] if tools and self.syntax.native else None
+        chat = self.syntax.chat(messages, tools)
+        if self.senses is not None:
+            chat = [self._parts(words, m.media) for words, m in zip(chat, messages, strict=True)]
         try:
-            text = self.tokenizer.apply_chat_template(
-                self.syntax.chat(messages, tools), tools=told, tokenize=False, add_generation_prompt=True
-            )
+            text = self.tokenizer.apply_chat_template(chat, tools=told, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is code by the model's author: jinja can raise anything
             raise ModelError(f"the model's chat template refused the messages: {error}") from error
         return str(text)
+
+    def _parts(self, words: dict[str, Any], media: tuple[Media, ...]) -> dict[str, Any]:
+        """A message in the form that templates with media take. A placeholder in its text is broken up."""
+        assert self.senses is not None
+        token = self.senses.token
+        text = (words.get("content") or "").replace(token, f"{token[0]} {token[1:]}")
+        return {**words, "content": [*({"type": m.kind} for m in media), {"type": "text", "text": text}]}
+
+    def _with_media(
+        self, text: str, media: list[Media], start: int = 0
+    ) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
+        """The ids of a text in which each placeholder is replaced by the ids of its medium, and the spans of these. The
+        text begins at place `start` of its prompt."""
+        assert self.senses is not None
+        ids, spans, left = list[int](), list[MediaSpan](), iter(media)
+        for token in self._encode(text):
+            if token != self.senses.token_id:
+                ids.append(token)
+                continue
+            one = next(left, None)
+            if one is None:
+                break
+            stands = self.senses.ids(one)
+            spans.append(MediaSpan(start + len(ids), len(stands), one.digest, one))
+            ids += stands
+        else:
+            if len(spans) == len(media):
+                return tuple(ids), tuple(spans)
+        raise ModelError(
+            f"the model's chat template wrote another number of '{self.senses.token}' than there are media "
+            f"({len(media)}); expected one for each picture or sound."
+        )
 
     def _encode(self, text: str) -> tuple[int, ...]:
         if not text:
             return ()
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _newest(messages: tuple[Message, ...], limit: int) -> tuple[Message, ...]:
+    """The messages with the newest `limit` of their media."""
+    out: list[Message] = []
+    for message in reversed(messages):
+        kept = message.media[-limit:] if limit else ()
+        limit -= len(kept)
+        out.append(message if len(kept) == len(message.media) else replace(message, media=kept))
+    return tuple(reversed(out))

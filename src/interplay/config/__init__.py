@@ -23,7 +23,7 @@ from interplay.config.engine import EngineSection
 from interplay.config.evaluation import TEAM, EvalSection
 from interplay.config.judges import JudgeAuditSection, JudgeSection, JudgeTrainSection
 from interplay.config.league import LeagueSection
-from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection
+from interplay.config.policies import REMOTE, AdapterSection, PolicySection, RemoteSection, SensesSection
 from interplay.config.recipe import Recipe, load, parse, parse_options
 from interplay.config.rollout import (
     CurriculumSection,
@@ -41,6 +41,6 @@ __all__ = [
     "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "ClusterSection", "CurriculumSection", "Draw",
     "EngineSection", "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection", "LeagueSection",
     "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection", "RemoteSection",
-    "RewardSection", "RolloutSection", "SamplingSection", "Section", "StreamSection", "ToolSection", "TrainSection",
-    "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
+    "RewardSection", "RolloutSection", "SamplingSection", "Section", "SensesSection", "StreamSection", "ToolSection",
+    "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",
 ]  # fmt: skip

@@ -77,6 +77,19 @@ class RemoteSection(Section):
         return self
 
 
+class SensesSection(Section):
+    """The eye or ear of a base that sees or hears. It stays as it is unless `train` is set."""
+
+    train: bool = Field(
+        False,
+        description="it learns with the model's full weights; under an adapter only in imitation with warmstart.base",
+    )
+    max_pixels: int = Field(0, ge=0, description="larger pictures are made smaller to this many pixels; 0: never")
+    limit: int = Field(
+        0, ge=0, description="most pictures and sounds in a prompt; the oldest are left out; 0: any number"
+    )
+
+
 class PolicySection(Section):
     """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file), all of it or, with
     `adapter`, what is added to it. `openai:NAME` is a model behind somebody's server: it can play, not be trained."""
@@ -84,6 +97,7 @@ class PolicySection(Section):
     base: str = Field(description="tiny, smollm2, a folder, a hub name, a .gguf file or openai:NAME")
     adapter: AdapterSection | None = None
     remote: RemoteSection | None = None
+    senses: SensesSection | None = None
     trainable: bool = Field(True, description="false: it plays and stays as it is")
     per: Literal["team", "role"] = Field("team", description="one for all its seats, or one of its own for each role")
     # These override [train]:

@@ -62,6 +62,9 @@ class WarmstartSection(Section):
     base: bool = Field(
         False, description="for adapters: the model under them learns it, once for all roles, and stays with the run"
     )
+    read: int = Field(
+        0, ge=0, description="bot: epochs in which it first learns to say what the pictures and sounds tell"
+    )
     episodes: int = Field(500, ge=1, description="how many are imitated; of records, at most")
     epochs: int = Field(1, ge=1, description="times that they are gone through")
     lr: float = Field(1e-3, gt=0, description="learning rate of the imitation")
@@ -71,6 +74,8 @@ class WarmstartSection(Section):
     def _one_source(self) -> WarmstartSection:
         if (self.bot is None) == (self.records is None):
             raise ConfigError("warmstart has neither or both of bot and records; expected one: who is imitated.")
+        if self.read and self.bot is None:
+            raise ConfigError("warmstart.read is set without warmstart.bot; expected a bot, whose play is read.")
         if self.min_reward is not None and self.bot is not None:
             raise ConfigError("warmstart.min_reward is set with warmstart.bot; expected it with warmstart.records.")
         return self

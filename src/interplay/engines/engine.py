@@ -115,7 +115,11 @@ class Engine(Protocol):
         ...
 
     async def score(
-        self, ids: tuple[int, ...], replies: Sequence[tuple[int, ...]], adapter: str | None = None
+        self,
+        ids: tuple[int, ...],
+        replies: Sequence[tuple[int, ...]],
+        adapter: str | None = None,
+        media: tuple[MediaSpan, ...] = (),
     ) -> list[tuple[float, ...]]:
         """The log-prob of each token of each reply to one prompt. The prompt is computed once."""
         ...

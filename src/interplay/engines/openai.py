@@ -31,7 +31,7 @@ from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Re
 from interplay.engines.secret import Secret, masked
 from interplay.errors import ConfigError, EngineError, RemoteError
 from interplay.models.adapter import Adapter
-from interplay.types import Completion, Message, Stop
+from interplay.types import Completion, MediaSpan, Message, Stop
 
 _SHOWN = 200  # characters of a server's text that an error shows
 
@@ -150,7 +150,11 @@ class RemoteEngine:
         return [{"type": "text", "text": message.content}, *pictures]
 
     async def score(
-        self, ids: tuple[int, ...], replies: Sequence[tuple[int, ...]], adapter: str | None = None
+        self,
+        ids: tuple[int, ...],
+        replies: Sequence[tuple[int, ...]],
+        adapter: str | None = None,
+        media: tuple[MediaSpan, ...] = (),
     ) -> list[tuple[float, ...]]:
         raise EngineError(f"remote model '{self.model}' gives no log-probs; expected a local model.")
 

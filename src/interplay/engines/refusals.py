@@ -16,8 +16,6 @@ def refuse_impossible(request: Request, vocabulary: int, context: int, adapters:
     everything = (*request.ids, *request.forced, *(t for reply in request.legal for t in reply))
     if not request.ids:
         raise EngineError("the prompt has no tokens; expected at least one.")
-    if request.media:
-        raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
     if request.room < 1:
         raise EngineError(f"max_tokens is {sampling.max_tokens}; expected at least 1.")
     if min(everything) < 0 or max(everything) >= vocabulary:

@@ -30,7 +30,7 @@ from interplay.engines.wire import Wire
 from interplay.errors import EngineError, did_you_mean
 from interplay.models.adapter import Adapter
 from interplay.models.lora import save_adapter
-from interplay.types import Completion, Stop
+from interplay.types import Completion, MediaSpan, Stop
 
 _SHORT = 30.0  # seconds for calls that only look something up
 _ENDS = {"stop": Stop.END, "length": Stop.LENGTH}
@@ -107,11 +107,18 @@ class VllmEngine:
         return await self._ask(self._sample, request)
 
     async def score(
-        self, ids: tuple[int, ...], replies: Sequence[tuple[int, ...]], adapter: str | None = None
+        self,
+        ids: tuple[int, ...],
+        replies: Sequence[tuple[int, ...]],
+        adapter: str | None = None,
+        media: tuple[MediaSpan, ...] = (),
     ) -> list[tuple[float, ...]]:
         if not all(replies):
             raise EngineError("a reply to be scored has no tokens; expected at least one.")
-        requests = [Request(("score", ids, i), ids, 0, Sampling(), adapter, forced=r) for i, r in enumerate(replies)]
+        requests = [
+            Request(("score", ids, i), ids, 0, Sampling(), adapter, forced=r, media=media)
+            for i, r in enumerate(replies)
+        ]
         for request in requests:  # check all of them before any is sent
             self._refuse(request)
         found = await census().gather(self._ask(self._score, request) for request in requests)
@@ -123,6 +130,8 @@ class VllmEngine:
     def _refuse(self, request: Request) -> None:
         if self._broken is not None:
             raise EngineError(self._broken)
+        if request.media:
+            raise EngineError("engine.kind is 'vllm', which reads text alone here; expected engine.kind = 'local'.")
         refuse_impossible(request, self._vocabulary, self._context, self._adapters)
         if request.sampling.cuts:
             raise EngineError(

@@ -19,7 +19,7 @@ from interplay.config import Section, validate
 from interplay.envs.splits import SPLITS
 from interplay.errors import ConfigError, did_you_mean
 from interplay.registry import Registry
-from interplay.types import Observation, Rewards, Role, Task, Turn, seed_of
+from interplay.types import MediaKind, Observation, Rewards, Role, Task, Turn, seed_of
 
 PENALTY = -0.1  # the usual process reward of an illegal action; a game may take more
 
@@ -77,6 +77,11 @@ class Env(ABC):
     def state(self) -> str:
         """The global view, for central critics, solvers and the viewer."""
 
+    def caption(self, role: Role) -> str:
+        """What the pictures and sounds that `role` is shown now say, in words; empty if there are none. Imitation can
+        teach a policy to say it first."""
+        return ""
+
     @property
     def answered(self) -> bool:
         """Whether the end holds an answer at all: one without has no vote where several episodes are put together."""
@@ -105,6 +110,11 @@ class Env(ABC):
     def played_by(cls, options: Mapping[str, Any]) -> type[Env]:
         """The class that plays tasks with these options: this one, unless there is one for each kind of team."""
         return cls
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        """The kinds of media without which a player cannot know the state, with these options."""
+        return frozenset()
 
     @classmethod
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:

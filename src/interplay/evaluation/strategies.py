@@ -82,7 +82,7 @@ async def _scored(member: Member, asked: StrategyQuestion) -> Odds:
     prompt = member.renderer.prompt(asked.prompt)
     replies = [member.renderer.encode_reply(text) for text in asked.legal]
     adapter = None if member.adapter is None else member.name
-    logs = [math.fsum(found) for found in await member.engine.score(prompt.ids, replies, adapter)]
+    logs = [math.fsum(found) for found in await member.engine.score(prompt.ids, replies, adapter, prompt.media)]
     weights = [math.exp(value - max(logs)) for value in logs]  # the largest is 1, so their sum is not 0
     odds = {text: w / math.fsum(weights) for text, w in zip(asked.legal, weights, strict=True)}
     return odds, max(0.0, 1.0 - math.fsum(map(math.exp, logs)))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from interplay.errors import ModelError
 
 NAME = "interplay"
+EYE = "interplay_flash_windows"  # transformers tells a function the windows only if its name has "flash" in it
 # Shapes: B rows, Q new tokens per row, L attended tokens, H query heads, G key-value heads, D head size.
 
 
@@ -122,5 +124,23 @@ def _no_mask(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+def _windows(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> tuple[Tensor, None]:
+    """The attention of Qwen's eye: tokens see those of their own window or picture. Windows of the same length are
+    computed together; with torch's function, transformers would call it for every window of every picture."""
+    ends = kwargs["cu_seq_lens_q"].tolist()
+    by_length: dict[int, list[int]] = {}
+    for start, end in pairwise(ends):
+        by_length.setdefault(end - start, []).append(start)
+    out = torch.empty_like(query)
+    for length, starts in by_length.items():
+        at = torch.tensor(starts, device=query.device).unsqueeze(1) + torch.arange(length, device=query.device)
+        q, k, v = (x[0][:, at].transpose(0, 1) for x in (query, key, value))  # [windows, heads, length, size]
+        found = scaled_dot_product_attention(q, k, v, scale=kwargs["scaling"])
+        out[0].index_copy_(1, at.flatten(), found.transpose(0, 1).flatten(1, 2))
+    return out.transpose(1, 2), None
+
+
 AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, _no_mask)
+AttentionInterface.register(EYE, _windows)
+AttentionMaskInterface.register(EYE, _no_mask)

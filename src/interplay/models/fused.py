@@ -21,9 +21,11 @@ from transformers import PreTrainedModel
 
 from interplay.models import plain
 from interplay.models.adapter import sizes
+from interplay.models.senses import Overlay
+from interplay.models.shape import decoder_of
 from interplay.models.stacked import Bank
 
-FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "qwen2_vl_text", "qwen2_5_vl_text")
 ROPES = ("default", "linear", "llama3", "yarn")  # types whose tables do not depend on the length of the sequence
 LayerWork = Callable[["Layer", Tensor, Tensor | None], tuple[Tensor, Tensor]]
 Attend = Callable[[int, Tensor, float, int], Tensor]  # (layer, queries [T, H, D], scale, window) -> [T, H, D]
@@ -31,13 +33,14 @@ Attend = Callable[[int, Tensor, float, int], Tensor]  # (layer, queries [T, H, D
 
 def suits(model: PreTrainedModel) -> bool:
     """Whether the model has this architecture, in every detail that the kernels assume."""
-    config = model.config
+    config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     if config.model_type not in FAMILIES or rope.get("rope_type", "default") not in ROPES:
         return False
     if rope.get("partial_rotary_factor", 1.0) != 1.0 or config.hidden_act != "silu" or config.intermediate_size % 16:
         return False
-    layer = model.base_model.layers[0]
+    core: Any = decoder_of(model)
+    layer = core.layers[0]
     half = layer.self_attn.head_dim // 2
     without_bias = (layer.self_attn.o_proj, layer.mlp.down_proj, layer.mlp.gate_proj)
     return all(m.bias is None for m in without_bias) and half & (half - 1) == 0 and half >= 8
@@ -91,8 +94,9 @@ def of(model: PreTrainedModel) -> Fused | None:
 class Fused:
     def __init__(self, model: PreTrainedModel, kernels: Any) -> None:
         self.model, self.kernels = model, kernels
-        core: Any = model.base_model
-        config = model.config
+        core: Any = decoder_of(model)
+        self.config = config = model.config.get_text_config()
+        self.sections = tuple((getattr(config, "rope_parameters", None) or {}).get("mrope_section", ()))
         first = core.layers[0].self_attn
         self.heads, self.size = config.num_attention_heads, first.head_dim
         self.scale, self.eps = float(first.scaling), float(config.rms_norm_eps)
@@ -131,7 +135,7 @@ class Fused:
         )
 
     def _window(self, attention: Any) -> int:
-        config = self.model.config
+        config = self.config
         window = config.sliding_window if config.model_type == "mistral" else getattr(attention, "sliding_window", None)
         return window or 1 << 30
 
@@ -197,13 +201,18 @@ class Fused:
 
     def forward(
         self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, keys: list[Tensor], values: list[Tensor],
-        attend: Attend, adapters_T: Tensor | None,
+        attend: Attend, adapters_T: Tensor | None, overlay: Overlay | None = None,
     ) -> Tensor:  # fmt: skip
         """The hidden states [T, C] of packed tokens after the final norm. Their keys and values are written to `slots`
         of the cache."""
         kernels = self.kernels
-        residual = embedding(ids_T, self.model.get_input_embeddings().weight).float()
-        cos, sin = kernels.turns(self.cos, self.sin, positions_T)
+        residual = embedding(ids_T, self.model.get_input_embeddings().weight)
+        cos, sin = self.cos, self.sin
+        if overlay is not None:
+            residual = overlay.lay(residual)
+            cos, sin, positions_T = self.tables(overlay, positions_T)
+        residual = residual.float()
+        cos, sin = kernels.turns(cos, sin, positions_T)
         x: Tensor | None = None
         for i, layer in enumerate(self.layers):
             if x is None:
@@ -221,7 +230,29 @@ class Fused:
             inner = kernels.silu_mul(self._apply(layer.gate_up, normed, adapters_T), self.inner)
             x = self._apply(layer.down, inner, adapters_T)
         assert x is not None
-        return kernels.add_norm(x, residual, self.model.base_model.norm.weight, self.eps)
+        return kernels.add_norm(x, residual, self.norm, self.eps)
+
+    @property
+    def norm(self) -> Tensor:
+        """The weight of the final norm, read at each use, because a sharded model replaces its parameters."""
+        core: Any = decoder_of(self.model)
+        weight: Tensor = core.norm.weight
+        return weight
+
+    def tables(self, overlay: Overlay, positions_T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The rotary tables and the index of each token in them. Tokens with three positions (M-RoPE) have rows of
+        their own, in which each section of the angles comes from its axis."""
+        places = overlay.positions_3T
+        if places is None:
+            return self.cos, self.sin, positions_T
+        axes = [axis % 3 for axis in range(len(self.sections))]
+        cos, sin = (
+            torch.cat(
+                [part[places[axis]] for axis, part in zip(axes, table.split(self.sections, 1), strict=True)], 1
+            ).contiguous()
+            for table in (self.cos, self.sin)
+        )
+        return cos, sin, torch.arange(len(positions_T), device=positions_T.device)
 
 
 class ApartFused(Fused):

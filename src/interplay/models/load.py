@@ -8,18 +8,32 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMultimodalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from interplay.errors import ModelError
+from interplay.models import senses
+from interplay.models.attention import EYE, Causal, using
 from interplay.models.attention import NAME as ATTENTION
-from interplay.models.attention import Causal, using
 from interplay.models.locate import locate
-from interplay.models.shape import cache_shape
+from interplay.models.shape import cache_shape, decoder_of
 
 # For models without a chat template. It never rewrites earlier text and needs no special tokens but the end token.
 FALLBACK_TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}:\n{{ m['content'] }}{{ eos_token }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:\n{% endif %}"
+)
+# The same for models that see or hear: the pictures and sounds of a message come before its text.
+MEDIA_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}:\n{% for part in m['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}{{ placeholder }}{% endif %}{% endfor %}"
+    "{{ eos_token }}\n{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}"
 )
 
 
@@ -28,6 +42,11 @@ class Loaded:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     stop_ids: tuple[int, ...]
+
+    @property
+    def senses(self) -> senses.Senses | None:
+        """What the model sees or hears with; None for a text model."""
+        return senses.of(self.model)
 
 
 def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
@@ -38,16 +57,17 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     except (OSError, ValueError) as error:
         raise _unloadable(base, error, "its tokenizer is missing or broken") from None
     _refuse_unsupported(base, config)
+    family = senses.family_of(base, config)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False
-        )
+        model = _from_pretrained(source, dtype, family is not None)
     except (OSError, ValueError, SafetensorError) as error:
         raise _unloadable(base, error, "its weights are missing or broken") from None
     model.to(device).eval()
     _refuse_other_attention(base, model)
     _refuse_altered_logits(base, model)
-    if tokenizer.chat_template is None:
+    if family is not None:
+        tokenizer = _with_senses(base, source, model, family)
+    elif tokenizer.chat_template is None:
         tokenizer.chat_template = FALLBACK_TEMPLATE
     stop_ids = _stop_ids(model, tokenizer)
     if not stop_ids:
@@ -58,6 +78,50 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     if tokenizer.eos_token_id is None:
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(stop_ids[0])
     return Loaded(model, tokenizer, stop_ids)
+
+
+def _from_pretrained(source: str, dtype: torch.dtype, multimodal: bool) -> Any:
+    if not multimodal:
+        return AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, attn_implementation=ATTENTION, trust_remote_code=False
+        )
+    return _attending(AutoModelForMultimodalLM.from_pretrained(source, dtype=dtype, trust_remote_code=False))
+
+
+def _attending(model: Any) -> Any:
+    """Make the language part of a model that sees or hears use our attention, which is causal, and not its eye."""
+    windows = model.config.model_type in ("qwen2_vl", "qwen2_5_vl")
+    eye = {
+        part: EYE if windows else "sdpa" for part in ("vision_config", "audio_config") if hasattr(model.config, part)
+    }
+    model.set_attn_implementation({"text_config": ATTENTION, **eye, "": "sdpa"})
+    return model
+
+
+def blank(base: str, config: Any, dtype: torch.dtype) -> PreTrainedModel:
+    """A model of this shape without weights; call it where torch's device is meta."""
+    if senses.family_of(base, config) is None:
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    found: PreTrainedModel = _attending(AutoModelForMultimodalLM.from_config(config, dtype=dtype))
+    return found
+
+
+def _with_senses(base: str, source: str, model: Any, family: senses.Family) -> PreTrainedTokenizerBase:
+    """Attach the model's senses to it; returns the processor's tokenizer, which knows the placeholders."""
+    from interplay.models.processors import load_processor  # imports much that text models do not need
+
+    try:
+        processor = load_processor(source, model.config.model_type)
+        tokenizer: PreTrainedTokenizerBase = processor.tokenizer
+    except (OSError, ValueError, ImportError, AttributeError) as error:
+        raise _unloadable(base, error, "its processor is missing or broken") from None
+    sense = senses.Senses(model, processor, family)
+    senses.attach(model, sense)
+    if getattr(processor, "chat_template", None) is not None:
+        tokenizer.chat_template = processor.chat_template
+    elif tokenizer.chat_template is None:
+        tokenizer.chat_template = MEDIA_TEMPLATE.replace("{{ placeholder }}", sense.token)
+    return tokenizer
 
 
 def read_config(base: str, seed: int) -> Any:
@@ -121,7 +185,7 @@ def _refuse_other_attention(base: str, model: PreTrainedModel) -> None:
     cache assumes this."""
     witness = _Witness()
     with using(witness):
-        model.base_model(input_ids=torch.arange(1, 5, device=model.device).unsqueeze(0), use_cache=False)
+        decoder_of(model)(input_ids=torch.arange(1, 5, device=model.device).unsqueeze(0), use_cache=False)
     count = model.config.get_text_config().num_hidden_layers
     if set(witness.seen) != set(range(count)):
         raise ModelError(
@@ -140,7 +204,7 @@ def _refuse_other_attention(base: str, model: PreTrainedModel) -> None:
 def _refuse_altered_logits(base: str, model: PreTrainedModel) -> None:
     """Refuse a model that scales or caps its logits after the output layer, where engine and learner read them."""
     ids = torch.arange(1, 5, device=model.device).unsqueeze(0)
-    plain = model.get_output_embeddings()(model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+    plain = model.get_output_embeddings()(decoder_of(model)(input_ids=ids, use_cache=False).last_hidden_state)
     if not torch.allclose(model(input_ids=ids, use_cache=False).logits.float(), plain.float(), rtol=1e-2, atol=1e-2):
         raise ModelError(
             f"model '{base}' ({type(model).__name__}) scales or caps its logits after the output layer, "

@@ -8,10 +8,17 @@ from interplay.models.load import Loaded
 
 
 def save(loaded: Loaded, folder: Path) -> None:
-    implementation = loaded.model.config._attn_implementation
-    loaded.model.config._attn_implementation = "sdpa"
+    config = loaded.model.config
+    parts = [config, *(p for name in config.sub_configs if (p := getattr(config, name, None)) is not None)]
+    implementations = [part._attn_implementation for part in parts]
+    config._attn_implementation = "sdpa"
     try:
         loaded.model.save_pretrained(folder)
     finally:
-        loaded.model.config._attn_implementation = implementation
+        for part, implementation in zip(parts, implementations, strict=True):
+            part._attn_implementation = implementation
     loaded.tokenizer.save_pretrained(folder)
+    if loaded.senses is not None:
+        from interplay.models.processors import save_processor
+
+        save_processor(loaded.senses.processor, folder)

@@ -1,8 +1,22 @@
-"""The sizes of a model that determine its key-value cache."""
+"""The parts and sizes of a model that engine and learner rely on."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import nn
 from transformers import PreTrainedModel
+
+
+def decoder_of(model: PreTrainedModel) -> nn.Module:
+    """The language model without its output layer. In models that see or hear, it is a part of the base model."""
+    core: Any = model.base_model
+    for name in ("language_model", "text_model"):
+        part = getattr(core, name, None)
+        if isinstance(part, nn.Module):
+            return part
+    found: nn.Module = core
+    return found
 
 
 def cache_shape(model: PreTrainedModel) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from interplay.errors import EngineError
 from interplay.models.adapter import Adapter, sizes
+from interplay.models.shape import decoder_of
 
 # R is the total number of rank rows of all adapters; K and N are a layer's input and output sizes.
 
@@ -66,12 +67,13 @@ def _hook(layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
 
 
 def layers(model: Any) -> dict[str, nn.Module]:
-    """The layers that can take an adapter, by name: all linear layers except the output layer. The first call also
-    registers the hooks."""
-    head = model.get_output_embeddings()
+    """The layers that can take an adapter, by name: all linear layers except the output layer and those of an eye or
+    ear. The first call also registers the hooks."""
+    head, decoder = model.get_output_embeddings(), decoder_of(model)
+    inside = set(decoder.modules()) if decoder is not model.base_model else None
     out = {}
     for name, layer in model.named_modules():
-        if layer is head or isinstance(layer, nn.Embedding):
+        if layer is head or isinstance(layer, nn.Embedding) or (inside is not None and layer not in inside):
             continue
         if isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D":
             out[name] = layer

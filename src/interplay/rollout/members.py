@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from interplay.agents.render import Renderer
-from interplay.config import AdapterSection, Recipe
+from interplay.config import AdapterSection, PolicySection, Recipe
 from interplay.engines.engine import Engine
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError
@@ -27,6 +27,7 @@ from interplay.models.locate import locate
 from interplay.models.lora import CONFIG as PEFT_CONFIG
 from interplay.models.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
 from interplay.models.save import save as save_model
+from interplay.models.senses import thaw
 from interplay.types import Snapshot, seed_of
 
 
@@ -92,6 +93,7 @@ class Members:
                 seated = shared[policy.base]
             else:
                 seated = self._seated(source or policy.base)
+            _sense(name, policy, seated.loaded)
             able = seated.engine.capabilities
             if policy.trainable and not (able.token_ids and able.logprobs):
                 raise ConfigError(f"policies.{name} is trainable, but its engine gives no token ids and log-probs.")
@@ -107,7 +109,7 @@ class Members:
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
         place = "cpu" if recipe.engine.kind == "vllm" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
-        renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+        renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local":
             return Playable(loaded, _engine(loaded, recipe), renderer)
         from interplay.engines.vllm import open_engine
@@ -130,8 +132,7 @@ class Members:
                 member = Member(name, loaded, _engine(loaded, self.recipe), origin.renderer, trainable=False)
             else:
                 member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
-                with latch_of(member.loaded.model).writing():
-                    _overwrite(member.loaded.model.state_dict(), loaded.model.state_dict())
+                _replace_weights(member.loaded, loaded)
         member.publish(0)
         self.by_name[name] = member
 
@@ -154,8 +155,7 @@ class Members:
                 _overwrite(dict(enumerate(pair)), dict(enumerate(found[layer])))
         else:
             loaded = load(str(source), str(model.device), model.dtype, 0)
-            with latch_of(model).writing():
-                _overwrite(model.state_dict(), loaded.model.state_dict())
+            _replace_weights(member.loaded, loaded)
 
     def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> str:
         """Add another frozen model: anything that can be the base of a policy, or a PEFT folder. The base of an adapter
@@ -170,7 +170,7 @@ class Members:
         else:
             device = device_of(recipe)
             loaded = load(whole, device, dtype_of(recipe, device), recipe.seed)
-            renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+            renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
             member = Member(name, loaded, _engine(loaded, recipe), renderer, trainable=False)
         self.by_name[name] = member
         if peft is not None:
@@ -190,6 +190,21 @@ def _engine(loaded: Loaded, recipe: Recipe) -> Engine:
     return LocalEngine(loaded.model, tokenizer=loaded.tokenizer, keep_cache=keep, beside=stream.max_staleness > 0)
 
 
+def _sense(name: str, policy: PolicySection, loaded: Loaded) -> None:
+    """Apply a policy's settings of its eye or ear."""
+    if policy.senses is None:
+        return
+    if loaded.senses is None:
+        raise ConfigError(
+            f"policies.{name}.senses is set, but '{policy.base}' reads text alone; expected a base that sees or hears, "
+            "such as tiny-vl."
+        )
+    loaded.senses.learns = policy.senses.train
+    loaded.senses.max_pixels, loaded.senses.limit = policy.senses.max_pixels, policy.senses.limit
+    if policy.adapter is None and policy.trainable:
+        thaw(loaded.model)
+
+
 def _adapter(loaded: Loaded, section: AdapterSection, source: str | None, seed: int) -> Adapter:
     if source is not None:
         return on_device(load_adapter(Path(source)), loaded.model.device)
@@ -204,6 +219,13 @@ def fresh_adapter(loaded: Loaded, section: AdapterSection, seed: int) -> Adapter
 
 def _shape(loaded: Loaded) -> list[tuple[str, torch.Size]]:
     return [(name, tensor.shape) for name, tensor in loaded.model.state_dict().items()]
+
+
+def _replace_weights(mine: Loaded, theirs: Loaded) -> None:
+    with latch_of(mine.model).writing():
+        _overwrite(mine.model.state_dict(), theirs.model.state_dict())
+        if mine.senses is not None:
+            mine.senses.moved()
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from interplay import envs
 from interplay.agents.best_of import BestOf, Choosing
 from interplay.agents.bots import make_bot
 from interplay.agents.model import ModelAgent
@@ -94,10 +95,13 @@ class Team:
             return BotAgent(role, str(who), make_bot(who.bot, self.env_name))
         name, now = (who.policy, True) if isinstance(who, Snapshot) and who.is_now else (str(who), False)
         if isinstance(who, Remote) and name in self.remotes:
+            self._refuse_blind(name, self.remotes[name])
             sampling = Sampling(how.temperature, how.max_tokens)
             return RemoteAgent(role, name, self.remotes[name], sampling, tools=tools)
         member = self.members.get(name)
-        if member is None:
+        if member is not None:
+            self._refuse_blind(str(who), member.engine)
+        else:
             known = {**self.members, **self.remotes}
             raise ConfigError(f"'{who}' is no policy of this run; {did_you_mean(str(who), known)}")
         stops = tuple(self.recipe.sampling.stop)
@@ -107,6 +111,17 @@ class Team:
             role, str(who), member.trainable and not now, member.engine, member.renderer, sampling, adapter, how.legal,
             tools,
         )  # fmt: skip
+
+    def _refuse_blind(self, who: str, engine: Engine) -> None:
+        """Refuse a player who cannot take what the environment shows, if nothing else tells the state."""
+        env = self.recipe.env
+        missing = sorted(envs.lookup(env.name).needs(env.options) - engine.capabilities.media)
+        if missing:
+            what = {"image": "pictures", "audio": "sounds"}[missing[0]]
+            raise ConfigError(
+                f"{env.name} shows the state in {what} alone, and '{who}' takes none; expected a model that does, such "
+                'as tiny-vl for pictures, or env.view = "text".'
+            )
 
     def seating(self, seats: Callable[[Task], Mapping[Role, Occupant]], how: Speech) -> Seating:
         """Make new agents for each episode, with the seats that `seats` returns for its task."""

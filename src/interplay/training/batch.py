@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interplay.models.senses import Shown
 from interplay.training.spans import Spans
-from interplay.training.tries import Example, Row, Spot, Trie
+from interplay.training.tries import Example, Node, Row, Spot, Trie
 from interplay.types import Sample
 
 
@@ -35,6 +36,8 @@ class MicroBatch:
     policies: list[str]  # of each row, or of each span in a packed row
     spans: Spans | None = None  # of a packed row; None if rows are padded
     allowed: list[tuple[int, ...] | None] | None = None  # per prediction, if replies were masked: legal tokens
+    media: Sequence[Shown] = ()  # pictures and sounds, by their place among all tokens, row after row
+    places_3T: Tensor | None = None  # rotary positions of all tokens, row after row (M-RoPE)
     repeated: bool = False  # another process trains on it (see `RowCut`)
 
 
@@ -97,8 +100,8 @@ def _pack(
     actions: bool,
 ) -> MicroBatch:
     """Lay tries end to end, each as spans in depth-first order. Examples do not share predictions."""
-    tokens, members = list[tuple[int, ...]](), list[int]()
-    positions, columns = list[np.ndarray](), list[np.ndarray]()
+    laid, members = list[tuple[Node, int]](), list[int]()
+    columns = list[np.ndarray]()
     lengths, depths, policies = list[int](), list[int](), list[str]()
     at = 0
     for r in piece:
@@ -111,8 +114,7 @@ def _pack(
             for n in chain:
                 node = row.nodes[n]
                 offsets[n] = at
-                tokens.append(node.tokens)
-                positions.append(np.arange(node.position, node.position + len(node.tokens)))
+                laid.append((node, at))
                 at += len(node.tokens)
         for i in by_row.get(r, []):
             spot = trie.spots[i]
@@ -127,8 +129,8 @@ def _pack(
         target = np.fromiter(itertools.chain.from_iterable(s.action for s in said), np.int64, len(column))
     to = lambda a: torch.from_numpy(a).to(device)  # noqa: E731
     return MicroBatch(
-        to(np.fromiter(itertools.chain.from_iterable(tokens), np.int64, at)).unsqueeze(0),
-        to(np.concatenate(positions)).unsqueeze(0),
+        to(np.fromiter(itertools.chain.from_iterable(n.tokens for n, _ in laid), np.int64, at)).unsqueeze(0),
+        to(np.concatenate([np.arange(n.position, n.position + len(n.tokens)) for n, _ in laid])).unsqueeze(0),
         None,
         torch.zeros(len(column), dtype=torch.int64, device=device),
         to(column),
@@ -138,7 +140,20 @@ def _pack(
         policies,
         Spans.of(lengths, depths, device),
         [a for s in said for a in allowed_by(s)] if any(s.mask for s in said) else None,
+        *_media(laid, at, device),
     )
+
+
+def _media(laid: Sequence[tuple[Node, int]], total: int, device: torch.device) -> tuple[Sequence[Shown], Tensor | None]:
+    """The media of nodes that begin at the given tokens of a batch, and the rotary positions of its `total` tokens."""
+    shown = [Shown(at + m.start, n.tokens[m.start : m.start + m.length], m) for n, at in laid for m in n.media]
+    if laid[0][0].places_3L is None:
+        return shown, None
+    places = np.zeros((3, total), np.int64)
+    for node, at in laid:
+        if node.places_3L is not None:
+            places[:, at : at + len(node.tokens)] = node.places_3L
+    return shown, torch.from_numpy(places).to(device)
 
 
 def _chains(row: Row) -> Iterator[tuple[list[int], int]]:
@@ -170,14 +185,14 @@ def _collate(
     branching = any(trie.rows[r].branches for r in piece)
     mask = np.zeros((len(piece), width, width), bool) if branching else None
     predictions: dict[tuple[int, int, int, tuple[int, ...] | None], int] = {}  # (row, column, target, allowed) -> index
-    members: list[int] = []
-    wanted: list[int] = []
+    members, wanted, laid = list[int](), list[int](), list[tuple[Node, int]]()
     for b, r in enumerate(piece):
         row = trie.rows[r]
         for node in row.nodes:
             span = slice(node.offset, node.offset + len(node.tokens))
             ids[b, span] = node.tokens
             positions[b, span] = np.arange(node.position, node.position + len(node.tokens))
+            laid.append((node, b * width + node.offset))
         if mask is not None:
             mask[b] = _visibility(row, width)
         for i in by_row.get(r, []):
@@ -200,7 +215,9 @@ def _collate(
         members,
         torch.tensor(wanted, device=device),
         [trie.rows[r].policy for r in piece],
-        allowed=list(allowed_M) if any(a is not None for a in allowed_M) else None,
+        None,
+        list(allowed_M) if any(a is not None for a in allowed_M) else None,
+        *_media(laid, len(piece) * width, device),
     )
 
 

@@ -38,6 +38,8 @@ from interplay.training.tries import Example
 from interplay.types import Episode, Keys, Message, Observation, Role, Sample, Tool, Turn, seed_of
 from interplay.types.occupant import Scripted, parse_one
 
+READ = "I see:"  # asks for the caption; few tokens in every tokenizer
+
 
 @dataclass(frozen=True, slots=True)
 class Called:
@@ -57,6 +59,7 @@ class Demonstration:
     observation: Observation
     text: str
     calls: tuple[Called, ...] = ()
+    caption: str = ""  # what the media that the role saw say, in words
 
 
 def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
@@ -74,6 +77,26 @@ def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict
             if agent.trainable:
                 out[agent.policy] += [Example(agent.policy, sample) for sample in turn.samples]
     return out
+
+
+def readings(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, list[Example]]:
+    """Examples that teach each policy to say what pictures and sounds tell: those of a bot's play, each once."""
+    out: dict[str, dict[str, Example]] = defaultdict(dict)
+    for name, moves in _bot_play(plan, section):
+        agents = {role: team.agent(role, who, Speech(1.0, 1)) for role, who in plan.seats.items()}
+        for move in moves:
+            seated = agents[move.role]
+            agent = seated.now if isinstance(seated, Relay) else seated
+            if not isinstance(agent, ModelAgent) or not agent.trainable or not move.caption:
+                continue
+            shown = (m.only(agent.engine.capabilities.media) for m in move.observation.messages)
+            media = tuple(itertools.chain.from_iterable(m.media for m in shown))
+            asked = Observation((Message("user", READ, media=media),), fresh=True)
+            view = agent.look(asked)
+            if media and view.prompt is not None:
+                sample = _sample(agent, view, move.caption, f"{name}/read{move.decision}{move.role}", ())
+                out[agent.policy].setdefault(view.prompt.digest, Example(agent.policy, sample))
+    return {policy: list(examples.values()) for policy, examples in out.items()}
 
 
 def _bot_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[str, Iterator[Demonstration]]]:
@@ -94,7 +117,7 @@ def _moves_of(bot: Bot, env: Env, rng: random.Random) -> Iterator[Demonstration]
         actions = {role: bot.act(env, role, rng) for role in seen}
         for role, observation in seen.items():
             calls = [Called(_call(bot, role, *call, observation.tools)) for call in bot.calls(env, role)]
-            yield Demonstration(decision, role, observation, actions[role], tuple(calls))
+            yield Demonstration(decision, role, observation, actions[role], tuple(calls), env.caption(role))
         env.step(actions)
 
 
@@ -208,7 +231,10 @@ def _sample(agent: ModelAgent, view: View, text: str, name: str, outputs: tuple[
     assert prompt is not None
     action = agent.renderer.encode_reply(text)
     size = len(action)
-    return Sample(name, prompt.ids, action, (0.0,) * size, (0,) * size, text, extends=prompt.extends, messages=outputs)
+    return Sample(
+        name, prompt.ids, action, (0.0,) * size, (0,) * size, text, media=prompt.media, extends=prompt.extends,
+        messages=outputs,
+    )  # fmt: skip
 
 
 def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[str, Sequence[str | Call]]]:

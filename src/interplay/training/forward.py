@@ -19,8 +19,11 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from interplay.errors import GuardError
+from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.attention import Causal, Layout, Masked, using
+from interplay.models.senses import Overlay
+from interplay.models.shape import decoder_of
 from interplay.models.stacked import Mix, Stacked, mixing
 from interplay.training.batch import MicroBatch, collated, micro_batches
 from interplay.training.logits import CPU_LOGITS
@@ -44,6 +47,8 @@ def pieces(
         apart = lay(examples, row_limit=max_tokens, actions=actions, branch=False)
         if not _pays(model, trie, apart):
             trie = apart
+    if any(e.sample.media for e in examples):
+        _turn(model, trie)
     ranks = ranks_of(model)
     if ranks.size == 1:
         return micro_batches(trie, examples, max_tokens, model.device, actions, packed)
@@ -58,9 +63,33 @@ def _pays(model: PreTrainedModel, shared: Trie, apart: Trie) -> bool:
     return fits and shared.size <= GAIN * apart.size
 
 
+def _turn(model: PreTrainedModel, trie: Trie) -> None:
+    """Set the rotary positions of all nodes, if the model's pictures need it (M-RoPE)."""
+    sense = senses.of(model)
+    if sense is None or not sense.family.mrope:
+        return
+    for row in trie.rows:
+        ends: list[int] = []
+        for node in row.nodes:
+            start = ends[node.parent] if node.parent >= 0 else 0
+            node.places_3L, end = sense.places(node.tokens, node.media, start)
+            ends.append(end)
+
+
+def _overlay(model: PreTrainedModel, batch: MicroBatch) -> Overlay | None:
+    """The pictures and sounds of a batch; None if it has none."""
+    if not batch.media:
+        return None
+    sense = senses.of(model)
+    if sense is None:
+        raise GuardError("a sample has a picture or a sound, and its model reads text alone; expected one that sees.")
+    return sense.overlay(batch.media, batch.places_3T)
+
+
 def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = None, recompute: bool = False) -> Tensor:
     """The hidden states [M, C] at the predicting columns."""
     flat = batch.row_M * batch.ids_BL.shape[1] + batch.column_M
+    overlay = _overlay(model, batch)
     if batch.spans is not None:
         from interplay.models import fused
 
@@ -68,17 +97,22 @@ def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = N
         if blocks is not None:
             from interplay.training import packed
 
-            ids, positions = batch.ids_BL[0], batch.positions_BL[0]
-            out = packed.hidden_states(blocks, ids, positions, batch.spans, mix, recompute)
+            out = packed.hidden_states(blocks, batch, mix, recompute, overlay)
             return out.index_select(0, flat)
     layout: Layout
     if batch.spans is not None:
         layout = Varlen(batch.spans)
     else:
         layout = Causal() if batch.mask_B1LL is None else Masked(batch.mask_B1LL, batch.positions_BL)
-    decoder: nn.Module = model.base_model
+    decoder = decoder_of(model)
+    given: dict[str, Tensor] = {"input_ids": batch.ids_BL, "position_ids": batch.positions_BL}
+    if overlay is not None:
+        embeds = overlay.lay(model.get_input_embeddings()(batch.ids_BL).flatten(0, 1))
+        given = {"inputs_embeds": embeds.unflatten(0, batch.ids_BL.shape), "position_ids": batch.positions_BL}
+        if overlay.positions_3T is not None:
+            given["position_ids"] = overlay.positions_3T.unflatten(1, batch.ids_BL.shape)
     with using(layout), mixing(mix), _computed_again(decoder, layout, mix) if recompute else nullcontext():
-        found = decoder(input_ids=batch.ids_BL, position_ids=batch.positions_BL, use_cache=False).last_hidden_state
+        found = decoder(**given, use_cache=False).last_hidden_state
     return found.flatten(0, 1).index_select(0, flat)
 
 

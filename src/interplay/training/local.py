@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from interplay.algorithms.losses import sft_loss
 from interplay.config import TrainSection
 from interplay.errors import GuardError
+from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
 from interplay.training.critic import Critic
@@ -52,7 +53,8 @@ class LocalLearner:
         self.critic: Critic | None = None
         self.written: Callable[[], None] | None = None  # called after every optimiser step
         if adapter is None:
-            self._named: dict[str, Tensor] = dict(model.named_parameters())
+            # A frozen eye or ear is not trained.
+            self._named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
         else:
             model.requires_grad_(False)
             # Sorted by name, since a file may have another order than the model.
@@ -124,6 +126,9 @@ class LocalLearner:
         with latch_of(self.model).writing() if self.adapter is None else nullcontext():
             norm = clipped_step(self.optimizer, self.masters.own, limit, loss, who, "lower train.lr")
             self.masters.publish()
+            sense = senses.of(self.model)
+            if sense is not None and sense.thawed and self.adapter is None:
+                sense.moved()
             if self.written is not None:
                 self.written()
         return norm

@@ -17,17 +17,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from interplay.config import AdapterSection, Optimizer, Recipe
 from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
-from interplay.models.attention import NAME as ATTENTION
 from interplay.models.attention import using
 from interplay.models.device import device_of, dtype_of
-from interplay.models.load import read_config
-from interplay.models.shape import cache_shape
+from interplay.models.load import blank, read_config
+from interplay.models.shape import cache_shape, decoder_of
 from interplay.models.stacked import layers
 from interplay.seats import FromLeague, RunPlan, Snapshot
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
@@ -247,7 +246,7 @@ def _kept(shape: _Shape, recipe: Recipe) -> int:
 def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
     config = read_config(base, seed)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+        model = blank(base, config, dtype)
     text = config.get_text_config()
     depth, heads, size = cache_shape(model)
     return _Shape(
@@ -282,7 +281,7 @@ def saved_bytes(model: PreTrainedModel, tokens: int) -> int:
     with count_saved(model) as counted, using(_Kept()):
         ids = torch.zeros((1, tokens), dtype=torch.int64, device=model.device)
         mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)  # else it is made from data
-        model.base_model(input_ids=ids, position_ids=ids, attention_mask=mask, use_cache=False)
+        decoder_of(model)(input_ids=ids, position_ids=ids, attention_mask=mask, use_cache=False)
     return sum(counted.values())
 
 

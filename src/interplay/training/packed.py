@@ -17,8 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from interplay.models import kernels
 from interplay.models.fused import Block, Fused, Layer, side_by_side
+from interplay.models.senses import Overlay
 from interplay.models.stacked import Mix, Stacked
-from interplay.training.spans import Spans, varlen
+from interplay.training.batch import MicroBatch
+from interplay.training.spans import varlen
 
 # Shapes: T tokens, C hidden size, N outputs, H query heads, G key-value heads, D head size, R ranks.
 
@@ -278,10 +280,14 @@ def _apply(block: Block, x_TC: Tensor, mix: Mix | None) -> Tensor:
 
 
 def hidden_states(
-    fused: Fused, ids_T: Tensor, positions_T: Tensor, spans: Spans, mix: Mix | None, save: bool
+    fused: Fused, batch: MicroBatch, mix: Mix | None, save: bool, overlay: Overlay | None = None
 ) -> Tensor:
     """The normed hidden states [T, C] of packed sequences. With `save`, layers keep only their input, and the backward
     pass computes them again."""
+    ids_T, positions_T, spans, cos, sin = batch.ids_BL[0], batch.positions_BL[0], batch.spans, fused.cos, fused.sin
+    assert spans is not None
+    if overlay is not None:
+        cos, sin, positions_T = fused.tables(overlay, positions_T)
 
     def layer_forward(layer: Layer, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         normed, total = AddNorm.apply(x, residual, layer.norm, fused.eps)
@@ -289,7 +295,7 @@ def hidden_states(
         groups = (layer.qkv.rows // fused.size - fused.heads) // 2
         if layer.q_norm is not None and layer.k_norm is not None:
             qkv = _head_norms(qkv, layer, fused, groups)
-        q, k, v = Rotate.apply(qkv, fused.cos, fused.sin, positions_T, fused.heads, groups)
+        q, k, v = Rotate.apply(qkv, cos, sin, positions_T, fused.heads, groups)
         mixed = varlen(q, k, v, spans, fused.scale, layer.window)
         x = _apply(layer.out, mixed.reshape(mixed.shape[0], -1), mix)
         normed, total = AddNorm.apply(x, total, layer.mlp_norm, fused.eps)
@@ -297,13 +303,15 @@ def hidden_states(
         return _apply(layer.down, inner, mix), total
 
     x = embedding(ids_T, fused.model.get_input_embeddings().weight)
+    if overlay is not None:
+        x = overlay.lay(x)
     residual: Tensor | None = None
     for index in range(fused.depth):
         if save and torch.is_grad_enabled():
             x, residual = checkpoint(fused.run, index, layer_forward, x, residual, use_reentrant=False)
         else:
             x, residual = fused.run(index, layer_forward, x, residual)
-    normed, _ = AddNorm.apply(x, residual, fused.model.base_model.norm.weight, fused.eps)
+    normed, _ = AddNorm.apply(x, residual, fused.norm, fused.eps)
     return normed
 
 

@@ -60,7 +60,7 @@ class Probe:
         self._compared[member.name] = member.version
         examples = [Example(member.name, sample) for sample in samples]
         adapter = None if member.adapter is None else member.name
-        questions = [member.engine.score(sample.prompt, [sample.action], adapter) for sample in samples]
+        questions = [member.engine.score(s.prompt, [s.action], adapter, s.media) for s in samples]
         ours, theirs = await asyncio.gather(
             self.thread.do(lambda: learner.logprobs(examples)), census().gather(questions)
         )

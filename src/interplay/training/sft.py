@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from interplay.config import WarmstartSection
+from interplay.errors import ConfigError
 from interplay.models.save import save
+from interplay.models.senses import thaw
 from interplay.rollout.team import Team
 from interplay.seats import RunPlan
-from interplay.training.demonstrations import demonstrations
+from interplay.training.demonstrations import demonstrations, readings
 from interplay.training.learner import Learner
 from interplay.training.local import LocalLearner
 from interplay.training.tries import Example
@@ -27,7 +29,14 @@ def warmstart(
     report: Callable[[str, int, int, float], None],
 ) -> dict[str, str]:  # fmt: skip
     """Imitate, then give the trained learners new optimisers. With `section.base`, the base models under adapters are
-    trained instead and saved in `folder`. Returns the new base of each policy on them."""
+    trained instead and saved in `folder`. With `section.read`, they first learn to say what media tell. Returns the new
+    base of each policy on them."""
+    read = readings(plan, team, section) if section.read else {}
+    if section.read and not any(read.values()):
+        raise ConfigError(
+            f"warmstart.read is set, but {plan.recipe.env.name} shows the policies nothing to read; expected pictures "
+            'or sounds, as with env.view = "image", and a base that takes them.'
+        )
     examples = demonstrations(plan, team, section)
     moved: dict[str, str] = {}
     by_model: dict[int, list[str]] = defaultdict(list)
@@ -35,13 +44,14 @@ def warmstart(
         if section.base and learners[name].adapter is not None:
             by_model[id(learners[name].model)].append(name)
         else:
-            _imitate(learners[name], examples[name], section, plan.recipe.seed, report)
+            _imitate(learners[name], read.get(name, []), examples[name], section, plan.recipe.seed, report)
             learners[name].reset_optimizer(learners[name].config.lr)
     for names in by_model.values():
         loaded = team.members[names[0]].loaded
-        loaded.model.requires_grad_(True)
+        thaw(loaded.model)
         whole = LocalLearner("base", loaded.model, plan.recipe.train, section.lr, plan.recipe.seed)
-        _imitate(whole, [e for n in names for e in examples[n]], section, plan.recipe.seed, report)
+        first, then = ([e for n in names for e in found.get(n, [])] for found in (read, examples))
+        _imitate(whole, first, then, section, plan.recipe.seed, report)
         loaded.model.requires_grad_(False)
         where = folder.resolve() / plan.recipe.policies[names[0]].base.strip("/.~").replace("/", "--")
         save(loaded, where)
@@ -51,16 +61,19 @@ def warmstart(
 
 
 def _imitate(
-    learner: Learner, examples: Sequence[Example], section: WarmstartSection, seed: int,
+    learner: Learner, read: Sequence[Example], examples: Sequence[Example], section: WarmstartSection, seed: int,
     report: Callable[[str, int, int, float], None],
 ) -> None:  # fmt: skip
+    """First `section.read` epochs over `read`, then `section.epochs` over `examples`."""
     learner.reset_optimizer(section.lr)
-    order = list(range(len(examples)))
-    batches = section.epochs * -(-len(examples) // section.batch)
+    parts = [("read", read, section.read), ("warmstart", examples, section.epochs)]
+    batches = sum(epochs * -(-len(part) // section.batch) for _, part, epochs in parts)
     done = 0
-    for epoch in range(section.epochs):
-        random.Random(seed_of("warmstart", seed, learner.name, epoch)).shuffle(order)
-        for start in range(0, len(order), section.batch):
-            loss = learner.imitate([examples[i] for i in sorted(order[start : start + section.batch])])
-            done += 1
-            report(learner.name, done, batches, loss)
+    for kind, part, epochs in parts:
+        order = list(range(len(part)))
+        for epoch in range(epochs):
+            random.Random(seed_of(kind, seed, learner.name, epoch)).shuffle(order)
+            for start in range(0, len(order), section.batch):
+                loss = learner.imitate([part[i] for i in sorted(order[start : start + section.batch])])
+                done += 1
+                report(learner.name, done, batches, loss)

@@ -9,9 +9,11 @@ or a sound never share a node.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from interplay.types import Advantage, Episode, Sample, Turn
+import numpy as np
+
+from interplay.types import Advantage, Episode, MediaSpan, Sample, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Node:
     parent: int  # index in the row, -1 at the root
     offset: int  # where its tokens begin in the row
     position: int  # of its first token in the sequence it belongs to
+    media: tuple[MediaSpan, ...] = ()  # places counted from the node's first token
+    places_3L: np.ndarray | None = None  # rotary positions of its tokens, where they are not their positions (M-RoPE)
 
 
 @dataclass
@@ -65,10 +69,10 @@ class Row:
     nodes: list[Node] = field(default_factory=list)
     length: int = 0
 
-    def add(self, tokens: tuple[int, ...], parent: int) -> int:
+    def add(self, tokens: tuple[int, ...], parent: int, media: tuple[MediaSpan, ...] = ()) -> int:
         above = self.nodes[parent] if parent >= 0 else None
         position = above.position + len(above.tokens) if above else 0
-        self.nodes.append(Node(tokens, parent, self.length, position))
+        self.nodes.append(Node(tokens, parent, self.length, position, media))
         self.length += len(tokens)
         return len(self.nodes) - 1
 
@@ -125,7 +129,7 @@ def lay(
         place = _prompt_place(example, rows, ends, said, row_limit - len(reply), branch) if share else None
         if place is None:
             rows.append(Row(policy))
-            place = (len(rows) - 1, rows[-1].add(sample.prompt, -1))
+            place = (len(rows) - 1, rows[-1].add(sample.prompt, -1, sample.media))
             ends[policy, asked] = place
         row, prompt = place
         action = prompt
@@ -158,6 +162,7 @@ def _prompt_place(
     above = ends.get((policy, asked[:cut])) if cut else None
     if above is None or not free(above) or rows[above[0]].length + len(sample.prompt) - cut > room:
         return None
-    place = (above[0], rows[above[0]].add(sample.prompt[cut:], above[1]))
+    media = tuple(replace(m, start=m.start - cut) for m in sample.media if m.start >= cut)
+    place = (above[0], rows[above[0]].add(sample.prompt[cut:], above[1], media))
     ends[policy, asked] = place
     return place

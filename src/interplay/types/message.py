@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -67,4 +68,9 @@ class Message:
     @property
     def words(self) -> Message:
         """The message without its media."""
-        return replace(self, media=()) if self.media else self
+        return self.only(())
+
+    def only(self, kinds: Container[str]) -> Message:
+        """The message with those of its media that are of these kinds."""
+        kept = tuple(m for m in self.media if m.kind in kinds)
+        return self if len(kept) == len(self.media) else replace(self, media=kept)

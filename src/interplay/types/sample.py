@@ -6,10 +6,10 @@ Text is tokenised once. The learner trains on the same ids that were sampled.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from interplay.types.message import Message
+from interplay.types.message import Media, Message
 
 
 class Stop(StrEnum):
@@ -37,11 +37,13 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class MediaSpan:
-    """The place of a picture or a sound in a prompt: `length` placeholder ids, beginning at `start`."""
+    """The place of a picture or a sound in a prompt: `length` ids that stand for it, beginning at `start`. `media` has
+    its bytes; None in records, which store them separately."""
 
     start: int
     length: int
     digest: str
+    media: Media | None = field(default=None, repr=False, compare=False)
 
 
 def identity(ids: tuple[int, ...], media: tuple[MediaSpan, ...]) -> tuple[int, ...]:

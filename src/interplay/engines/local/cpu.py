@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from interplay.engines.local.runner import Cached, Drawn, block_table
+from interplay.engines.local.runner import Cached, Drawn, block_table, shift_of
 from interplay.engines.local.scheduler import Sequence
 from interplay.models.fused import Attend
 
@@ -64,7 +64,7 @@ class CpuRunner(Cached):
         if window is None or window.sequences != sequences or not window.extend():
             window = self._window = Window(self, sequences)
         ids = torch.tensor([s.tokens[-1] for s in sequences])
-        return self._forward(ids, window.positions, window.slots, window.attend, window.adapters)
+        return self._forward(ids, window.places, window.slots, window.attend, window.adapters)
 
 
 class _Rows:
@@ -126,6 +126,8 @@ class Window:
         self._values = [self._gather(v, context, (0, 2, 1, 3)) for v in runner.values]
         indices = runner._indices([s.prompt.adapter for s in sequences])
         self.adapters = None if indices is None else torch.from_numpy(indices)
+        shifts = [shift_of(s.prompt) for s in sequences]
+        self._shifts = torch.tensor(shifts) if any(shifts) else None
         G, D = runner.keys[0].shape[1:]
         self._at = torch.arange(room)
         last = torch.from_numpy(self._lengths - 1).unsqueeze(1)
@@ -158,6 +160,7 @@ class Window:
         """Set the positions and cache slots of the rows' latest tokens."""
         size, at = self._runner.block_size, self._lengths - 1
         self.positions = torch.from_numpy(at)
+        self.places = self.positions if self._shifts is None else self.positions + self._shifts  # for rotary angles
         self.slots = torch.from_numpy(self._table[np.arange(self._rows), at // size] * size + at % size)
         self._used = int(self._lengths.max())
         self._masks: dict[int, Tensor] = {}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from interplay.engines.local.runner import Cached, Drawn
+from interplay.engines.local.runner import Cached, Drawn, shift_of
 from interplay.engines.local.scheduler import Sequence
 from interplay.models import fused, kernels
 
@@ -41,6 +41,9 @@ class CudaRunner(Cached):
         self.rows = kernels.Rows(bucket(max_rows), pages, STOPS, chunk + 1, self.device)
         self._host = _Host(bucket(max_rows), pages)
         self._seated: list[Sequence] = []  # the sequence of each row
+        # What is added to a row's position to get its rotary position, for models whose pictures need it (M-RoPE).
+        turned = self.senses is not None and self.senses.family.mrope
+        self._shifts = torch.zeros(bucket(max_rows), dtype=torch.int64, device=self.device) if turned else None
         self._graphs: dict[tuple[int, bool, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._pool = self._new_pool()
 
@@ -131,6 +134,9 @@ class CudaRunner(Cached):
             seated.append(sequence)
         if host.changed:
             host.upload(self.rows, bucket(max(1, len(seated))))
+            if self._shifts is not None:
+                shifts = torch.tensor([shift_of(s.prompt) for s in seated], dtype=torch.int64)
+                self._shifts.zero_()[: len(seated)].copy_(shifts)
 
     def _graph(self, size: int, sampled: bool) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         adapters = bool((self._host.adapters[: len(self._seated)] >= 0).any())
@@ -163,7 +169,8 @@ class CudaRunner(Cached):
             return kernels.decode_attention(q_THD, self.keys[layer], self.values[layer], table, seen, scale, window)
 
         mixed = rows.adapters[:size] if adapters else None
-        hidden = self._forward(rows.ids[:size], rows.positions[:size], rows.slots[:size], attend, mixed)
+        places = rows.positions[:size] if self._shifts is None else rows.positions[:size] + self._shifts[:size]
+        hidden = self._forward(rows.ids[:size], places, rows.slots[:size], attend, mixed)
         if sampled:
             kernels.sample_and_advance(self._logits(hidden), rows, size)
         return hidden

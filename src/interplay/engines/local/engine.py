@@ -36,10 +36,11 @@ from interplay.engines.local.runner import ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.refusals import refuse_impossible
 from interplay.errors import EngineError, did_you_mean
+from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
 from interplay.models.shape import cache_shape
-from interplay.types import Completion, Stop
+from interplay.types import Completion, MediaSpan, Stop, identity
 
 
 class LocalEngine:
@@ -48,8 +49,6 @@ class LocalEngine:
     the host reads them. Stop strings need the tokenizer. When the weights change, running requests with `keep_cache`
     continue with the cache of the older weights; otherwise it is computed again. With `beside`, the engine has a GPU
     stream of its own, parallel to the learner's; decoding is then about 4% slower (H200, 0.5B, 256 requests)."""
-
-    capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True, shared=True)
 
     def __init__(
         self,
@@ -64,6 +63,11 @@ class LocalEngine:
         beside: bool = False,
     ) -> None:
         self.version = 0
+        sense = senses.of(model)
+        kinds: frozenset[str] = frozenset() if sense is None else sense.kinds
+        self.capabilities = Capabilities(
+            token_ids=True, logprobs=True, adapters=True, legal=True, shared=True, media=kinds
+        )
         self.keep_cache = keep_cache
         self._sampled = 0
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
@@ -107,13 +111,19 @@ class LocalEngine:
             slot.users -= 1
 
     async def score(
-        self, ids: tuple[int, ...], replies: Seq[tuple[int, ...]], adapter: str | None = None
+        self,
+        ids: tuple[int, ...],
+        replies: Seq[tuple[int, ...]],
+        adapter: str | None = None,
+        media: tuple[MediaSpan, ...] = (),
     ) -> list[tuple[float, ...]]:
         if not all(replies):
             raise EngineError("a reply to be scored has no tokens; expected at least one.")
         sampling = Sampling()
+        known = identity(ids, media)
         requests = [
-            Request(("score", ids, i), ids, 0, sampling, adapter, forced=reply) for i, reply in enumerate(replies)
+            Request(("score", known, i), ids, 0, sampling, adapter, forced=reply, media=media)
+            for i, reply in enumerate(replies)
         ]
         for request in requests:  # check all of them before any is sent
             self._refuse_impossible(request)
@@ -195,6 +205,8 @@ class LocalEngine:
         cache, total = self.scheduler.cache, len(request.ids) + request.room
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
+        if request.media and not self.capabilities.media:
+            raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
         refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
         if request.sampling.stop_strings and self._tokenizer is None:
             raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")

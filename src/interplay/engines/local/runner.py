@@ -17,11 +17,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.engines.local.sampler import restrict, sample, uniforms
-from interplay.engines.local.scheduler import Piece, Sequence
-from interplay.models import fused
+from interplay.engines.local.scheduler import CachedPrompt, Piece, Sequence
+from interplay.models import fused, senses
 from interplay.models.adapter import Adapter
 from interplay.models.attention import Packed, using
-from interplay.models.shape import cache_shape
+from interplay.models.senses import Overlay, Sight
+from interplay.models.shape import cache_shape, decoder_of
 from interplay.models.stacked import Bank, Mix, mixing
 
 _AHEAD = 16  # number of steps for which random numbers are made at once
@@ -77,7 +78,8 @@ class Cached(ABC):
     def __init__(self, model: PreTrainedModel, blocks: int, block_size: int) -> None:
         self.model = model
         self.fused = fused.of(model)
-        self.decoder = model.base_model
+        self.senses = senses.of(model)
+        self.decoder = decoder_of(model)
         self.head = model.get_output_embeddings()
         parameter = next(model.parameters())
         self.device, self.dtype, self.block_size = parameter.device, parameter.dtype, block_size
@@ -134,16 +136,22 @@ class Cached(ABC):
     # -- forward --------------------------------------------------------------------------------------------------
 
     def _forward(
-        self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, attend: fused.Attend, adapters_T: Tensor | None
-    ) -> Tensor:
+        self, ids_T: Tensor, positions_T: Tensor, slots_T: Tensor, attend: fused.Attend, adapters_T: Tensor | None,
+        overlay: Overlay | None = None,
+    ) -> Tensor:  # fmt: skip
         """The hidden states [T, C] of packed tokens. `attend` reads the cache after their keys were written to it."""
         if self.fused is not None:
-            return self.fused.forward(ids_T, positions_T, slots_T, self.keys, self.values, attend, adapters_T)
+            return self.fused.forward(ids_T, positions_T, slots_T, self.keys, self.values, attend, adapters_T, overlay)
         mix = None
         if adapters_T is not None and self.bank is not None:
             mix = Mix(self.bank, self.bank.keep(adapters_T).unsqueeze(0))
         with using(Packed(self.keys, self.values, slots_T, attend)), mixing(mix):
-            out = self.decoder(input_ids=ids_T.unsqueeze(0), position_ids=positions_T.unsqueeze(0), use_cache=False)
+            if overlay is None:
+                given = {"input_ids": ids_T.unsqueeze(0)}
+            else:
+                given = {"inputs_embeds": overlay.lay(self.model.get_input_embeddings()(ids_T)).unsqueeze(0)}
+            places = positions_T if overlay is None or overlay.positions_3T is None else overlay.positions_3T
+            out = self.decoder(**given, position_ids=places.unsqueeze(-2), use_cache=False)
         return out.last_hidden_state[0]
 
     @abstractmethod
@@ -153,7 +161,7 @@ class Cached(ABC):
 
     @torch.inference_mode()
     def _run(
-        self, new: Seq[Seq[int]], starts: Seq[int], blocks: Seq[Seq[int]], adapters: Seq[str | None]
+        self, new: Seq[Seq[int]], starts: Seq[int], blocks: Seq[Seq[int]], prompts: Seq[CachedPrompt]
     ) -> tuple[Tensor, np.ndarray]:
         """The hidden states [T, C] of packed new tokens, and the offset at which those of each sequence begin."""
         counts = np.array([len(n) for n in new], np.int64)
@@ -163,27 +171,55 @@ class Cached(ABC):
         positions = np.arange(offsets[-1]) - offsets[:-1][row] + start[row]
         table = block_table(blocks)
         slots = table[row, positions // self.block_size] * self.block_size + positions % self.block_size
-        indices = self._indices(adapters)
+        indices = self._indices([p.adapter for p in prompts])
         mixed = None if indices is None else self.to(indices[row])
         ids = self.to(np.fromiter((t for n in new for t in n), np.int64, int(offsets[-1])))
         attend = self._attend(table, start, counts)
-        return self._forward(ids, self.to(positions), self.to(slots), attend, mixed), offsets
+        overlay = self._overlay(prompts, offsets, start) if any(p.media for p in prompts) else None
+        return self._forward(ids, self.to(positions), self.to(slots), attend, mixed, overlay), offsets
+
+    def _overlay(self, prompts: Seq[CachedPrompt], offsets: np.ndarray, starts: np.ndarray) -> Overlay | None:
+        """What the media of these prompts change among the new tokens. New tokens may begin or end inside a picture,
+        or come after the prompt."""
+        at, features, places = list[np.ndarray](), list[Tensor](), list[np.ndarray]()
+        assert self.senses is not None
+        for prompt, offset, count, start in zip(prompts, offsets, np.diff(offsets), starts, strict=False):
+            line = np.arange(start, start + count)
+            sight = self._sight(prompt)
+            if sight is not None:
+                low, high = np.searchsorted(sight.at_K, (start, start + count))
+                at.append(sight.at_K[low:high] - start + offset)
+                features.append(sight.features_KC[low:high])
+            places.append(_places(line, sight))
+        if not sum(map(len, at)) and not self.senses.family.mrope:
+            return None
+        positions = self.to(np.concatenate(places, 1)) if self.senses.family.mrope else None
+        return Overlay(self.to(np.concatenate(at)), torch.cat(features), positions)
+
+    def _sight(self, prompt: CachedPrompt) -> Sight | None:
+        """The media of a prompt; None if it has none."""
+        if prompt.media and prompt.sight is None:
+            assert self.senses is not None
+            prompt.sight = self.senses.sight(prompt.ids, prompt.media)
+        return prompt.sight
 
     def prefill(self, pieces: Seq[Piece]) -> None:
         new = [p.prompt.ids[p.start : p.end] for p in pieces]
-        hidden, offsets = self._run(
-            new, [p.start for p in pieces], [p.prompt.blocks for p in pieces], [p.prompt.adapter for p in pieces]
-        )
+        if self.senses is not None:
+            self.senses.features([s for p in pieces if p.prompt.sight is None for s in p.prompt.media])  # all at once
+        prompts = [p.prompt for p in pieces]
+        hidden, offsets = self._run(new, [p.start for p in pieces], [p.blocks for p in prompts], prompts)
         last = hidden[self.to(offsets[1:] - 1)]
         for piece, row in zip(pieces, last, strict=True):
             if piece.end == len(piece.prompt.ids):
                 piece.prompt.hidden = row
+                if piece.prompt.sight is not None:
+                    piece.prompt.sight = piece.prompt.sight.done
 
     def score(self, sequences: Seq[Sequence]) -> list[list[float]]:
         replies = [s.request.forced for s in sequences]
         starts = [len(s.prompt.ids) for s in sequences]
-        blocks, adapters = [s.blocks for s in sequences], [s.prompt.adapter for s in sequences]
-        hidden, offsets = self._run(replies, starts, blocks, adapters)
+        hidden, offsets = self._run(replies, starts, [s.blocks for s in sequences], [s.prompt for s in sequences])
         rows = []
         for i, sequence in enumerate(sequences):
             assert sequence.prompt.hidden is not None
@@ -230,6 +266,21 @@ def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:
     for i, b in enumerate(blocks):
         table[i, : len(b)] = b
     return table
+
+
+def _places(line: np.ndarray, sight: Sight | None) -> np.ndarray:
+    """The rotary positions [3, n] of the tokens at the places `line` of a sequence."""
+    if sight is None or sight.places_3L is None:
+        return np.broadcast_to(line + (0 if sight is None else sight.shift), (3, len(line)))
+    length = sight.places_3L.shape[1]
+    inside = line[line < length]
+    after = np.broadcast_to(line[line >= length] + sight.shift, (3, len(line) - len(inside)))
+    return np.concatenate((sight.places_3L[:, inside], after), 1)
+
+
+def shift_of(prompt: CachedPrompt) -> int:
+    """What is added to the place of a token after the prompt to get its rotary position."""
+    return 0 if prompt.sight is None else prompt.sight.shift
 
 
 def allowed(sequence: Sequence) -> list[int] | None:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from interplay.engines.engine import Request
 from interplay.engines.local.cache import BlockCache
-from interplay.types import Completion
+from interplay.models.senses import Sight
+from interplay.types import Completion, MediaSpan
 
 LegalTrie = Mapping[int, "LegalTrie"]  # legal continuations: token -> what may follow it
 
@@ -37,6 +38,8 @@ class CachedPrompt:
     hidden: Tensor | None = None  # of the last token, once computed
     users: int = 0
     detached: bool = False  # the weights changed: only its present users may still use it
+    media: tuple[MediaSpan, ...] = ()
+    sight: Sight | None = None  # the features of its media, once they are computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,7 @@ class Scheduler:
             blocks = found + cache.allocate(needed)
             done = len(found) * size
             prompt = CachedPrompt(ids, wait.identity, request.adapter, salt, hashes, blocks, done, self.epoch)
+            prompt.media = request.media
             self._prompts[name] = prompt
             self._unfinished.append(prompt)
             self._computing.update(hashes)

@@ -3,8 +3,9 @@
 Rules         a square grid with walls, a start and a goal; each move goes one cell up, down, left or right. It ends
               at the goal, or at the turn limit (by default twice the shortest way, and two).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
-Observation   the grid with the current position: @ you, G the goal, # walls, . free. The actor also sees what the
-              planner said in this turn. Every prompt is fresh and complete in itself.
+Observation   the grid with the current position: @ you, G the goal, # walls, . free. `view = "image"` shows it as a
+              picture, "both" in words too. The actor also sees what the planner said in this turn. Every prompt is
+              fresh and complete in itself.
 Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move into a wall or off the grid is
               illegal: it and the rest of the reply are not played, and the turn is spent. Planner: free text, cut at
               400 characters, or with `speech = "action"` a reply that the actor could give.
@@ -20,17 +21,18 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
 from interplay.envs.games.grid import Neighbours, distances, neighbours, read_directions
-from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
+from interplay.envs.games.puzzle import Mine, PictureOptions, Puzzle, PuzzleLevel
+from interplay.envs.picture import Look
 from interplay.errors import ConfigError
 
 
-class Options(PuzzleOptions):
+class Options(PictureOptions):
     size: int = Field(6, ge=3, le=20, description="rows and columns")
     walls: float = Field(0.25, ge=0, le=0.6, description="share of the cells that are walls")
     min_length: int = Field(3, ge=1, description="of the shortest way, in moves")
@@ -58,6 +60,13 @@ class PlanPath(Puzzle):
     Options = Options
     rules = "Lead @ to G around the walls (#)."
     form = "A move is U, D, L or R."
+    looks: ClassVar[Mapping[str, Look]] = {
+        "#": Look((60, 60, 60)),
+        ".": Look((255, 255, 255)),
+        "G": Look((255, 255, 255), (20, 160, 60), "square"),
+        "@": Look((255, 255, 255), (30, 80, 220), "disc"),
+    }
+    legend = "In the picture, @ is a blue disc, G a green square, walls are dark and free cells white."
     level: PathLevel
 
     @classmethod

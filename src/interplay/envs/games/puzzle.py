@@ -22,10 +22,11 @@ from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import PENALTY, Env
+from interplay.envs.picture import Look, draw
 from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
-from interplay.types import Message, Observation, Rewards, Role, Task
+from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
 
 WORST = -1.0  # no position counts for less, however far from the end: the first counts 0 or more, the last 1
 Mine = Callable[[str], bool]  # whether a level with this key belongs to the task's split
@@ -43,6 +44,15 @@ class PuzzleOptions(Section):
     brief: bool = Field(False, description="show the position alone: for models trained from nothing")
 
 
+class PictureOptions(PuzzleOptions):
+    """Options of puzzles that can be drawn."""
+
+    view: Literal["text", "image", "both"] = Field(
+        "text", description="how the position is shown: in words, as a picture, or both"
+    )
+    cell: int = Field(8, ge=2, le=64, description="pixels of a cell's side in the picture")
+
+
 @dataclass(frozen=True)
 class PuzzleLevel:
     """A puzzle as drawn: what never changes while it is played."""
@@ -56,6 +66,8 @@ class Puzzle(Env):
     reward_names = ("solved", "progress", "illegal", "format")
     rules: ClassVar[str]  # what the puzzle is, for every role
     form: ClassVar[str]  # how one move is written
+    looks: ClassVar[Mapping[str, Look]] = {}  # of each symbol in `view`, for puzzles that can be drawn
+    legend: ClassVar[str] = ""  # what is what in the picture
     level: PuzzleLevel
 
     def __init__(self, task: Task) -> None:
@@ -126,16 +138,36 @@ class Puzzle(Env):
         listed = data["moves"] == 1 and (role == "actor" or data["speech"] == "action")
         legal = tuple(self.legal_moves()) if listed else ()
         phase = "plan" if role == "planner" else "act"
+        words = [] if self._drawn == "image" else [self.view()]
         if data["brief"]:
-            asked = "\nhint?" if role == "planner" else "" if self.said is None else f"\nhint: {self.said}"
-            return {role: Observation((Message("user", self.view() + asked),), True, legal, phase)}
-        now = [self.view(), f"Turn {self.turn + 1} of {self.limit}."]
+            asked = ["hint?"] if role == "planner" else [] if self.said is None else [f"hint: {self.said}"]
+            return {role: Observation((self._message([*words, *asked]),), True, legal, phase)}
+        now = [*words, f"Turn {self.turn + 1} of {self.limit}."]
         if self.refused:
             now.append("The last reply was refused.")
         if self.said is not None:
             now.append(f"The planner says: {self.said}")
-        messages = (Message("system", f"{self.rules} {self._duty(role)}"), Message("user", "\n".join(now)))
+        rules = self.rules if self._drawn == "text" else f"{self.rules} {self.legend}"
+        messages = (Message("system", f"{rules} {self._duty(role)}"), self._message(now))
         return {role: Observation(messages, True, legal, phase)}
+
+    @property
+    def _drawn(self) -> str:
+        shown: str = self.task.data.get("view", "text")
+        return shown
+
+    def _message(self, lines: list[str]) -> Message:
+        if self._drawn == "text":
+            return Message("user", "\n".join(lines))
+        picture = Media("image", draw(self.view(), self.looks, self.task.data["cell"]))
+        return Message("user", "\n".join(lines), media=(picture,))
+
+    def caption(self, role: Role) -> str:
+        return "" if self._drawn == "text" else self.view()
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        return frozenset({"image"} if options.get("view") == "image" else ())
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()

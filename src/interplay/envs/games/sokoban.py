@@ -4,8 +4,9 @@ Rules         a move goes one cell up, down, left or right; walking into a box p
               Boxes are never pulled, and only one is pushed at a time. It ends when all boxes are on goals, or at the
               turn limit (by default twice the moves of a known solution, and two).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
-Observation   the room as it is now: @ you, $ box, . goal, * box on a goal, + you on a goal, # wall, - floor. The
-              actor also sees what the planner said in this turn. Every prompt is fresh and complete in itself.
+Observation   the room as it is now: @ you, $ box, . goal, * box on a goal, + you on a goal, # wall, - floor.
+              `view = "image"` shows it as a picture, "both" in words too. The actor also sees what the planner said
+              in this turn. Every prompt is fresh and complete in itself.
 Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move that is blocked is illegal: it and the
               rest of the reply are not played, and the turn is spent. Planner: free text, cut at 400 characters, or
               with `speech = "action"` a reply that the actor could give.
@@ -27,14 +28,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from interplay.envs.env import register
 from interplay.envs.games.grid import read_directions
 from interplay.envs.games.level_file import FileOptions, from_file
-from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
+from interplay.envs.games.puzzle import Mine, PictureOptions, Puzzle, PuzzleLevel
 from interplay.envs.games.sokoban_room import (
     FloorPlan,
     Room,
@@ -47,12 +48,13 @@ from interplay.envs.games.sokoban_room import (
     reach,
     read_xsb,
 )
+from interplay.envs.picture import Look
 from interplay.errors import ConfigError
 
 EXACT = 2  # boxes of a room whose every position can be searched
 
 
-class Options(PuzzleOptions, FileOptions):
+class Options(PictureOptions, FileOptions):
     size: int = Field(6, ge=5, le=12, description="rows and columns, the outer walls among them")
     boxes: int = Field(1, ge=1, le=4)
     walls: float = Field(0.1, ge=0, le=0.4, description="share of the inner cells that are walls")
@@ -84,6 +86,16 @@ class Sokoban(Puzzle):
     Options = Options
     rules = "Sokoban: @ pushes every box ($) onto a goal (.). Boxes cannot be pulled."
     form = "A move is U, D, L or R."
+    looks: ClassVar[Mapping[str, Look]] = {
+        "#": Look((60, 60, 60)),
+        "-": Look((255, 255, 255)),
+        ".": Look((255, 235, 140)),
+        "$": Look((255, 255, 255), (170, 90, 30), "square"),
+        "*": Look((255, 235, 140), (170, 90, 30), "square"),
+        "@": Look((255, 255, 255), (30, 80, 220), "disc"),
+        "+": Look((255, 235, 140), (30, 80, 220), "disc"),
+    }
+    legend = "In the picture, @ is a blue disc, boxes are brown squares, goals yellow, walls dark and floor white."
     level: Room
 
     @classmethod

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import struct
-import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from interplay.envs.picture import png
 from interplay.envs.tasks.data import DataRow
 from interplay.errors import ConfigError, EnvError
 
@@ -95,7 +94,8 @@ class Arm:
         self._load(state)
         self.mj.mj_forward(self.model, self.data)
         camera.update_scene(self.data, camera="eye")
-        return png(camera.render())
+        pixels = camera.render()
+        return png(pixels.shape[1], pixels.shape[0], (row.tobytes() for row in pixels))
 
     def _camera(self, size: int) -> Any:
         if self._renderer is None or self._renderer.height != size:
@@ -182,15 +182,3 @@ def _xml(names: list[str]) -> str:
         f"<equality>{welds}</equality><actuator>{motors}</actuator>"
         f'<visual><global offwidth="{SHARPEST}" offheight="{SHARPEST}"/></visual></mujoco>'
     )
-
-
-def png(pixels: numpy.ndarray) -> bytes:
-    """Pixels (height, width, 3) as a PNG file."""
-    height, width, _ = pixels.shape
-    lines = b"".join(b"\0" + pixels[row].tobytes() for row in range(height))
-
-    def part(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(lines)) + part(b"IEND", b"")

@@ -1,0 +1,203 @@
+"""How fast the engine samples when prompts hold pictures, and whether engine and learner agree then.
+
+    python benchmarks/senses.py                    one GPU: Qwen2.5-VL-3B's shape with random weights, bf16
+    python benchmarks/senses.py --quick            a CPU: a small model of the same family, fp32
+    python benchmarks/senses.py --json table.json  the same lines for machines
+    python benchmarks/senses.py --seconds 300      stop after this time, and print what there is (default 480)
+
+Each request has a picture of its own (448 × 448 pixels, 256 tokens) and 44 tokens of text; the text model of the same
+shape gets prompts of the same length. Both sample 256 tokens at temperature 1. "pictures" counts the eye, the prompt
+and decoding; "with processor" also the processor's work on the CPU. The gap is the difference of log-probs between the
+engine and the learner for the same tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import AddedToken
+from transformers import Qwen2_5_VLConfig, Qwen2VLImageProcessorPil
+
+from interplay.agents.render import Prompt, Renderer
+from interplay.engines.engine import Request, Sampling
+from interplay.engines.local import LocalEngine
+from interplay.envs.picture import png
+from interplay.models import senses, tiny
+from interplay.models.load import blank
+from interplay.models.processors import PictureProcessor
+from interplay.training.forward import logprobs
+from interplay.training.tries import Example
+from interplay.types import Completion, Media, Message, Sample
+
+MARKS = ("<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{% for c in m['content'] %}{% if c['type'] == 'image' %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}<|end|>{% endfor %}"
+)
+LARGE: dict[str, Any] = {
+    "text": {
+        "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16,
+        "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 4096, "section": [16, 24, 24],
+    },
+    "eye": {
+        "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 2048,
+        "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
+    },
+    "pixels": 448, "requests": 256, "tokens": 256, "gap_requests": 16,
+}  # fmt: skip
+SMALL: dict[str, Any] = {
+    "text": {
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 1024, "max_position_embeddings": 1024, "section": [2, 3, 3],
+    },
+    "eye": {
+        "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
+        "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [1],
+    },
+    "pixels": 112, "requests": 8, "tokens": 16, "gap_requests": 8,
+}  # fmt: skip
+
+
+@dataclass
+class SenseLine:
+    what: str
+    value: float
+    unit: str
+
+
+def build(size: dict[str, Any], device: str, dtype: torch.dtype) -> tuple[Any, Renderer]:
+    """A model of this size with random weights, and its renderer."""
+    tokenizer = tiny.build_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": [AddedToken(m, special=True) for m in MARKS]})
+    ids = tokenizer.convert_tokens_to_ids
+    text = dict(size["text"])
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": text.pop("section")}
+    config = Qwen2_5_VLConfig(
+        text_config={**text, "rope_parameters": rope, "tie_word_embeddings": True, "eos_token_id": 1},
+        vision_config={**size["eye"], "spatial_merge_size": 2, "temporal_patch_size": 2},
+        image_token_id=ids("<|image_pad|>"), video_token_id=ids("<|video_pad|>"),
+        vision_start_token_id=ids("<|vision_start|>"), vision_end_token_id=ids("<|vision_end|>"),
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = blank("Qwen2.5-VL", config, dtype).eval()
+    model.requires_grad_(False)
+    images = Qwen2VLImageProcessorPil(
+        patch_size=14, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 56 * 56, "longest_edge": 1 << 20}
+    )
+    sense = senses.Senses(model, PictureProcessor(images, tokenizer, TEMPLATE), senses.FAMILIES["qwen2_5_vl"])
+    senses.attach(model, sense)
+    tokenizer.chat_template = TEMPLATE
+    return model, Renderer(tokenizer, [1], sense)
+
+
+def prompts(renderer: Renderer, size: dict[str, Any], pictures: bool, length: int = 0) -> list[Prompt]:
+    """Distinct prompts, each with a picture of its own, or of text alone with `length` tokens."""
+    out = []
+    for seed in range(size["requests"]):
+        words = random.Random(seed)
+        if not pictures:
+            ids = tuple(words.randrange(10, 500) for _ in range(length))
+            out.append(Prompt(ids, ""))
+            continue
+        side = size["pixels"]
+        pixels = np.random.default_rng(seed).integers(0, 256, (side // 8, side // 8, 3), np.uint8)
+        large = pixels.repeat(8, 0).repeat(8, 1)
+        media = Media("image", png(side, side, (row.tobytes() for row in large)))
+        out.append(renderer.prompt((Message("user", "".join(words.choices("abcdefgh", k=40)), media=(media,)),)))
+    return out
+
+
+def sample(engine: LocalEngine, asked: list[Prompt], tokens: int) -> tuple[list[Completion], float]:
+    async def everything() -> list[Completion]:
+        requests = [Request((i,), p.ids, i, Sampling(1.0, tokens), media=p.media) for i, p in enumerate(asked)]
+        return list(await asyncio.gather(*(engine.generate(r) for r in requests)))
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    found = asyncio.run(everything())
+    return found, time.perf_counter() - began
+
+
+def measure(size: dict[str, Any], device: str, dtype: torch.dtype, report: Any) -> None:
+    model, renderer = build(size, device, dtype)
+    engine = LocalEngine(model)
+    began = time.perf_counter()
+    seen = prompts(renderer, size, True)
+    processor = time.perf_counter() - began
+    report("pictures per second of the processor", len(seen) / processor, "1/s")
+    read = prompts(renderer, size, False, len(seen[0].ids))
+    report("tokens of a prompt", len(seen[0].ids), "tokens")
+    sample(engine, read[: len(read) // 4], 8)  # kernels and graphs
+    sample(engine, seen[: len(seen) // 4], 8)
+    total = size["requests"] * size["tokens"]
+    best: dict[str, float] = {}
+    for _ in range(2):
+        for what, asked in (("text", read), ("pictures", seen)):
+            engine.flush()
+            sense = senses.of(model)
+            assert sense is not None
+            sense.moved()  # the eye looks again
+            found, seconds = sample(engine, asked, size["tokens"])
+            best[what] = min(best.get(what, 1e9), seconds)
+    report("text", total / best["text"], "tokens/s")
+    report("pictures", total / best["pictures"], "tokens/s")
+    report("pictures, share of text", 100 * best["text"] / best["pictures"], "%")
+    report("with processor, share of text", 100 * best["text"] / (best["pictures"] + processor), "%")
+    some = [
+        Example("p", Sample(str(i), p.ids, c.tokens, c.logprobs, (), "", media=p.media))
+        for i, (p, c) in enumerate(zip(seen[: size["gap_requests"]], found, strict=False))
+    ]
+    ours = logprobs(model, some, 8192)
+    gaps = [abs(a - b) for e, o in zip(some, ours, strict=True) for a, b in zip(e.sample.logprobs, o, strict=True)]
+    report("mean gap of engine and learner", sum(gaps) / len(gaps), "nats")
+    report("largest gap of engine and learner", max(gaps), "nats")
+    engine.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a small model on a CPU")
+    parser.add_argument("--seconds", type=int, default=480, help="stop after this time")
+    parser.add_argument("--json", help="also write the lines to this file")
+    given = parser.parse_args()
+    lines: list[SenseLine] = []
+
+    def report(what: str, value: float, unit: str) -> None:
+        lines.append(SenseLine(what, value, unit))
+        print(f"{what:40} {value:12,.4g} {unit}", flush=True)
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"the limit of {given.seconds} seconds was reached; the lines above are complete")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(given.seconds)
+    try:
+        if given.quick or not torch.cuda.is_available():
+            measure(SMALL, "cpu", torch.float32, report)
+        else:
+            measure(SMALL, "cuda", torch.float32, report)
+            print()
+            measure(LARGE, "cuda", torch.bfloat16, report)
+    except TimeoutError as error:
+        print(error)
+    finally:
+        signal.alarm(0)
+        if given.json:
+            with open(given.json, "w") as file:
+                json.dump([asdict(line) for line in lines], file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""A policy that sees is trained as any other: it reads first, and a resumed run is bit-identical."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import Killed, killed_at, make, rows, train
+
+from interplay.config import load, parse
+from interplay.errors import ConfigError
+from interplay.rollout import records
+from interplay.rollout.resolve import resolve
+from interplay.rollout.team import Team
+from interplay.training.demonstrations import READ, readings
+from interplay.training.trainer import Trainer
+
+pytest.importorskip("PIL")
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL: dict[str, Any] = {
+    "name": "vision",
+    "device": "cpu",
+    "env": {"name": "plan_path", "view": "image", "size": 3, "min_length": 1, "team": "single", "brief": True},
+    "policies": {"player": {"base": "tiny-vl-16x1x24", "senses": {"train": True}}},
+    "seats": {"actor": "player"},
+    "warmstart": {"bot": "bot:random", "read": 2, "episodes": 12, "lr": 1e-2, "batch": 16},
+    "algorithm": {"name": "at_grpo", "candidates": 2, "continuation": "round"},
+    "sampling": {"max_tokens": 3, "legal": True},
+    "rollout": {"tasks": 3},
+    "train": {"steps": 3, "lr": 1e-3},
+    "eval": {"before": False, "after": False},
+    "records": {"tensorboard": "off"},
+}
+
+
+def test_reading_shows_the_same_pictures_with_the_words_that_they_say() -> None:
+    plan = resolve(parse(SMALL))
+    team = Team(plan.recipe)
+    assert plan.recipe.warmstart is not None
+    found = readings(plan, team, plan.recipe.warmstart)["player"]
+    assert len({e.sample.media[0].digest for e in found}) == len(found) > 12, "each picture once"
+    sample = found[0].sample
+    assert set(sample.text.split()) <= set("#.G@") and len(sample.text.split()) == 9
+    assert READ in team.members["player"].renderer.tokenizer.decode(sample.prompt)
+    team.close()
+
+
+@pytest.mark.parametrize("senses", [True, False])
+def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Path, senses: bool) -> None:
+    data = {**SMALL, "policies": {"player": {"base": "tiny-vl-16x1x24", "senses": {"train": senses}}}}
+    trainer = train(tmp_path / "whole", data)
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", data, observer=killed_at(1))
+    train(tmp_path / "killed", data)
+    assert rows(tmp_path / "whole") == rows(tmp_path / "killed")
+    assert max(row["player/gap"] for row in rows(tmp_path / "whole")) < 1e-4
+    record = next(iter(records.read(tmp_path / "whole" / "episodes.jsonl")))
+    shown = record.episode.turns[0].observation.messages[0].media[0]
+    assert (tmp_path / "whole" / "media" / f"{shown.digest}.png").read_bytes() == shown.data
+    learned = any("vision" in name for name in trainer.learners["player"].weights())
+    assert learned is senses
+
+
+def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
+    """With warmstart.base, the eye learns once, under the adapters, and then stays."""
+    policy = {"base": "tiny-vl-16x1x24", "adapter": {"rank": 4}, "senses": {"train": True}}
+    data = {**SMALL, "policies": {"player": policy}, "warmstart": {**SMALL["warmstart"], "base": True}}
+    trainer = train(tmp_path / "run", data)
+    names = trainer.learners["player"].weights()
+    assert names and not any("vision" in name or "projector" in name for name in names)
+    senses = trainer.team.members["player"].loaded.senses
+    assert senses is not None and senses.version > 0 and not senses.thawed
+    make(tmp_path / "run", data).close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"policies": {"player": {"base": "tiny-16x1"}}}, "shows the state in pictures alone, and 'player' takes none"),
+        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads text alone; expected a base that sees"),
+        ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies nothing to read"),
+    ],
+)
+def test_what_cannot_be_seen_is_refused_in_a_sentence(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        train(tmp_path, {**SMALL, **changes})
+
+
+@pytest.mark.parametrize("recipe", sorted((RECIPES / "vision").glob("*.toml")), ids=lambda p: p.stem)
+def test_two_steps_of_a_vision_recipe(tmp_path: Path, recipe: Path) -> None:
+    small = (
+        "device=cpu", "warmstart.episodes=8", "warmstart.read=1", "rollout.tasks=3", "train.steps=2",
+        "algorithm.candidates=2", "records.tensorboard=off", "env.turns=3", "eval.before=false", "eval.after=false",
+    )  # fmt: skip
+    trainer = Trainer(resolve(load(recipe, small)), tmp_path)
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    assert len(rows(tmp_path)) == 2
