@@ -282,6 +282,7 @@ CHEATS: dict[str, Entry] = {
         {"designer": says("x"), "bench_writer": says("x")}, {"designer": DESIGNER, "bench_writer": BENCH_WRITER},
         {"rounds": 1, "bugs": 2}, 2, "```verilog\nmodule TopModule; endmodule\n```",
     ),
+    "hearing": Entry(options={"length": 1}, cheats={"*": PLACES}, tasks=300, sample="U"),
     "hider_guesser": Entry({}, {"guesser": {
         "always the first": lambda env, role, seen, rng: f"guess {env.names[0]}",  # type: ignore[attr-defined]
         "all names": lambda env, role, seen, rng: f"guess {', '.join(env.names)}",  # type: ignore[attr-defined]

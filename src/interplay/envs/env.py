@@ -135,6 +135,7 @@ _PLACES = {
     "gymnasium:": "interplay.envs.adapters.gymnasium",
     "hanabi": "interplay.envs.games.hanabi",
     "hardware": "interplay.envs.tasks.hardware",
+    "hearing": "interplay.envs.games.hearing",
     "hider_guesser": "interplay.envs.games.hider_guesser",
     "kuhn": "interplay.envs.games.kuhn",
     "leduc": "interplay.envs.games.leduc",
