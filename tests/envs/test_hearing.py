@@ -48,7 +48,7 @@ def test_every_order_is_as_likely_as_the_others_and_is_its_own_caption() -> None
 
 
 def test_voices_of_one_split_are_not_heard_in_another() -> None:
-    pitches = {split: {made(i, split).pitch for i in range(80)} for split in ("train", "validation", "test")}
+    pitches = {split: {made(i, split).voice.pitch for i in range(80)} for split in ("train", "validation", "test")}
     assert all(len(found) == 10 for found in pitches.values())
     assert not pitches["train"] & pitches["test"] and not pitches["train"] & pitches["validation"]
 

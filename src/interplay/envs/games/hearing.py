@@ -14,24 +14,18 @@ Version       1
 
 from __future__ import annotations
 
-import io
 import itertools
-import math
-import wave
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import PENALTY, Env, register
 from interplay.envs.games.grid import DIRECTIONS, read_directions
-from interplay.envs.splits import SPLITS, split_of_task
+from interplay.envs.games.voice import Voice
+from interplay.envs.splits import split_of_task
 from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
-
-RATE = 8_000  # samples a second
-_VOICES = 30  # semitones from the lowest voice to the highest; each third one belongs to the same split
-_LOWEST = 180.0  # Hz
 
 
 class Options(Section):
@@ -44,22 +38,11 @@ class Hearing(Env):
     Options = Options
     reward_names = ("followed", "heard", "illegal")
     roles: tuple[Role, ...] = ("listener",)
-    _BENDS: ClassVar[dict[str, tuple[float, float, float]]] = {  # octaves at the start, the middle and the end
-        "U": (0.0, 0.5, 1.0),
-        "D": (1.0, 0.5, 0.0),
-        "L": (0.8, 0.0, 0.8),
-        "R": (0.2, 1.0, 0.2),
-    }
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.order = tuple(self.rng.choice(list(DIRECTIONS)) for _ in range(task.data["length"]))
-        ours = range(SPLITS.index(split_of_task(task.seed)), _VOICES, len(SPLITS))
-        self.pitch = _LOWEST * 2 ** (self.rng.choice(ours) / 12)
-        self.timbre = self.rng.uniform(0.1, 0.7)  # strength of the second harmonic
-        self.speed = self.rng.uniform(0.8, 1.4)
-        self.noise = self.rng.uniform(0.0, task.data["noise"])
-        self.grain = self.rng.getrandbits(32)
+        self.voice = Voice.draw(self.rng, split_of_task(task.seed), task.data["noise"])
         self.said: list[str] | None = None
         self.done = False
 
@@ -69,13 +52,14 @@ class Hearing(Env):
 
     @property
     def difficulty(self) -> Mapping[str, float]:
-        return {"length": len(self.order), "noise": self.noise}
+        return {"length": len(self.order), "noise": self.voice.noise}
 
     def observe(self) -> dict[Role, Observation]:
         if self.done:
             return {}
         legal = tuple(", ".join(moves) for moves in itertools.product(DIRECTIONS, repeat=len(self.order)))
-        return {"listener": Observation((Message("user", "", media=(Media("audio", self._sound()),)),), True, legal)}
+        sound = Media("audio", self.voice.say(self.order))
+        return {"listener": Observation((Message("user", "", media=(sound,)),), True, legal)}
 
     def caption(self, role: Role) -> str:
         return ", ".join(self.order)
@@ -98,26 +82,3 @@ class Hearing(Env):
 
     def state(self) -> str:
         return f"order: {', '.join(self.order)}; said: {', '.join(self.said or ['nothing'])}"
-
-    def _sound(self) -> bytes:
-        """The order as a WAV file: one note for each move, with short pauses between."""
-        import numpy as np
-
-        pause = np.zeros(int(0.05 * RATE / self.speed))
-        parts = [pause]
-        for move in self.order:
-            time = np.linspace(0.0, 1.0, int(0.3 * RATE / self.speed))
-            octaves = np.interp(time, (0.0, 0.5, 1.0), self._BENDS[move])
-            angle = 2 * math.pi * np.cumsum(self.pitch * 2.0**octaves) / RATE
-            note = np.sin(angle) + self.timbre * np.sin(2 * angle) + 0.5 * self.timbre * np.sin(3 * angle)
-            parts += [note * np.sin(math.pi * time) ** 0.5, pause]
-        clean = np.concatenate(parts)
-        noisy = clean + self.noise * np.random.default_rng(self.grain).standard_normal(len(clean))
-        samples = (noisy / np.abs(noisy).max() * 30_000).astype("<i2")
-        out = io.BytesIO()
-        with wave.open(out, "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(RATE)
-            file.writeframes(samples.tobytes())
-        return out.getvalue()
