@@ -282,6 +282,7 @@ CHEATS: dict[str, Entry] = {
         {"designer": says("x"), "bench_writer": says("x")}, {"designer": DESIGNER, "bench_writer": BENCH_WRITER},
         {"rounds": 1, "bugs": 2}, 2, "```verilog\nmodule TopModule; endmodule\n```",
     ),
+    "hearing": Entry(options={"length": 1}, cheats={"*": PLACES}, tasks=300, sample="U"),
     "hider_guesser": Entry({}, {"guesser": {
         "always the first": lambda env, role, seen, rng: f"guess {env.names[0]}",  # type: ignore[attr-defined]
         "all names": lambda env, role, seen, rng: f"guess {', '.join(env.names)}",  # type: ignore[attr-defined]
@@ -330,6 +331,7 @@ CHEATS: dict[str, Entry] = {
         {f"p{i}": _word for i in range(4)}, {"*": {**PLACES, "the place of the word": _clue_place}}, {}, 150, "hm hm"
     ),
     "sokoban": PUZZLE,
+    "spotter_pilot": Entry(cheats={"pilot": PLACES}, tasks=300, sample="1"),
     "sql": Entry({"planner": says("go on"), "writer": _selects}, {"writer": SQL}, {"attempts": 1}, 8, "SELECT 1"),
     "story": Entry(tasks=60, few=60),
     "sudoku": Entry({"planner": says("go on"), "actor": _moves}, {}, {"turns": 6}, 25, "1 1 1"),

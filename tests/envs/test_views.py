@@ -43,6 +43,12 @@ def test_every_position_has_a_picture_of_its_own(name: str) -> None:
     assert len(pictures) == len(words) == len({digest for _, digest in pictures}) > 12
 
 
+def test_a_blank_picture_tells_nothing() -> None:
+    boards = [envs.make(sample_task("plan_path", {"view": "image", "blank": True}, index=i)) for i in range(5)]
+    assert len({b.observe()["planner"].messages[-1].media[0].digest for b in boards}) == 1
+    assert {b.caption("planner") for b in boards} == {""}
+
+
 def test_the_picture_has_one_square_for_each_cell() -> None:
     image = pytest.importorskip("PIL.Image")
     env = made("plan_path", view="image", size=5, cell=10)

@@ -13,6 +13,7 @@ from interplay.agents.arguments import Malformed
 from interplay.agents.bots import make_bot
 from interplay.agents.calls import cut
 from interplay.agents.syntax import Plain, describe
+from interplay.cli.pictures import show
 from interplay.cli.recipe import recipe_for
 from interplay.config import ToolSection
 from interplay.errors import ConfigError, InterplayError, did_you_mean
@@ -86,6 +87,7 @@ def _ask(console: Console, observation: Observation, limits: ToolSection) -> str
     left = limits.calls if observation.tools else 0
     for message in observation.messages:
         console.print(message.content, highlight=False, markup=False, style="dim" if message.role == "system" else None)
+        show(console, message.media)
     if not observation.legal:
         console.print("(a line that ends in \\ goes on in the next)", highlight=False, markup=False, style="dim")
     if left:

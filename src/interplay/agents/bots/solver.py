@@ -2,7 +2,8 @@
 
 As the planner it names the moves that it would play as the actor. The solvers of Path, Sudoku, Blocksworld and Queens
 are in the modules of these games, which need them to generate levels; Sokoban's solver is here. In word games (twenty
-questions, taboo, proposer–solver, the spy, negotiation, matrix games) it plays each role by a simple rule.
+questions, taboo, proposer–solver, the spy, negotiation, spotter and pilot, matrix games) it plays each role by a simple
+rule.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from interplay.envs.games.puzzle import Puzzle
 from interplay.envs.games.social_deduction import SocialDeduction
 from interplay.envs.games.sokoban import Sokoban
 from interplay.envs.games.sokoban_room import Room, bits, offsets, reach, shift, walk
+from interplay.envs.games.spotter_pilot import SIGNS, SpotterPilot
 from interplay.envs.games.sudoku import Sudoku
 from interplay.envs.games.taboo import Taboo
 from interplay.errors import ConfigError, EnvError
@@ -267,11 +269,21 @@ def _respond(env: Env, role: Role, rng: random.Random) -> str:
     return rng.choice([word for word, value in total.items() if value == max(total.values())])
 
 
+def _spot_or_fly(env: Env, role: Role, rng: random.Random) -> str:
+    """The spotter names the signs in order; the pilot looks for the one it heard in the spotter's words."""
+    assert isinstance(env, SpotterPilot)
+    if role == "spotter":
+        return env.caption(role)
+    said = (env.said or "").split()
+    return str(said.index(env.wanted) + 1 if env.wanted in said[: len(SIGNS)] else 1)
+
+
 _RULES: dict[type[Env], Callable[[Env, Role, random.Random], str]] = {
     HiderGuesser: _twenty_questions,
     Matrix: _respond,
     Negotiation: _haggle,
     ProposerSolver: _propose_or_solve,
     SocialDeduction: _deduce,
+    SpotterPilot: _spot_or_fly,
     Taboo: _describe_or_guess,
 }

@@ -51,6 +51,7 @@ class PictureOptions(PuzzleOptions):
         "text", description="how the position is shown: in words, as a picture, or both"
     )
     cell: int = Field(8, ge=2, le=64, description="pixels of a cell's side in the picture")
+    blank: bool = Field(False, description="show a grey picture, to measure what seeing contributes")
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,12 @@ class Puzzle(Env):
     def _message(self, lines: list[str]) -> Message:
         if self._drawn == "text":
             return Message("user", "\n".join(lines))
-        picture = Media("image", draw(self.view(), self.looks, self.task.data["cell"]))
+        looks = dict.fromkeys(self.looks, Look((128, 128, 128))) if self.task.data["blank"] else self.looks
+        picture = Media("image", draw(self.view(), looks, self.task.data["cell"]))
         return Message("user", "\n".join(lines), media=(picture,))
 
     def caption(self, role: Role) -> str:
-        return "" if self._drawn == "text" else self.view()
+        return "" if self._drawn == "text" or self.task.data["blank"] else self.view()
 
     @classmethod
     def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:

@@ -1,0 +1,105 @@
+"""Spotter and pilot: one sees the doors, the other hears which one to take, and they must talk.
+
+Rules         four doors in a row carry the signs U, D, L and R in some order. The spotter sees the doors and says
+              something. The pilot hears one of the signs, reads what the spotter said, and takes a door.
+Roles         spotter, then pilot.
+Observation   spotter: a picture of the doors (U a blue disc, D a red square, L a green ring, R dark). Pilot: the sound
+              of the wanted sign (`hearing` says how it sounds) and the spotter's words. Every prompt is fresh.
+Actions       spotter: free text, cut at 400 characters, or with `speech = "signs"` one of the 24 orders of the signs,
+              such as `U L D R`. Pilot: the number of a door, 1 to 4.
+Rewards       `found` (team): 1 for the door with the wanted sign, else 0. `illegal` (process): −0.1 for a reply that
+              names no door, or that is no order of the signs where one is asked for; the episode then ends.
+Known answer  together 1. With a spotter who tells nothing, or a pilot who hears nothing, 1/4: the wanted sign and the
+              order of the doors are independent, and each is uniform.
+Version       1
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from interplay.config import Section
+from interplay.envs.env import PENALTY, Env, register
+from interplay.envs.games.voice import Voice
+from interplay.envs.picture import Look, draw
+from interplay.envs.speech import heard
+from interplay.envs.splits import split_of_task
+from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
+
+SIGNS = "UDLR"
+ORDERS = tuple(" ".join(order) for order in itertools.permutations(SIGNS))
+
+
+class Options(Section):
+    speech: Literal["free", "signs"] = Field(
+        "signs", description="what the spotter says: anything, or an order of signs"
+    )
+    noise: float = Field(0.1, ge=0, le=2, description="largest strength of the noise; the voice has strength 1")
+    cell: int = Field(8, ge=2, le=64, description="pixels of a door's width; doors are four times as high")
+
+
+@register("spotter_pilot")
+class SpotterPilot(Env):
+    Options = Options
+    reward_names = ("found", "illegal")
+    roles: tuple[Role, ...] = ("spotter", "pilot")
+    looks: ClassVar[Mapping[str, Look]] = {
+        "U": Look((255, 255, 255), (30, 80, 220), "disc"),
+        "D": Look((255, 255, 255), (200, 30, 30), "square"),
+        "L": Look((255, 255, 255), (20, 160, 60), "ring"),
+        "R": Look((60, 60, 60)),
+    }
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.doors = tuple(self.rng.sample(SIGNS, len(SIGNS)))
+        self.wanted = self.rng.choice(SIGNS)
+        self.voice = Voice.draw(self.rng, split_of_task(task.seed), task.data["noise"])
+        self.said: str | None = None
+        self.taken: int | None = None
+        self.over = False
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        return frozenset({"image", "audio"})
+
+    def observe(self) -> dict[Role, Observation]:
+        if self.over:
+            return {}
+        if self.said is None:
+            row = " ".join(self.doors)
+            picture = Media("image", draw("\n".join([row] * len(SIGNS)), self.looks, self.task.data["cell"]))
+            legal = ORDERS if self.task.data["speech"] == "signs" else ()
+            return {"spotter": Observation((Message("user", "", media=(picture,)),), True, legal, "spot")}
+        sound = Media("audio", self.voice.say(self.wanted))
+        doors = tuple(str(n + 1) for n in range(len(SIGNS)))
+        return {"pilot": Observation((Message("user", self.said, media=(sound,)),), True, doors, "fly")}
+
+    def caption(self, role: Role) -> str:
+        return " ".join(self.doors) if role == "spotter" else self.wanted
+
+    def step(self, actions: dict[Role, str]) -> Rewards:
+        ((role, text),) = actions.items()
+        if role == "spotter":
+            if self.task.data["speech"] == "signs" and text not in ORDERS:
+                self.over = True
+                return Rewards.process("illegal", {role: PENALTY})
+            self.said = heard(text)
+            return Rewards()
+        self.over = True
+        if text.strip() not in ("1", "2", "3", "4"):
+            return Rewards.process("illegal", {role: PENALTY})
+        self.taken = int(text) - 1
+        return Rewards()
+
+    def outcome(self) -> Rewards:
+        return Rewards.team("found", float(self.taken is not None and self.doors[self.taken] == self.wanted))
+
+    def state(self) -> str:
+        said = "nothing yet" if self.said is None else self.said
+        taken = "none" if self.taken is None else str(self.taken + 1)
+        return f"doors: {' '.join(self.doors)}; wanted: {self.wanted}; said: {said}; taken: {taken}"

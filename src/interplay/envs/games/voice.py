@@ -1,0 +1,66 @@
+"""Voices that sound moves: U rises, D falls, L dips and comes back, R climbs and comes back.
+
+A voice is a pitch, a timbre and a speed, with noise around it. Voices of one split never sound in another, so that a
+test asks for the moves and not for voices that were heard before.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+import wave
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interplay.envs.splits import SPLITS
+
+RATE = 8_000  # samples a second
+_VOICES = 30  # semitones from the lowest voice to the highest; each third one belongs to the same split
+_LOWEST = 180.0  # Hz
+_BENDS = {  # octaves at the start, the middle and the end of a note
+    "U": (0.0, 0.5, 1.0),
+    "D": (1.0, 0.5, 0.0),
+    "L": (0.8, 0.0, 0.8),
+    "R": (0.2, 1.0, 0.2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """`timbre` is the strength of the second harmonic, `noise` that of the noise, whose samples `grain` decides."""
+
+    pitch: float
+    timbre: float
+    speed: float
+    noise: float
+    grain: int
+
+    @staticmethod
+    def draw(rng: random.Random, split: str, noise: float) -> Voice:
+        """A voice of a split, with noise of at most this strength."""
+        ours = range(SPLITS.index(split), _VOICES, len(SPLITS))
+        pitch = _LOWEST * 2 ** (rng.choice(ours) / 12)
+        return Voice(pitch, rng.uniform(0.1, 0.7), rng.uniform(0.8, 1.4), rng.uniform(0.0, noise), rng.getrandbits(32))
+
+    def say(self, moves: Sequence[str]) -> bytes:
+        """Moves as a WAV file: one note for each, with short pauses between."""
+        import numpy as np
+
+        pause = np.zeros(int(0.05 * RATE / self.speed))
+        parts = [pause]
+        for move in moves:
+            time = np.linspace(0.0, 1.0, int(0.3 * RATE / self.speed))
+            octaves = np.interp(time, (0.0, 0.5, 1.0), _BENDS[move])
+            angle = 2 * math.pi * np.cumsum(self.pitch * 2.0**octaves) / RATE
+            note = np.sin(angle) + self.timbre * np.sin(2 * angle) + 0.5 * self.timbre * np.sin(3 * angle)
+            parts += [note * np.sin(math.pi * time) ** 0.5, pause]
+        clean = np.concatenate(parts)
+        noisy = clean + self.noise * np.random.default_rng(self.grain).standard_normal(len(clean))
+        out = io.BytesIO()
+        with wave.open(out, "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(RATE)
+            file.writeframes((noisy / np.abs(noisy).max() * 30_000).astype("<i2").tobytes())
+        return out.getvalue()

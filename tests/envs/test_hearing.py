@@ -1,0 +1,88 @@
+"""Orders that are heard."""
+
+from __future__ import annotations
+
+import io
+import wave
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from interplay import envs
+from interplay.envs.check import check
+from interplay.envs.env import outcome_of, sample_task
+from interplay.envs.games.hearing import Hearing
+from interplay.models.perceive import spectrogram
+
+
+def made(index: int = 0, split: str = "train", **options: Any) -> Hearing:
+    env = envs.make(sample_task("hearing", options, split, index))
+    assert isinstance(env, Hearing)
+    return env
+
+
+def sound_of(env: Hearing) -> bytes:
+    (media,) = env.observe()["listener"].messages[0].media
+    assert media.kind == "audio"
+    return media.data
+
+
+def test_the_order_alone_is_rewarded() -> None:
+    for reply, followed, heard in (("right", 1.0, 1.0), ("half", 0.0, 0.5), ("nonsense", 0.0, 0.0)):
+        env = made(length=2)
+        first, second = env.order
+        other = next(m for m in "UDLR" if m != second)
+        rewards = env.step({"listener": {"right": f"{first}, {second}", "half": f"{first} {other}"}.get(reply, "hm")})
+        found = {r.name: r.value for r in outcome_of(env)}
+        assert found == {"followed": followed, "heard": heard} and env.observe() == {}
+        assert [r.name for r in rewards] == (["illegal"] if reply == "nonsense" else [])
+
+
+def test_every_order_is_as_likely_as_the_others_and_is_its_own_caption() -> None:
+    orders = Counter(made(i).order for i in range(400))
+    assert len(orders) == 4 and min(orders.values()) > 60  # 100 expected, standard deviation 8.7
+    env = made(length=3)
+    assert env.caption("listener") == ", ".join(env.order) in env.observe()["listener"].legal
+
+
+def test_voices_of_one_split_are_not_heard_in_another() -> None:
+    pitches = {split: {made(i, split).voice.pitch for i in range(80)} for split in ("train", "validation", "test")}
+    assert all(len(found) == 10 for found in pitches.values())
+    assert not pitches["train"] & pitches["test"] and not pitches["train"] & pitches["validation"]
+
+
+def test_a_sound_is_a_wav_file_whose_pitch_moves_as_the_order_says() -> None:
+    seen = set()
+    for index in range(60):
+        env = made(index, noise=0.0)
+        with wave.open(io.BytesIO(sound_of(env))) as file:
+            assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (8000, 1, 2)
+        loudest = spectrogram(sound_of(env), 32)[:, :, 0].argmax(0)  # 0 is the highest pitch
+        start, middle, end = (int(np.median(loudest[at])) for at in (slice(7, 10), slice(14, 18), slice(22, 25)))
+        expected = {"U": start > middle > end, "D": start < middle < end, "L": start < middle > end}
+        assert expected.get(env.order[0], start > middle < end), (env.order, start, middle, end)
+        seen.add(env.order)
+    assert len(seen) == 4
+
+
+def test_hearing_passes_the_conformance_suite() -> None:
+    assert [f for f in check("hearing", {"length": 2}) if not f.passed] == []
+
+
+def test_tiny_av_takes_pictures_and_sounds(private_cache: None) -> None:
+    pytest.importorskip("PIL")
+    import torch
+
+    from interplay.agents.render import Renderer
+    from interplay.models.load import load
+
+    model = load("tiny-av", "cpu", torch.float32, 0)
+    assert model.senses is not None and model.senses.kinds == {"image", "audio"}
+    board = envs.make(sample_task("plan_path", {"view": "image", "size": 4, "brief": True, "team": "single"}))
+    (seen,), (heard,) = board.observe()["actor"].messages, made().observe()["listener"].messages
+    prompt = Renderer(model.tokenizer, model.stop_ids, model.senses).prompt((seen, heard))
+    assert [m.length for m in prompt.media] == [16, 16]
+    features = model.senses.features(prompt.media)
+    assert len(features) == 2 and all(f.shape == (16, 64) for f in features.values())
