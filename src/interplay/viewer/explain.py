@@ -35,7 +35,9 @@ class Recorded:
 
 
 def recorded(step: int, data: Mapping[str, Any]) -> Recorded:
+    """The episode of a record. Playouts and what judges were asked have no advantage, and are left out."""
     known = {k: v for k, v in data.items() if k != "judged"}
+    known["turns"] = [t for t in data["turns"] if t["playout"] is None]
     return Recorded(step, *records.from_json(known, _Unread(Path())))
 
 
