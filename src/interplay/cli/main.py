@@ -29,7 +29,8 @@ from interplay.errors import ConfigError, InterplayError
 
 app = typer.Typer(
     name="interplay",
-    help="Train teams of language models with reinforcement learning.\n\nStart with: interplay demo",
+    help="Train teams of language models with reinforcement learning.\n\n"
+    "Start with: interplay demo, then: interplay train recipes/tictactoe/at_grpo.toml",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
