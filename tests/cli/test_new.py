@@ -22,7 +22,7 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", *words], cwd=folder, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("what", [Start.ENV, Start.ALGORITHM])
+@pytest.mark.parametrize("what", [Start.ENV, pytest.param(Start.ALGORITHM, marks=pytest.mark.slow)])
 def test_what_is_written_passes_its_own_test_and_resolves(tmp_path: Path, what: Start) -> None:
     write(what, "my_start", tmp_path)
     done = command(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_my_start.py")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written import HOSTILE, TREE, WHOLE, add_step, illegal, write_run
+from written import HOSTILE, TREE, WHOLE, add_step, illegal, turn, write_run
 
 from interplay.errors import InterplayError
+from interplay.rollout import records
+from interplay.types import Credit, Episode, Outlook, Policy, Rewards, Task
 from interplay.viewer.api import Api, written
 from interplay.viewer.library import Library
 from interplay.viewer.run import MetricsFile, RunReader
@@ -71,18 +73,37 @@ def test_an_advantage_is_explained_by_the_numbers_of_its_group(
 ) -> None:
     """The algorithm's own credit was recorded; the explanation must arrive at the same number."""
     run = write_run(tmp_path / "run", 1, algorithm)
-    row = asked(run, "episodes", sort="old")["rows"][0]
-    at = {"step": str(row["step"]), "id": row["id"]}
+    first = asked(run, "episodes", sort="old")["rows"][0]
+    at = {"step": str(first["step"]), "id": first["id"]}
     page = asked(run, "episode", **at)
-    for turn in page["turns"]:
-        found = asked(run, "explain", **at, turn=turn["id"])
+    for row in page["turns"]:
+        found = asked(run, "explain", **at, turn=row["id"])
         assert (found["kind"], found["formula"]) == (kind, formula)
         assert found["recomputed"] == pytest.approx(found["advantage"], abs=1e-12)
-        assert found["advantage"] == turn["advantage"]
+        assert found["advantage"] == row["advantage"]
         assert len(found["members"]) == 4
-        own = next(m for m in found["members"] if m["turn"] == turn["id"])
+        own = next(m for m in found["members"] if m["turn"] == row["id"])
         assert own["return"] == found["return"]
     assert {t["advantage"] for t in page["turns"]} != {0.0}
+
+
+@pytest.mark.parametrize("algorithm", [TREE, WHOLE, {"name": "reinforce_pp"}])
+def test_the_rewards_that_are_listed_add_up_to_the_return(tmp_path: Path, algorithm: dict[str, Any]) -> None:
+    """With weights and a discount."""
+    reward = {"gamma": 0.5, "agent": 2.0, "weights": {"win": 0.25, "bonus": 3.0}}
+    run = write_run(tmp_path / "run", 0, algorithm, reward=reward)
+    name = "task-1#0"
+    turns = [turn(name, d, "X", f"say {d}", outlook=Outlook(Rewards.agent("win", {"X": d - 0.5}))) for d in range(3)]
+    for d, one in enumerate(turns):
+        one.rewards = (
+            Rewards.agent("win", {"X": 1.0 + d}) + Rewards.process("bonus", {"X": 0.5}) + Rewards.team("all", d)
+        )
+    episode = Episode(name, Task("task-1", "tictactoe", 1), 0, {"X": Policy("player")}, turns, Rewards())
+    records.write(run / "episodes.jsonl", [episode], 1, Credit())
+    for one in turns:
+        found = asked(run, "explain", step="1", id=name, turn=one.id)
+        total = sum(r["value"] * r["weight"] * r.get("discount", 1.0) for r in found["rewards"])
+        assert found["return"] == pytest.approx(total, abs=1e-12)
 
 
 def test_a_group_that_was_not_recorded_whole_says_so(tmp_path: Path) -> None:

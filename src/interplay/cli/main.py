@@ -30,9 +30,8 @@ from interplay.errors import ConfigError, InterplayError
 app = typer.Typer(
     name="interplay",
     help="Train teams of language models with reinforcement learning.\n\n"
-    "Start with: interplay train recipes/tictactoe/at_grpo.toml",
+    "Start with: interplay demo, then: interplay train recipes/tictactoe/at_grpo.toml",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -76,6 +75,10 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the recipe and print it resolved; load nothing.")
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="With --dry-run: find the models, and print the memory that it needs.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
 ) -> None:
     """Train the policies of a RECIPE, measure them before and after, and keep everything in a run folder.
 
@@ -88,8 +91,23 @@ def train(
     from interplay.cli.train import show, train_recipe
 
     if dry_run:
-        show(console, recipe, overrides or [])
+        show(console, recipe, overrides or [], memory, as_json)
     elif not train_recipe(console, recipe, overrides or [], run, resume):
+        raise typer.Exit(STOPPED)
+
+
+@app.command()
+def demo(
+    overrides: OverridesArgument = None,
+    run: Annotated[Path | None, typer.Option(help="The run folder; default runs/NAME-DATE.")] = None,
+) -> None:
+    """Train two tiny players to play tic-tac-toe by self-play, on a CPU in minutes: recipes/tictactoe/demo.toml.
+
+    All recipes of the package are found by such names, in any folder.
+    """
+    from interplay.cli.train import train_recipe
+
+    if not train_recipe(console, "recipes/tictactoe/demo.toml", overrides or [], run, False):
         raise typer.Exit(STOPPED)
 
 

@@ -33,6 +33,7 @@ from interplay.errors import ConfigError, did_you_mean
 from interplay.types import FromLeague, Policy, Remote, Scripted, Snapshot
 from interplay.types.occupant import BOT, parse_one
 
+_PACKAGED = Path(__file__).parents[1] / "recipes"  # a link to the repository's folder, and files in the wheel
 _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # it is also the name of a folder in every checkpoint
 
 
@@ -143,8 +144,11 @@ class Recipe(Section):
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder with the recipe in run.json."""
+    """Read a recipe and apply `a.b=c` overrides. `path` is a TOML file, or a run folder with the recipe in run.json.
+    The recipes that come with the package are found as `recipes/ENV/NAME.toml` in any folder."""
     file = Path(path) / "run.json" if Path(path).is_dir() else Path(path)
+    if not file.exists() and file.parts[:1] == ("recipes",):
+        file = _PACKAGED.joinpath(*file.parts[1:])
     if not file.is_file():
         if Path(path).is_dir():
             raise ConfigError(f"folder '{path}' holds no run.json; expected a run that interplay train has begun.")

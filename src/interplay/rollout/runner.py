@@ -7,7 +7,9 @@ environment. The sampling plan says how a decision is made: one sample per role,
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +100,7 @@ class Runner:
                 f"LimitError: no answer within rollout.max_episode_seconds ({self.limits.max_episode_seconds:g})."
             )
         except Exception as error:  # a bug in a third-party environment or bot must not end the run
-            episode.error = f"EnvError: {type(error).__name__} in {task.env}: {error}"
+            episode.error = f"EnvError: {type(error).__name__} in {task.env}: {error}{_place(error, task.env)}"
         episode.seconds = time.monotonic() - began
         return episode
 
@@ -147,6 +149,15 @@ class Runner:
         episode.rewards += final
         attribute(final, latest, episode.turns)
         episode.final_state, episode.answered = env.state(), env.answered
+
+
+def _place(error: Exception, env: str) -> str:
+    """The line in the environment's own file that an error came through, else the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file = getattr(sys.modules.get(envs.lookup(env).__module__), "__file__", None)
+    own = [frame for frame in frames if frame.filename == file]
+    found = (own or list(frames))[-1]
+    return f" ({found.filename}:{found.lineno})"
 
 
 def _due(agents: Mapping[Role, Player], seen: Mapping[Role, Observation], stamp: Stamp) -> tuple[Turn, ...]:

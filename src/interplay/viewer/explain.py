@@ -8,6 +8,7 @@ algorithm does more than its rule.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from interplay.algorithms.compare import CompareEpisodes, CompareReplies
 from interplay.config import RewardSection
 from interplay.rollout import records
 from interplay.rollout.media import MediaFolder
-from interplay.types import Credit, Episode, Media, MediaKind, Turn
+from interplay.types import Credit, Episode, Media, MediaKind, Role, Turn
 from interplay.viewer.episode import reward_rows
 
 
@@ -35,7 +36,9 @@ class Recorded:
 
 
 def recorded(step: int, data: Mapping[str, Any]) -> Recorded:
+    """The episode of a record. Playouts and what judges were asked have no advantage, and are left out."""
     known = {k: v for k, v in data.items() if k != "judged"}
+    known["turns"] = [t for t in data["turns"] if t["playout"] is None]
     return Recorded(step, *records.from_json(known, _Unread(Path())))
 
 
@@ -62,9 +65,11 @@ def explain(
     if isinstance(algorithm, CompareReplies) and turn.outlook is not None:
         return base | _of_replies(played, turn, algorithm, weights)
     line = played.episode.line(turn.role)
-    base["rewards"] = _discounted(line, turn, weights)
     if isinstance(algorithm, CompareEpisodes):
+        base["rewards"] = _discounted(line, turn.role, weights)
         return base | _of_episodes(turn, siblings, algorithm, weights)
+    start = next((i for i, t in enumerate(line) if t.id == turn.id), len(line))
+    base["rewards"] = _discounted(line[start:], turn.role, weights)
     ahead = {t.id: value for t, value in zip(line, credit.returns(line, weights), strict=True)}
     base |= {"kind": "value" if played.credit.value(turn) is not None else "other", "return": ahead.get(turn.id)}
     return base | {"value": played.credit.value(turn), "target": played.credit.target(turn), "members": []}
@@ -72,8 +77,6 @@ def explain(
 
 def _about(algorithm: Algorithm | None) -> str:
     """The first paragraph of the page of an algorithm."""
-    import sys
-
     if algorithm is None:
         return ""
     text = sys.modules[type(algorithm).__module__].__doc__ or type(algorithm).__doc__ or ""
@@ -142,12 +145,11 @@ def _compared(returns: list[float], algorithm: CompareReplies | CompareEpisodes,
     }
 
 
-def _discounted(line: Sequence[Turn], turn: Turn, weights: RewardSection) -> list[dict[str, Any]]:
-    """The rewards of a role from this turn on. Algorithms that compare whole episodes count from its first turn."""
+def _discounted(line: Sequence[Turn], role: Role, weights: RewardSection) -> list[dict[str, Any]]:
+    """The rewards of a role in these turns, each with its discount. Their products add up to the return of the first
+    turn."""
     out = []
-    start = next((i for i, t in enumerate(line) if t.id == turn.id), 0)
     for i, t in enumerate(line):
-        rows = [[r.name, r.level.value, r.role, r.value] for r in t.rewards.of(turn.role)]
-        for row in reward_rows(rows, weights):
-            out.append(row | {"decision": t.decision, "before": i < start, "discount": weights.gamma ** max(0, i)})
+        rows = [[r.name, r.level.value, r.role, r.value] for r in t.rewards.of(role)]
+        out += [row | {"decision": t.decision, "discount": weights.gamma**i} for row in reward_rows(rows, weights)]
     return out

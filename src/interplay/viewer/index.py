@@ -17,6 +17,7 @@ from typing import Any
 from interplay.errors import InterplayError
 from interplay.rollout import records, schema_0
 
+_KEPT, _LARGE = 8, 1 << 20  # parsed records that are kept, and the largest of them in bytes
 _HEAD = 256  # bytes at the last known record, which must not change while the file grows
 
 
@@ -46,6 +47,7 @@ class EpisodeIndex:
         self._end = 0  # bytes of the file that are known
         self._lines = 0
         self._read = 0  # bytes of the index that were read
+        self._latest: dict[int, dict[str, Any]] = {}
         self._head = b""  # the first bytes of the last known line, and where that line begins
         self._last = 0
 
@@ -134,8 +136,18 @@ class EpisodeIndex:
         return [n for n, p in enumerate(self.places) if p.step == step and p.task == task]
 
     def read(self, number: int) -> dict[str, Any]:
-        """An episode as JSON data of the present schema."""
-        place = self.places[number]
+        """An episode as JSON data of the present schema. The latest few are kept, since a page asks about the turns of
+        one episode again and again; nobody may change them."""
+        if number not in self._latest:
+            found = self._parsed(self.places[number])
+            if self.places[number].size > _LARGE:
+                return found
+            while len(self._latest) >= _KEPT:
+                del self._latest[next(iter(self._latest))]
+            self._latest[number] = found
+        return self._latest[number]
+
+    def _parsed(self, place: RecordPlace) -> dict[str, Any]:
         try:
             with self.path.open("rb") as file:
                 file.seek(place.start)

@@ -19,9 +19,15 @@ export function smooth(values, share) {
 // The range of the y axis, a little wider than the values. Values that hardly differ get a range that can be labelled.
 function wide(_, low, high) {
   if (low === null || low === undefined) return [0, 1];
-  const middle = (low + high) / 2, least = middle === 0 ? 1 : Math.abs(middle) * 1e-4;
-  const half = Math.max(0.56 * (high - low), high - low < least ? least : 0);
+  const middle = (low + high) / 2, size = Math.abs(middle) || 1;
+  const half = low === high ? size / 5 : Math.max(0.56 * (high - low), size * 1e-4);
   return [middle - half, middle + half];
+}
+
+// Labels with as many digits as tell them apart.
+function labels(_, ticks) {
+  const digits = ticks.length > 1 ? Math.ceil(-Math.log10(Math.abs(ticks[1] - ticks[0])) - 1e-6) : 0;
+  return ticks.map((t) => (digits > 0 && digits < 7 ? t.toFixed(digits).replace("-", "−") : num(t)));
 }
 
 // series: [{name, values, colour?}] over `steps`; values may have gaps.
@@ -44,7 +50,7 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
     const plot = new window.uPlot({
       width: box.clientWidth || 300, height, cursor: { sync: { key: "steps" }, points: { size: 6 }, drag: { x: true, y: false } },
       legend: { show: false }, scales: { x: { time: false }, y: { range: wide } },
-      axes: [{ ...axis, size: 24, gap: 2 }, { ...axis, values: (_, ticks) => ticks.map((t) => num(t)) }],
+      axes: [{ ...axis, size: 24, gap: 2 }, { ...axis, values: labels }],
       series: [{}, ...drawn.map((s, i) => ({
         label: s.name, stroke: resolved(s.colour), width: 1.6, spanGaps: true, dash: i >= 8 ? [5, 3] : undefined,
         points: { show: s.values.filter((v) => v !== null).length < 40, size: 4, fill: resolved(s.colour) },

@@ -39,12 +39,13 @@ const RETURNS = {
 };
 
 function RewardSum({ data }) {
-  const rows = (data.rewards || []).filter((r) => data.kind === "episodes" || !r.before);
+  const rows = data.rewards || [];
+  const factor = (r) => r.weight * (r.discount ?? 1);
   if (!rows.length) return html`<p>No rewards, so the sum is 0.</p>`;
   return html`<table class="sum"><tbody>${rows.map((r) => html`<tr>
     <td>${plain(r.name)} <span class="soft">${r.level}${r.decision !== undefined ? `, turn ${r.decision + 1}` : ""}</span></td>
-    <td class="n">${r.value === null ? "not scored" : signed(r.value)}</td><td class="n soft">${r.value !== null && `× ${num(r.weight)}`}</td>
-    <td class="n">${r.value !== null && signed(r.value * r.weight)}</td></tr>`)}</tbody></table>`;
+    <td class="n">${r.value === null ? "not scored" : signed(r.value)}</td><td class="n soft">${r.value !== null && `× ${num(factor(r))}`}</td>
+    <td class="n">${r.value !== null && signed(r.value * factor(r))}</td></tr>`)}</tbody></table>`;
 }
 
 function Baseline({ data, to }) {
