@@ -36,6 +36,11 @@ class EngineError(InterplayError):
     """The engine could not serve a request."""
 
 
+class EngineLost(EngineError):
+    """An engine's process has ended, or was given up after a failed update. A run can go on from its checkpoint, with a
+    new engine."""
+
+
 class ToolError(InterplayError):
     """A tool failed or exceeded its time limit. A wrong call is no `ToolError`: the caller is told what is wrong."""
 

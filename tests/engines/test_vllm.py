@@ -20,7 +20,7 @@ from interplay.config import EngineSection, parse
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.vllm import Timeouts, VllmEngine
 from interplay.engines.vllm_server import VllmServer, arguments
-from interplay.errors import ConfigError, EngineError
+from interplay.errors import ConfigError, EngineError, EngineLost
 from interplay.models.adapter import Adapter
 from interplay.rollout.resolve import resolve
 from interplay.types import Completion, Stop
@@ -134,12 +134,39 @@ def test_an_update_pauses_reloads_forgets_and_resumes_in_this_order(
 def test_after_a_failed_update_the_engine_takes_no_requests(connect: Connect, tmp_path: Path, broken: str) -> None:
     fake, engine = connect()
     fake.failing.add(broken)
-    with pytest.raises(EngineError, match=rf"version 7 failed, .*answered {broken} with status 500.*on purpose"):
+    with pytest.raises(EngineLost, match=rf"version 7 failed, .*answered {broken} with status 500.*on purpose"):
         engine.update(7, tmp_path)
     fake.failing.clear()
     for again in (lambda: ask(engine, request()), lambda: engine.update(8, tmp_path), engine.flush):
         with pytest.raises(EngineError, match=r"the engine was given up"):
             again()
+
+
+class Ended:
+    """Stands for a server's process that has ended."""
+
+    def ends_within(self, seconds: float) -> bool:
+        return True
+
+    def tail(self) -> str:
+        return "out of memory"
+
+    def close(self) -> None:
+        pass
+
+
+def test_requests_to_a_server_that_has_ended_fail_with_the_end_of_its_log() -> None:
+    with fake_vllm() as fake:
+        ended: Any = Ended()
+        engine = VllmEngine(fake.url, 100, Timeouts(5.0, 5.0), 8, ended)
+        fake.failing.add("/inference/v1/generate")
+        for _ in range(2):  # the second one is not even sent
+            with pytest.raises(EngineLost, match=r"has ended\. The end of its log:\nout of memory"):
+                ask(engine, request())
+        assert len(fake.asked("/inference/v1/generate")) == 1
+        with pytest.raises(EngineLost, match="has ended"):
+            engine.flush()
+        engine.close()
 
 
 def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_it(

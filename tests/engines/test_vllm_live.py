@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import random
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
+from interplay.cli.session import Session
 from interplay.config import EngineSection, parse
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.vllm import VllmEngine, open_engine
@@ -244,10 +249,36 @@ def test_the_probe_finds_an_output_layer_that_kept_the_old_weights(
         train(engine, tied, tmp_path / "run")
 
 
+class Killing(Session):
+    """A session that kills vLLM's server after the first step, once."""
+
+    kills = 0
+
+    def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
+        super()._stepped(step, metrics)
+        if not self.kills:
+            self.kills += 1
+            engine = self.trainer.team.members["player"].engine
+            assert isinstance(engine, VllmEngine) and engine._server is not None
+            os.killpg(engine._server.process.pid, signal.SIGKILL)
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_a_new_server_when_the_old_one_is_killed(
+    tied: Path, tmp_path: Path
+) -> None:
+    data = {**RUN, "policies": {"player": {"base": str(tied)}}, "engine": SECTION.model_dump()}
+    data["eval"] = {**RUN["eval"], "before": False, "after": False}
+    session = Killing(Console(file=io.StringIO()), resolve(parse(data)), tmp_path)
+    assert session.run() and session.kills == 1
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["player/probe"] < CLOSE and line["episodes_failed"] == 0 for line in lines)
+
+
 def test_a_failed_update_gives_the_engine_up_and_never_leaves_it_paused(ours: Loaded, engine: VllmEngine) -> None:
     """The last test with this server."""
     with pytest.raises(EngineError, match="an update of the weights to version 99 failed, and the engine was given up"):
         engine.update(99, Path("nowhere"))
-    assert engine._server is not None and not engine._server.alive
+    assert engine._server is not None and engine._server.ends_within(0.0)
     with pytest.raises(EngineError, match="was given up"):
         ask(engine, requests(1))

@@ -1,4 +1,4 @@
-"""An HTTP server that answers as vLLM does. The shapes of its answers were recorded from vLLM 0.32.0 on a CPU."""
+"""An HTTP server that answers in the shapes of vLLM 0.32.0, which test_vllm_live.py asks for the same."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ class Case:
     tied: bool = False
     examples: int = 24
     limit: int = 160
+    dtype: torch.dtype = torch.float32
 
 
 CASES = {
@@ -57,6 +58,7 @@ CASES = {
     "minibatches": Case({"minibatches": 2, "epochs": 2}),
     "empty": Case(examples=1),  # all ranks but one have nothing to train on
     "uneven": Case(examples=5, limit=40),
+    "bfloat16": Case({"gap_mean_stop": 1e9}, dtype=torch.bfloat16),  # the optimiser has fp32 copies, sharded too
 }
 
 
@@ -80,7 +82,7 @@ def examples_of(case: Case, policies: list[str]) -> dict[str, list[Example]]:
 
 
 def learners_of(case: Case, sharded: bool) -> list[LocalLearner]:
-    model = load("tiny", "cpu", torch.float32, 0).model
+    model = load("tiny", "cpu", case.dtype, 0).model
     if case.tied:
         model.lm_head.weight = model.model.embed_tokens.weight
     settings = {"lr": 1e-3, "gap_stop": 1e9, "grad_clip": 0.5, "weight_decay": 0.1, **case.settings}
@@ -107,7 +109,7 @@ def trained(case: Case, learners: list[LocalLearner]) -> dict[str, Any]:
     grads: dict[str, Tensor] = {}
 
     def keep(learner: LocalLearner, *_: Any) -> None:
-        for name, tensor in learner.weights().items():
+        for name, tensor in zip(learner.weights(), learner.masters.own, strict=True):
             if f"{learner.name}/{name}" not in grads and tensor.grad is not None:
                 grads[f"{learner.name}/{name}"] = whole_tensor(tensor.grad).clone()
 

@@ -41,8 +41,9 @@ def run_ranks(size: int, store: Path, *cases: str) -> list[dict[str, Any]]:
 def check(found: list[dict[str, Any]], cases: list[str]) -> None:
     assert [line["case"] for line in found] == cases
     for line in found:
-        for what in ("metrics", "gradients", "logprobs"):
-            assert line[what] <= CLOSE, line
+        rounded = line["case"] == "bfloat16"  # 8 bits: 0.4% of a number, and of each of the sums on the way
+        for what in ("metrics", "gradients") if rounded else ("metrics", "gradients", "logprobs"):
+            assert line[what] <= (0.02 if rounded else CLOSE), line
 
 
 @pytest.mark.slow

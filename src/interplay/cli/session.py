@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from interplay.cli.progress import reporter
-from interplay.errors import LearnerLost
+from interplay.errors import EngineLost, LearnerLost
 from interplay.evaluation import report, strategies
 from interplay.evaluation.benchmark import SeatResult, evaluate
 from interplay.evaluation.field import Field
@@ -82,11 +82,11 @@ class Session:
         return not trainer.stopping
 
     def _train(self) -> None:
-        """Trains. If a learner loses a process, all of them begin again from the newest checkpoint."""
+        """Trains. If a learner or an engine loses a process, all begin again from the newest checkpoint."""
         for left in reversed(range(self.recipe.cluster.restarts + 1)):
             try:
                 return self.trainer.train()
-            except LearnerLost as lost:
+            except (EngineLost, LearnerLost) as lost:
                 if not left:
                     raise
                 log.warning("%s The run goes on from its newest checkpoint (%d more times).", lost, left - 1)

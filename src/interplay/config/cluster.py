@@ -26,5 +26,5 @@ class ClusterSection(Section):
     )
     address: str = Field("local", description="the Ray cluster: local (started for this run), auto, or its address")
     restarts: int = Field(
-        3, ge=0, description="how often a lost learner is started again from the newest checkpoint, or a lost worker"
+        3, ge=0, description="how often a run goes on after it has lost a process of a learner or engine, or a worker"
     )

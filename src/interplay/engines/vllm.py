@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,13 +26,14 @@ from interplay.engines.census import census
 from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request, Sampling
 from interplay.engines.refusals import refuse_impossible
 from interplay.engines.vllm_server import VllmServer
-from interplay.engines.wire import Wire
-from interplay.errors import EngineError, did_you_mean
+from interplay.engines.wire import ServerFailed, Wire
+from interplay.errors import EngineError, EngineLost, did_you_mean
 from interplay.models.adapter import Adapter
 from interplay.models.lora import save_adapter
 from interplay.types import Completion, MediaSpan, Stop
 
 _SHORT = 30.0  # seconds for calls that only look something up
+_ENDING = 2.0  # seconds between the first request that a dying server fails and the end of its process
 _ENDS = {"stop": Stop.END, "length": Stop.LENGTH}
 
 
@@ -65,7 +66,7 @@ class VllmEngine:
     ) -> None:  # fmt: skip
         self.version = 0
         self._vocabulary, self._timeouts, self._server = vocabulary, timeouts, server
-        self._broken: str | None = None
+        self._failure: EngineError | None = None  # why it takes no more requests
         self._adapters: dict[str, AdapterVersion] = {}
         self._retired: list[AdapterVersion] = []
         self._asked: dict[Future[Completion], tuple[object, ...]] = {}
@@ -128,8 +129,7 @@ class VllmEngine:
         return [c.logprobs for c in found if isinstance(c, Completion)]
 
     def _refuse(self, request: Request) -> None:
-        if self._broken is not None:
-            raise EngineError(self._broken)
+        self._refuse_failed()
         if request.media:
             raise EngineError("engine.kind is 'vllm', which reads text alone here; expected engine.kind = 'local'.")
         refuse_impossible(request, self._vocabulary, self._context, self._adapters)
@@ -138,6 +138,10 @@ class VllmEngine:
                 "top_k, top_p or min_p is set; expected none of them with vLLM, since the learner cannot rebuild the "
                 "distribution that they leave."
             )
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure))
 
     async def _ask(self, how: Callable[[Request, AdapterVersion | None], Any], request: Request) -> Completion:
         """Send a request on the wire's event loop and wait for it here."""
@@ -149,8 +153,7 @@ class VllmEngine:
         try:
             return await census().elsewhere(asyncio.wrap_future(asked))
         except asyncio.CancelledError:
-            if self._broken is not None:
-                raise EngineError(self._broken) from None
+            self._refuse_failed()
             raise
         finally:
             del self._asked[asked]
@@ -197,13 +200,18 @@ class VllmEngine:
     async def _post(self, ids: tuple[int, ...], settings: dict[str, Any], slot: AdapterVersion | None) -> Any:
         model = self._model if slot is None else slot.name
         body = {"model": model, "token_ids": list(ids), "sampling_params": settings}
+        return await self._watched(self._wire.post("/inference/v1/generate", self._timeouts.reply, body))
+
+    async def _watched(self, call: Awaitable[Any]) -> Any:
+        """The result of a call. If it failed because the server has ended, say so, and take no more requests."""
         try:
-            return await self._wire.post("/inference/v1/generate", self._timeouts.reply, body)
-        except EngineError:
-            if self._server is None or self._server.alive:
+            return await call
+        except ServerFailed:
+            server = self._server
+            if server is None or not await asyncio.to_thread(server.ends_within, _ENDING):
                 raise
-            self._broken = f"{self} has ended. The end of its log:\n{self._server.tail()}"
-        raise EngineError(self._broken)
+            self._failure = EngineLost(f"{self} has ended. The end of its log:\n{server.tail()}")
+        raise self._failure
 
     # -- weights --------------------------------------------------------------------------------------------------
 
@@ -265,21 +273,21 @@ class VllmEngine:
 
     def _call(self, work: Any) -> Any:
         """Run a call on the wire's event loop and wait for it, on any thread."""
-        if self._broken is not None:
+        if self._failure is not None:
             work.close()
-            raise EngineError(self._broken)
+        self._refuse_failed()
         try:
-            return self._wire.start(work).result()
+            return self._wire.start(self._watched(work)).result()
         except TimeoutError:
             raise EngineError(f"{self} did not finish a call within {self._timeouts.update:g} s.") from None
 
     def _give_up(self, why: str) -> None:
-        self._broken = f"{self}: {why}"
+        self._failure = EngineLost(f"{self}: {why}")
         if self._server is not None:
             self._server.close()
         for asked in list(self._asked):
             asked.cancel()
-        raise EngineError(self._broken)
+        raise self._failure
 
     # -- the rest of the protocol ---------------------------------------------------------------------------------
 
@@ -297,7 +305,7 @@ class VllmEngine:
         return EngineLimits(self._context)
 
     def close(self) -> None:
-        self._broken = self._broken or "the engine is closed; make a new one."
+        self._failure = self._failure or EngineError("the engine is closed; make a new one.")
         self._wire.close()
         if self._server is not None:
             self._server.close()

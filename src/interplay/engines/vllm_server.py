@@ -102,9 +102,13 @@ class VllmServer:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
         return "\n".join(lines[-_TOLD:])
 
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
+    def ends_within(self, seconds: float) -> bool:
+        """Whether the server's process has ended, or ends within this time."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def close(self) -> None:
         """End the server with all its processes."""

@@ -19,6 +19,10 @@ _IDLE = 2.0  # seconds after which an idle connection is not used again
 _SHOWN = 300  # characters of a server's text that an error shows
 
 
+class ServerFailed(EngineError):
+    """The connection was lost, or the server answered that it has failed. It may have ended."""
+
+
 class Wire:
     def __init__(self, url: str, connections: int) -> None:
         try:
@@ -55,10 +59,11 @@ class Wire:
             raise EngineError(f"the engine at {self.url} gave no answer to {path} within {limit:g} s.") from None
         except self._errors as error:
             what = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise EngineError(f"the engine at {self.url} gave no answer to {path} ({what}).") from None
+            raise ServerFailed(f"the engine at {self.url} gave no answer to {path} ({what}).") from None
         if answer.status_code != 200:
             words = " ".join(answer.text.split())[:_SHOWN]
-            raise EngineError(f"the engine at {self.url} answered {path} with status {answer.status_code}: {words}")
+            kind = ServerFailed if answer.status_code >= 500 else EngineError
+            raise kind(f"the engine at {self.url} answered {path} with status {answer.status_code}: {words}")
         if not answer.content:
             return None
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from interplay.algorithms import credit
 from interplay.envs.programs.counts import refuse_bug
 from interplay.envs.programs.counts import take as program_counts
-from interplay.errors import GuardError
+from interplay.errors import EngineLost, GuardError
 from interplay.training.critic import StateCritic
 from interplay.training.learner import Learner, Objective
 from interplay.training.memory import is_shortage, short_of_memory
@@ -70,6 +70,8 @@ class Learning:
             first = next(e.error for e in episodes if e.error)
             if is_shortage(first):
                 raise short_of_memory(plan, first)
+            if first.startswith(f"{EngineLost.__name__}: "):
+                raise EngineLost(first.partition(": ")[2])
             raise GuardError(f"all {len(episodes)} episodes of step {self.state.step_index} failed; the first: {first}")
         return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
 
