@@ -39,15 +39,19 @@ WORKERS = "cluster.rollout_workers="
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    """One local cluster for all tests."""
+def nodes() -> Iterator[Any]:
+    """A cluster of two nodes on this machine, for all tests. Each has room for one worker."""
     if find_spec("ray") is None:
         pytest.skip("ray is not installed (interplay[cluster])")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray as made
+    import ray
+    from ray.cluster_utils import Cluster
 
-    made.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    ray.init(address=made.address, log_to_driver=False)
     yield made
+    ray.shutdown()
     made.shutdown()
 
 
@@ -85,7 +89,7 @@ def measured(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_one_worker_gives_the_bits_of_a_run_without_one_also_when_it_is_killed(tmp_path: Path, ray: Any) -> None:
+def test_one_worker_gives_the_bits_of_a_run_without_one_also_when_it_is_killed(tmp_path: Path, nodes: Any) -> None:
     """Its episodes are played again with the same seeds by the worker that takes its place."""
     trainer = make(tmp_path / "alone", RECIPE)
     trainer.train()
@@ -99,13 +103,32 @@ def test_one_worker_gives_the_bits_of_a_run_without_one_also_when_it_is_killed(t
 
 
 @pytest.mark.slow
-def test_two_workers_play_the_same_tasks_with_the_same_seeds_and_may_run_ahead(tmp_path: Path, ray: Any) -> None:
+def test_two_workers_play_the_same_tasks_with_the_same_seeds_and_may_run_ahead(tmp_path: Path, nodes: Any) -> None:
     trainer = play(tmp_path / "two", f"{WORKERS}2", "train.steps=2")
     again = play(tmp_path / "again", f"{WORKERS}2", "train.steps=2", "stream.max_staleness=1")
     assert trainer.fleet is not None and again.fleet is not None
     for folder in ("two", "again"):
         found = rows(tmp_path / folder)
         assert len(found) == 2 and all(row["player/gap"] < 1e-4 and row["episodes"] == 8 for row in found)
+
+
+@pytest.mark.slow
+def test_a_lost_node_costs_a_worker_and_no_episode(tmp_path: Path, nodes: Any) -> None:
+    """The second node is killed before a step is played, and another one joins."""
+
+    class Losing(RolloutFleet):
+        updates = 0
+
+        async def sync(self) -> None:
+            await super().sync()
+            self.updates += 1
+            if self.updates == 2:
+                nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
+                nodes.add_node(num_cpus=1)
+
+    trainer = play(tmp_path, f"{WORKERS}2", fleet=Losing)
+    assert trainer.fleet is not None and trainer.fleet.lost == 1
+    assert [(row["step"], row["episodes"]) for row in rows(tmp_path)] == [(1, 8), (2, 8), (3, 8)]
 
 
 @pytest.mark.parametrize(
