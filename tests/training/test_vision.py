@@ -80,6 +80,21 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
         ({"policies": {"player": {"base": "tiny-16x1"}}}, "shows the state in pictures alone, and 'player' takes none"),
         ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads text alone; expected a base that sees"),
         ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies nothing to read"),
+        (
+            {
+                "policies": {
+                    "player": {"base": "tiny-vl-16x1x24", "adapter": {"rank": 2}, "senses": {"limit": 2}},
+                    "other": {"base": "tiny-vl-16x1x24", "adapter": {"rank": 2}},
+                },
+                "env": {**SMALL["env"], "team": "pair", "speech": "action"},
+                "seats": {"actor": "player", "planner": "other"},
+            },
+            "adapters of 'tiny-vl-16x1x24' with different senses",
+        ),
+        (
+            {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
+            "belongs to local models, and 'openai:x' is remote",
+        ),
     ],
 )
 def test_what_cannot_be_seen_is_refused_in_a_sentence(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
