@@ -80,6 +80,21 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
         ({"policies": {"player": {"base": "tiny-16x1"}}}, "shows the state in pictures alone, and 'player' takes none"),
         ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads text alone; expected a base that sees"),
         ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies nothing to read"),
+        (
+            {
+                "policies": {
+                    "player": {"base": "tiny-vl-16x1x24", "adapter": {"rank": 2}, "senses": {"limit": 2}},
+                    "other": {"base": "tiny-vl-16x1x24", "adapter": {"rank": 2}},
+                },
+                "env": {**SMALL["env"], "team": "pair", "speech": "action"},
+                "seats": {"actor": "player", "planner": "other"},
+            },
+            "adapters of 'tiny-vl-16x1x24' with different senses",
+        ),
+        (
+            {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
+            "belongs to local models, and 'openai:x' is remote",
+        ),
     ],
 )
 def test_what_cannot_be_seen_is_refused_in_a_sentence(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
@@ -87,16 +102,12 @@ def test_what_cannot_be_seen_is_refused_in_a_sentence(tmp_path: Path, changes: d
         train(tmp_path, {**SMALL, **changes})
 
 
-EXTRA = {"plan_path": ("algorithm.candidates=2", "env.turns=3", "warmstart.read=1"), "hearing": ("algorithm.group=2",)}
-
-
-@pytest.mark.parametrize("recipe", sorted((RECIPES / "vision").glob("*.toml")), ids=lambda p: p.stem)
-def test_two_steps_of_a_vision_recipe(tmp_path: Path, recipe: Path) -> None:
+def test_two_steps_of_the_vision_recipe(tmp_path: Path) -> None:
     small = (
-        "device=cpu", "warmstart.episodes=8", "rollout.tasks=3", "train.steps=2", "records.tensorboard=off",
-        "eval.before=false", "eval.after=false",
+        "device=cpu", "warmstart.episodes=8", "warmstart.read=1", "rollout.tasks=3", "train.steps=2",
+        "algorithm.candidates=2", "records.tensorboard=off", "env.turns=3", "eval.before=false", "eval.after=false",
     )  # fmt: skip
-    trainer = Trainer(resolve(load(recipe, (*small, *EXTRA[recipe.stem]))), tmp_path)
+    trainer = Trainer(resolve(load(RECIPES / "vision" / "plan_path.toml", small)), tmp_path)
     try:
         trainer.train()
     finally:

@@ -140,6 +140,11 @@ class PolicySection(Section):
             )
         if self.is_remote and self.adapter is not None:
             raise ConfigError(f"policies.{name}.adapter cannot be added to the remote model '{self.base}'; remove it.")
+        if self.is_remote and self.senses is not None:
+            raise ConfigError(
+                f"policies.{name}.senses belongs to local models, and '{self.base}' is remote; set "
+                f"policies.{name}.remote.images instead."
+            )
         if self.remote is not None and not self.is_remote:
             raise ConfigError(
                 f"policies.{name}.remote is set, but base is '{self.base}'; expected a base such as '{REMOTE}NAME'."

@@ -99,7 +99,7 @@ def _attending(model: Any) -> Any:
 
 
 def blank(base: str, config: Any, dtype: torch.dtype) -> PreTrainedModel:
-    """A model of this shape without weights; call it where torch's device is meta."""
+    """A model of this shape with random weights; where torch's device is meta, without weights."""
     if senses.family_of(base, config) is None:
         return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     found: PreTrainedModel = _attending(AutoModelForMultimodalLM.from_config(config, dtype=dtype))

@@ -215,6 +215,8 @@ class Senses:
                     seen = known[digest].seen
                     kept = seen if thawed else Perceived(seen.ids, {}, seen.grid)
                     self._keep(digest, _Known(kept, made, version))
+        if missing and self.model.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()  # engine and learner may use them on streams of their own
         return found
 
     def _computed(self, needed: dict[str, Media | None]) -> dict[str, Tensor]:

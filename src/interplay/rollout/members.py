@@ -83,6 +83,7 @@ class Members:
         shared: dict[str, Playable] = {}
         ours = {name: policy for name, policy in recipe.policies.items() if not policy.is_remote}
         bases = {p.base for p in ours.values() if p.adapter is not None}
+        _refuse_two_eyes(ours)
         for name, policy in ours.items():
             source = (sources or {}).get(name)
             # All adapters of one base share it, and so do frozen policies that play the base itself.
@@ -188,6 +189,20 @@ def _engine(loaded: Loaded, recipe: Recipe) -> Engine:
     stream = recipe.stream
     keep = stream.cache == "keep"
     return LocalEngine(loaded.model, tokenizer=loaded.tokenizer, keep_cache=keep, beside=stream.max_staleness > 0)
+
+
+def _refuse_two_eyes(policies: Mapping[str, PolicySection]) -> None:
+    """Adapters of one base share its eye or ear, so they must agree on its settings."""
+    first: dict[str, str] = {}
+    for name, policy in policies.items():
+        if policy.adapter is None:
+            continue
+        other = first.setdefault(policy.base, name)
+        if policies[other].senses != policy.senses:
+            raise ConfigError(
+                f"policies.{other} and policies.{name} are adapters of '{policy.base}' with different senses; expected "
+                "the same, because they share one eye or ear."
+            )
 
 
 def _sense(name: str, policy: PolicySection, loaded: Loaded) -> None:
