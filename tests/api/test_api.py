@@ -17,6 +17,7 @@ import pytest
 
 import interplay as ip
 from interplay.api.loop import finished
+from interplay.envs.env import ENVIRONMENTS
 
 ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
@@ -155,6 +156,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_environment_of_the_page_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ENVIRONMENTS, "classes", dict(ENVIRONMENTS.classes))  # what the page registers is forgotten
     block = (ROOT / "docs" / "python.md").read_text().split("```python\n")[2].split("```")[0]
     short = block.replace('"steps": 10', '"steps": 1').rstrip().removesuffix(")") + ', "seed=1", quiet=True)'
     names: dict[str, Any] = {"ip": ip}
