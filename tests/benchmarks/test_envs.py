@@ -14,7 +14,7 @@ from interplay import envs
 def test_every_environment_makes_its_steps(
     load_script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Games at least 2,000 observe and step a second of processor time, work 500."""
+    """Games at least 2,000 observe and step a second of processor time, work and games of the senses 500."""
     benchmark = load_script("benchmarks/envs.py")
     monkeypatch.setattr(sys, "argv", ["envs.py", "--seconds", "0.05"])
     benchmark.main()
