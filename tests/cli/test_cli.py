@@ -239,13 +239,13 @@ def test_the_readme_s_own_environment_and_algorithm_are_found(readme: None, reci
 
 
 def test_a_folder_that_is_being_trained_is_refused(recipe: str, tmp_path: Path) -> None:
-    from interplay.cli.train import _alone
+    from interplay.cli.train import alone
 
-    with _alone(tmp_path / "run"):
+    with alone(tmp_path / "run"):
         (tmp_path / "run" / "run.json").write_text("{}")
         with pytest.raises(ConfigError, match=r"run' is being trained by another process; wait for it"):
             call("train", recipe, "--run", str(tmp_path / "run"))
-    with _alone(tmp_path / "run"), _alone(tmp_path / "other"):
+    with alone(tmp_path / "run"), alone(tmp_path / "other"):
         pass
     assert (tmp_path / "run").is_dir() and not (tmp_path / "other").exists(), "what was written stays"
 
