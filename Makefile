@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo test test-slow test-frameworks test-vllm frameworks golden lint clean
+.PHONY: install demo docs test test-slow test-frameworks test-vllm frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need.
@@ -26,6 +26,11 @@ install: $(VENV)/installed
 
 demo: $(VENV)/core
 	$(BIN)/interplay train recipes/tictactoe/demo.toml
+
+# The documentation site, from docs/ into site/; a broken link or an unknown page ends it.
+docs: $(VENV)/core
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/zensical build --clean --strict
 
 lint: install
 	$(BIN)/ruff check src tests examples benchmarks
@@ -73,4 +78,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .golden build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .golden build dist site .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
