@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo docs test test-slow test-frameworks test-vllm frameworks golden lint clean
+.PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need.
@@ -46,6 +46,10 @@ test: lint
 
 test-slow: install
 	$(PYTEST) -m slow
+
+# Every command of docs/start.md and docs/tutorials/ runs as written, but for those that are marked as needing more.
+test-docs: install
+	INTERPLAY_TEST_DOCS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs --durations=0
 
 # The vLLM engine against a real server, on a CPU. vLLM needs other versions of packages, so it has an environment of its
 # own, less three packages that do not load beside this torch.
