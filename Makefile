@@ -33,8 +33,8 @@ docs: $(VENV)/core
 	$(BIN)/zensical build --clean --strict
 
 lint: install
-	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks docs/reference.py
+	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py
 	$(BIN)/mypy
 
 # Tests run in JOBS processes of one thread each, and the ten slowest are listed.

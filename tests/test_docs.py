@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -81,3 +82,10 @@ def test_every_page_is_in_the_navigation_once() -> None:
     """The navigation is the part `nav` of mkdocs.yml: a new page needs a line there."""
     listed = leaves(yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Plain)["nav"])
     assert sorted(listed) == sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
+
+
+def test_the_pages_of_commands_and_algorithms_are_current() -> None:
+    """Made again by `python docs/reference.py`."""
+    reference = runpy.run_path(str(DOCS / "reference.py"))
+    for name, make in reference["PAGES"].items():
+        assert make() == (DOCS / name).read_text(encoding="utf-8"), f"docs/{name} is old: python docs/reference.py"

@@ -1,7 +1,7 @@
 """Every command of the tutorials runs as written: `make test-docs`.
 
-A tutorial is followed from top to bottom in an empty folder that has the repository's recipes and examples. A code block with
-`title="FILE"` is written to that file. A `bash` block is run, and must end with exit code 0. A block with
+A tutorial is followed from top to bottom in an empty folder that has the repository's recipes and examples. A code
+block with `title="FILE"` is written to that file. A `bash` block is run, and must end with exit code 0. A block with
 `title="needs …"` is only read by people: it needs a GPU, a network or another machine.
 """
 
