@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo test test-slow test-frameworks test-vllm frameworks golden lint clean
+.PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need.
@@ -27,9 +27,14 @@ install: $(VENV)/installed
 demo: $(VENV)/core
 	$(BIN)/interplay train recipes/tictactoe/demo.toml
 
+# The documentation site, from docs/ into site/; a broken link or an unknown page ends it.
+docs: $(VENV)/core
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/zensical build --clean --strict
+
 lint: install
-	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks docs/reference.py
+	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py
 	$(BIN)/mypy
 
 # Tests run in JOBS processes of one thread each, and the ten slowest are listed.
@@ -41,6 +46,10 @@ test: lint
 
 test-slow: install
 	$(PYTEST) -m slow
+
+# Every command of docs/start.md and docs/tutorials/ runs as written, but for those that are marked as needing more.
+test-docs: install
+	INTERPLAY_TEST_DOCS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs --durations=0
 
 # The vLLM engine against a real server, on a CPU. vLLM needs other versions of packages, so it has an environment of its
 # own, less three packages that do not load beside this torch.
@@ -73,4 +82,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .golden build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .golden build dist site .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,58 @@
+"""Every command of the tutorials runs as written: `make test-docs`.
+
+A tutorial is followed from top to bottom in an empty folder that has the repository's recipes and examples. A code
+block with `title="FILE"` is written to that file. A `bash` block is run, and must end with exit code 0. A block with
+`title="needs …"` is only read by people: it needs a GPU, a network or another machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+SECONDS = 300  # for one block
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Language, title and text of the code blocks that a reader would use."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [block for block in found if not block[1].startswith("needs ") and (block[1] or block[0] == "bash")]
+
+
+def reader(folder: Path) -> dict[str, str]:
+    """The environment of somebody who has installed Interplay, with one thread."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HOME": str(folder)}
+
+
+@pytest.mark.skipif("INTERPLAY_TEST_DOCS" not in os.environ, reason="trains for minutes: make test-docs")
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
+    for name in ("recipes", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for language, title, text in blocks(page):
+        if title:
+            (tmp_path / title).write_text(text, encoding="utf-8")
+        elif language == "bash":
+            ran = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", text], cwd=tmp_path, env=reader(tmp_path), text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=SECONDS,
+            )  # fmt: skip
+            assert ran.returncode == 0, f"{page.name}: exit code {ran.returncode} of\n{text}\n{ran.stdout[-3000:]}"
+
+
+def test_the_blocks_of_a_page_are_told_apart(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```bash\nls\n```\n```bash title="needs a GPU"\nrm\n```\n```toml title="a.toml"\nb = 1\n```\n```\nseen\n```\n',
+        encoding="utf-8",
+    )
+    assert blocks(page) == [("bash", "", "ls\n"), ("toml", "a.toml", "b = 1\n")]

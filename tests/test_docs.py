@@ -1,0 +1,91 @@
+"""The documentation is whole: every link leads somewhere, and every page can be found in the navigation."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import unicodedata
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*\s*$", re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    """The page without its code blocks."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def site_anchor(heading: str) -> str:
+    """As Python-Markdown names it, which builds the site."""
+    ascii_only = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())
+
+
+def hub_anchor(heading: str) -> str:
+    """As GitHub names it, where the same files are read."""
+    return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors that lead to the same heading on the site and on GitHub."""
+    headings = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", h).replace("`", "") for h in HEADING.findall(prose(page))]
+    return frozenset(site_anchor(h) for h in headings) & frozenset(hub_anchor(h) for h in headings)
+
+
+def broken(page: Path, link: str) -> str | None:
+    """Why a link of a page leads nowhere; None if it leads somewhere."""
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists():
+        return f"{link}: there is no such file"
+    if anchor and target.suffix == ".md" and anchor not in anchors(target):
+        return f"{link}: {target.name} has no heading with this anchor"
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_relative_link_and_anchor_exists(page: Path) -> None:
+    links = [link for link in LINK.findall(prose(page)) if not re.match(r"[a-z][a-z+.-]*:", link)]
+    assert [why for why in (broken(page, link) for link in links) if why] == []
+
+
+def test_a_link_that_leads_nowhere_is_found() -> None:
+    assert broken(DOCS / "index.md", "nothing.md") and broken(DOCS / "index.md", "recipe.md#nothing")
+    assert broken(DOCS / "index.md", "recipe.md#train") is None
+
+
+class Plain(yaml.SafeLoader):
+    """Reads mkdocs.yml without its Python objects."""
+
+
+Plain.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+
+
+def leaves(tree: object) -> list[str]:
+    if isinstance(tree, str):
+        return [tree]
+    parts = tree.values() if isinstance(tree, dict) else tree
+    return [leaf for part in parts for leaf in leaves(part)]  # type: ignore[union-attr]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """The navigation is the part `nav` of mkdocs.yml: a new page needs a line there."""
+    listed = leaves(yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Plain)["nav"])
+    assert sorted(listed) == sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
+
+
+def test_the_pages_of_commands_and_algorithms_are_current() -> None:
+    """Made again by `python docs/reference.py`."""
+    reference = runpy.run_path(str(DOCS / "reference.py"))
+    for name, make in reference["PAGES"].items():
+        assert make() == (DOCS / name).read_text(encoding="utf-8"), f"docs/{name} is old: python docs/reference.py"
