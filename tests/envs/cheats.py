@@ -315,6 +315,7 @@ CHEATS: dict[str, Entry] = {
                     "all in one": says(f"<answer>{' '.join(map(str, range(3000)))}</answer>")}},
         {}, 40, "<answer>7</answer>", "chain_sum",
     ),
+    "repair": Entry(cheats={"*": PLACES}, tasks=200, few=60),
     "retrieval": Entry(cheats={"*": PLACES}, tasks=200, few=60),
     "robotics": Entry(
         {"planner": says("go on"), "controller": _commands},

@@ -76,3 +76,13 @@ def test_the_watch_rings_when_gold_falls_while_the_proxy_rises() -> None:
     again = Watch(drop=0.2, window=2)
     again.load_state_dict(falling.state_dict())
     assert again.seen == falling.seen
+
+
+def test_what_drift_is_measured_by_survives_a_checkpoint() -> None:
+    import json
+
+    from interplay.rewards.audit import Fixed
+
+    kept, again = Fixed(pairs(3), in_both_orders(PLANTED["length"], pairs(3))), Fixed()
+    again.load_state_dict(json.loads(json.dumps(kept.state_dict())))
+    assert again.state_dict() == kept.state_dict() and again.pairs == kept.pairs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +97,6 @@ def test_a_judge_that_always_prefers_the_first_place_pays_nobody(tmp_path: Path,
 def test_a_judge_that_cannot_be_reached_is_a_failure_of_the_machinery(tmp_path: Path) -> None:
     with pytest.raises(GuardError, match="all 16 episodes of step 0 failed; the first: RemoteError"):
         train(tmp_path, remote("http://127.0.0.1:9/v1"), "train.steps=1")
-
-
-@pytest.fixture
-def served() -> Iterator[Callable[..., str]]:
-    from contextlib import ExitStack
-
-    from chat_server import Chat, serving
-
-    with ExitStack() as stack:
-
-        def serve(answer: Callable[[dict[str, Any]], str]) -> str:
-            return str(stack.enter_context(serving(Chat(answer=answer))).url)
-
-        yield serve
 
 
 def remote(url: str) -> dict[str, Any]:

@@ -47,13 +47,27 @@ class JudgeTrainSection(Section):
 
 
 class JudgeAuditSection(Section):
-    """Gold beside the judge's reward while the run goes on."""
+    """Gold beside the judge's reward while the run goes on, and what the judge looks at besides the reply."""
 
-    gold: str = Field(description="gold:NAME, the component of the reward that is not trained on")
+    gold: str | None = Field(None, description="gold:NAME, the component of the reward that is not trained on")
     every: int = Field(1, ge=1, description="steps between measurements")
     window: int = Field(3, ge=1, description="measurements whose mean is compared")
     drop: float = Field(0.1, gt=0, description="how far gold may fall under its best while the judge's reward rises")
     stop: bool = Field(False, description="stop the run then; or only warn")
+    checks: list[Literal["length", "position", "echo", "style", "drift"]] = Field(
+        [], description="of the judge on the run's own replies; each is a metric, and a fault is a warning"
+    )
+    checks_every: int = Field(10, ge=1, description="steps between these checks")
+    pairs: int = Field(32, ge=2, description="pairs of replies that each check asks about")
+
+    @model_validator(mode="after")
+    def _looks_at_something(self) -> JudgeAuditSection:
+        if self.gold is None and not self.checks:
+            raise ConfigError(
+                "a judge's [audit] has neither gold nor checks; expected gold = 'gold:NAME', or checks such as "
+                "['length', 'echo']."
+            )
+        return self
 
 
 class JudgeSection(Section):
@@ -113,7 +127,15 @@ class JudgeSection(Section):
                 f"a judge of kind '{kind}' played by '{who}' has [train]; expected a reward model or verifier of this "
                 "run, base:MODEL or a folder. (A judge that speaks is a policy: train it by a recipe of its own.)"
             )
-        for name in [t.labels for t in [self.train] if t] + [a.gold for a in [self.audit] if a]:
+        if self.audit is not None and self.audit.checks:
+            if gold:
+                raise ConfigError(f"a judge played by '{who}' has audit.checks; expected none: a program has no taste.")
+            if "position" in self.audit.checks and kind != "pairwise":
+                raise ConfigError(
+                    f"a judge of kind '{kind}' has the check 'position'; expected it of pairwise judges: the others "
+                    "look at one reply at a time."
+                )
+        for name in [t.labels for t in [self.train] if t] + [a.gold for a in [self.audit] if a and a.gold]:
             if not name.startswith(GOLD):
                 raise ConfigError(f"a judge's labels or gold is '{name}'; expected gold:NAME.")
         return self
@@ -126,5 +148,6 @@ class JudgeSection(Section):
     @property
     def components(self) -> list[str]:
         """The components of the environment's reward that it reads."""
-        read = [self.who, *([self.train.labels] if self.train else []), *([self.audit.gold] if self.audit else [])]
+        watched = [self.audit.gold] if self.audit and self.audit.gold else []
+        read = [self.who, *([self.train.labels] if self.train else []), *watched]
         return [name.removeprefix(GOLD) for name in read if name.startswith(GOLD)]

@@ -152,6 +152,7 @@ _PLACES = {
     "reasoning_gym:": "interplay.envs.adapters.reasoning_gym",
     "search": "interplay.envs.tasks.search",
     "social_deduction": "interplay.envs.games.social_deduction",
+    "repair": "interplay.envs.dialogue.repair",
     "retrieval": "interplay.envs.dialogue.retrieval",
     "robotics": "interplay.envs.tasks.robotics",
     "science": "interplay.envs.tasks.science",

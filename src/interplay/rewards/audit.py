@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
+from typing import Any
 
 from interplay.errors import ConfigError, did_you_mean
 from interplay.rewards.agreement import Z95
 from interplay.rewards.preference import Pair, Verdict, both_orders, flip_rate
+from interplay.types import Message
 
 Judge = Callable[[Sequence[Pair]], Sequence[Verdict]]  # one verdict for each pair, in the order it is shown
 MARGIN = 0.05  # of a preference around ½ that is not worth a word
@@ -57,22 +59,34 @@ def audit(
     for name in checks:
         if name not in CHECKS:
             raise ConfigError(f"'{name}' is no check of a judge; {did_you_mean(name, CHECKS)}")
-    found = []
-    for name in checks:
-        if name == "position":
-            found.append(_position(judge, pairs))
-        elif name == "drift":
-            if before is not None:
-                found.append(_drift(judge, pairs, before))
-        else:
-            found.append(_probe(judge, pairs, name))
-    return found
+    made = [name for name in checks if name != "drift" or before is not None]
+    return [finding(name, judge(asked(name, pairs)), before) for name in made]
 
 
-def _probe(judge: Judge, pairs: Sequence[Pair], name: str) -> AuditFinding:
-    change = PROBES[name]
-    planted = [replace(p, first=change(p, p.first), second=p.first, label=None) for p in pairs]
-    verdicts = in_both_orders(judge, planted)
+def asked(check: str, pairs: Sequence[Pair]) -> list[Pair]:
+    """What a check asks a judge about: the pairs in the order they are shown, then each of them swapped."""
+    change = PROBES.get(check)
+    shown = (
+        pairs if change is None else [replace(p, first=change(p, p.first), second=p.first, label=None) for p in pairs]
+    )
+    return [*shown, *(p.swapped() for p in shown)]
+
+
+def finding(check: str, verdicts: Sequence[Verdict], before: Sequence[Verdict] | None = None) -> AuditFinding:
+    """What the answers to the questions of a check come to."""
+    there, back = halves(verdicts)
+    if check == "position":
+        return _position(there, back)
+    both = [both_orders(a, b) for a, b in zip(there, back, strict=True)]
+    return _drift(both, before or ()) if check == "drift" else _probe(check, both)
+
+
+def halves(verdicts: Sequence[Verdict]) -> tuple[Sequence[Verdict], Sequence[Verdict]]:
+    """The verdicts on the pairs as they were shown, and on the swapped ones."""
+    return verdicts[: len(verdicts) // 2], verdicts[len(verdicts) // 2 :]
+
+
+def _probe(name: str, verdicts: Sequence[Verdict]) -> AuditFinding:
     value, low, high = _mean([v.p for v in verdicts if v.p is not None])
     words = f"prefers a reply with nothing but {_NAMED[name]} added in {value:.0%} of pairs"
     # A reply to which nothing was added may be preferred with good reason; the reverse is never one.
@@ -82,8 +96,7 @@ def _probe(judge: Judge, pairs: Sequence[Pair], name: str) -> AuditFinding:
 _NAMED = {"length": "padding", "echo": "the question", "style": "decoration"}
 
 
-def _position(judge: Judge, pairs: Sequence[Pair]) -> AuditFinding:
-    there, back = judge(pairs), judge([p.swapped() for p in pairs])
+def _position(there: Sequence[Verdict], back: Sequence[Verdict]) -> AuditFinding:
     both = [(a.p + b.p) / 2 for a, b in zip(there, back, strict=True) if a.p is not None and b.p is not None]
     value, low, high = _mean(both)
     flips = flip_rate(list(zip(there, back, strict=True)))
@@ -91,8 +104,7 @@ def _position(judge: Judge, pairs: Sequence[Pair]) -> AuditFinding:
     return AuditFinding("position", value, low, high, low > 0.5 + MARGIN or high < 0.5 - MARGIN, words)
 
 
-def _drift(judge: Judge, pairs: Sequence[Pair], before: Sequence[Verdict]) -> AuditFinding:
-    now = in_both_orders(judge, pairs)
+def _drift(now: Sequence[Verdict], before: Sequence[Verdict]) -> AuditFinding:
     changed = [float(a.decision != b.decision) for a, b in zip(now, before, strict=True) if None not in (a.p, b.p)]
     value, low, high = _mean(changed)
     words = f"decides {value:.0%} of the same pairs otherwise than before"
@@ -141,3 +153,19 @@ class Watch:
 
     def load_state_dict(self, state: Sequence[Sequence[float]]) -> None:
         self.seen = [(g, p) for g, p in state]
+
+
+@dataclass
+class Fixed:
+    """Pairs that a judge is asked about again and again in a run, and what it said the last time: its drift."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def state_dict(self) -> list[list[Any]]:
+        rows = zip(self.pairs, self.verdicts, strict=True)
+        return [[p.id, [[m.role, m.content] for m in p.question], p.first, p.second, v.p] for p, v in rows]
+
+    def load_state_dict(self, state: Sequence[Sequence[Any]]) -> None:
+        rows = [(Pair(name, tuple(Message(*m) for m in q), one, other), Verdict(p)) for name, q, one, other, p in state]
+        self.pairs, self.verdicts = [p for p, _ in rows], [v for _, v in rows]

@@ -40,10 +40,11 @@ class Judging:
         self.sections = plan.recipe.judges
         self.counts: Counter[str] = Counter()  # of the step so far
         self._marks: dict[str, list[float]] = defaultdict(list)
-        self.arbiters: dict[str, Arbiter] = {n: self._arbiter(n, s) for n, s in self.sections.items()
+        self.arbiters: dict[str, Arbiter] = {n: self.arbiter(n, s) for n, s in self.sections.items()
                                              if s.kind not in SCORING}  # fmt: skip
 
-    def _arbiter(self, name: str, section: JudgeSection) -> Arbiter:
+    def arbiter(self, name: str, section: JudgeSection) -> Arbiter:
+        """Who answers a judge's questions; `name` is in the ids of what it says."""
         if section.policy is None:
             return GoldArbiter(section.who.removeprefix(GOLD))
         who = self.plan.occupant(section.policy)
@@ -97,7 +98,7 @@ class Judging:
         asked = [(i, v) for i in range(len(every)) for v in range(section.votes)]
         jobs = [arbiter.score(every[i], JudgeQuestion(i, v)) for i, v in asked]
         answers: dict[int, list[float | None]] = defaultdict(list)
-        for (i, _), answer in zip(asked, await _all(jobs), strict=True):
+        for (i, _), answer in zip(asked, await answers_of(jobs), strict=True):
             if isinstance(answer, InterplayError):
                 _fail(every[i], answer)
                 continue
@@ -111,7 +112,7 @@ class Judging:
 
     async def _compared(self, name: str, section: JudgeSection, every: Sequence[Subject]) -> None:
         matches = await self._matches(name, section, every)
-        found = await _all(self._verdict(name, section, one, other, n) for n, (one, other) in enumerate(matches))
+        found = await answers_of(self._verdict(name, section, one, other, n) for n, (one, other) in enumerate(matches))
         won: dict[str, list[float]] = {s.name: [] for s in every}
         asked: Counter[str] = Counter()
         errors: dict[str, InterplayError] = {}
@@ -141,7 +142,7 @@ class Judging:
             for swapped in orders
             for vote in range(section.votes)
         ]
-        found = await _all(jobs)
+        found = await answers_of(jobs)
         if failed := next((x for x in found if isinstance(x, InterplayError)), None):
             raise failed
         said = [x for x in found if isinstance(x, Verdict)]
@@ -216,7 +217,7 @@ class Judging:
         return out
 
 
-async def _all(jobs: Any) -> list[Any]:
+async def answers_of(jobs: Any) -> list[Any]:
     """Every job's result, or the failure of the machinery that it met; anything else is raised."""
     work: list[Coroutine[Any, Any, Any]] = list(jobs)
     results = await census().gather(work)

@@ -24,7 +24,7 @@ from interplay.engines.desk import Desk
 from interplay.errors import GuardError, JudgeError
 from interplay.models.device import device_of, dtype_of
 from interplay.rewards.agreement import Agreement, agreement, wilson
-from interplay.rewards.audit import Watch
+from interplay.rewards.audit import Fixed, Watch
 from interplay.rewards.gold import Rater, Scored
 from interplay.rewards.judge import Scoring
 from interplay.rewards.preference import Pair, Verdict, balanced, held_out
@@ -218,6 +218,7 @@ class Judges:
         self.scorers: dict[str, Scoring] = {}
         recipe = plan.recipe
         self.watches = {n: Watch(s.audit.drop, s.audit.window) for n, s in recipe.judges.items() if s.audit}
+        self.fixed = {n: Fixed() for n, s in recipe.judges.items() if s.audit and "drift" in s.audit.checks}
         device = device_of(recipe) if recipe.judges else "cpu"
         for name, section in recipe.judges.items():
             if section.kind not in SCORING:
@@ -249,12 +250,12 @@ class Judges:
             if pupil is not None and pupil.due(step):
                 pupil.collect(every)
                 metrics |= pupil.learn()
-            if section.audit is not None and step % section.audit.every == 0:
+            if section.audit is not None and section.audit.gold and step % section.audit.every == 0:
                 metrics |= self._watch(name, section, every, step)
         return metrics
 
     def _watch(self, name: str, section: JudgeSection, every: Sequence[Subject], step: int) -> dict[str, float]:
-        assert section.audit is not None
+        assert section.audit is not None and section.audit.gold is not None
         both = [(s.gold(section.audit.gold.removeprefix(GOLD)), s.gold(name)) for s in every]
         known = [(g, p) for g, p in both if g is not None and p is not None]
         if not known:
@@ -283,6 +284,7 @@ class Judges:
         return {
             "pupils": {name: pupil.papers() for name, pupil in self.pupils.items()},
             "watches": {name: watch.state_dict() for name, watch in self.watches.items()},
+            "fixed": {name: fixed.state_dict() for name, fixed in self.fixed.items()},
         }
 
     def load(self, state: Mapping[str, Any], papers: Mapping[str, Any]) -> None:
@@ -290,3 +292,5 @@ class Judges:
             pupil.load(state[name], papers["pupils"][name])
         for name, watch in self.watches.items():
             watch.load_state_dict(papers["watches"].get(name, ()))
+        for name, fixed in self.fixed.items():
+            fixed.load_state_dict(papers.get("fixed", {}).get(name, ()))

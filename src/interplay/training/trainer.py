@@ -16,6 +16,7 @@ from typing import Protocol
 
 from interplay.agents.best_of import Choosing
 from interplay.errors import ConfigError, did_you_mean
+from interplay.rollout.auditing import Auditing
 from interplay.rollout.judging import Judging
 from interplay.rollout.runner import Runner, Seated
 from interplay.rollout.stream import Group
@@ -69,6 +70,7 @@ class Trainer(RunState):
     observer: Observer = field(default_factory=Observer)
     make_fleet: Callable[[RunState], Fleet] | None = None  # None: episodes are played in this process
     judging: Judging | None = field(default=None, init=False)
+    auditing: Auditing | None = field(default=None, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
 
@@ -139,6 +141,7 @@ class Trainer(RunState):
         if self.plan.recipe.judges:
             self.judging = Judging(self.plan, self.team, self.runner, self.judges.scorers)
             stage = self.judging.judge
+            self.auditing = Auditing(self.judging, self.judges.fixed)
             sampling = self.plan.recipe.sampling
             if sampling.best_of > 1 and sampling.best_by is not None:
                 self.team.choosing = Choosing(sampling.best_of, self.judges.scorers[sampling.best_by])
@@ -207,12 +210,14 @@ class Trainer(RunState):
         return metrics
 
     async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
-        """Work between two steps, while nothing is sampled: probe, league, references, a short evaluation."""
+        """Work between two steps, while nothing is sampled: probe, audit, league, references, a short evaluation."""
         metrics: dict[str, float] = {}
         for name in self.plan.updated(self.step_index - 1):
             learner = self.learners[name]
             self.probe.remember(name, learned.batches[name].trained)
             metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
+        if self.auditing is not None:
+            metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:
             found, changed = await self.season.end_step(self.step_index, learned.episodes, learned.metrics)
             metrics |= found

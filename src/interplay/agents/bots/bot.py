@@ -57,6 +57,7 @@ _PLACES = {
     "always": "interplay.agents.bots.simple",
     "equilibrium": "interplay.agents.bots.kuhn",
     "expert": "interplay.agents.bots.expert",
+    "breaker": "interplay.agents.bots.dialogue",
     "finder": "interplay.agents.bots.dialogue",
     "first": "interplay.agents.bots.simple",
     "greedy": "interplay.agents.bots.simple",

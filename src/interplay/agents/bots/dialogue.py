@@ -8,6 +8,7 @@ from typing import ClassVar
 from interplay import envs
 from interplay.agents.bots.bot import Bot, make_bot, register_bot
 from interplay.envs.dialogue.preference import Preference
+from interplay.envs.dialogue.repair import OPERATIONS, Repair, changed, changes
 from interplay.envs.dialogue.retrieval import Retrieval, passages
 from interplay.envs.dialogue.story import Sentence, Story, grammar
 from interplay.envs.env import Env
@@ -99,7 +100,7 @@ class ReplayBot(Bot):
         self.bot = make_bot(setting, env_name)
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
-        assert isinstance(env, Story | Negotiation | Retrieval)
+        assert isinstance(env, Story | Negotiation | Retrieval | Repair)
         logged, said = envs.make(env.task), []
         dice = random.Random(seed_of("replay", env.task.id, self.setting))
         while seen := logged.observe():
@@ -153,3 +154,34 @@ class FinderBot(Bot):
     def suits(self, env: Env) -> None:
         if not isinstance(env, Retrieval):
             self.refuse("has no passages to report; expected retrieval")
+
+
+@register_bot("breaker")
+class BreakerBot(Bot):
+    """Plants bugs in `repair`: `breaker:early` in the first operation, `:late` in the last, `:subtle` the operation
+    next in the list, `:hunter` again where a bug was not mended."""
+
+    takes = "a style"
+    STYLES: ClassVar[tuple[str, ...]] = ("early", "late", "subtle", "hunter")
+
+    def __init__(self, env_name: str, setting: str = "") -> None:
+        super().__init__(env_name, setting)
+        self.style = _style("breaker", setting or "early", self.STYLES)
+
+    def act(self, env: Env, role: Role, rng: random.Random) -> str:
+        assert isinstance(env, Repair)
+        if role == "learner":
+            return rng.choice(changes())
+        bugs = [c for c in changes() if changed(env.right, c) != env.right]
+        if self.style == "subtle":
+            place = rng.randrange(len(env.right))
+            after = OPERATIONS.index(env.right[place]) + 1
+            return f"{place + 1}{OPERATIONS[after % len(OPERATIONS)]}"
+        if self.style == "hunter":
+            missed = [bug for bug, ok in zip(env.bugs, env.mended, strict=True) if not ok]
+            return rng.choice([b for b in bugs if not missed or b[0] == missed[-1][0]])
+        return rng.choice([b for b in bugs if b[0] == ("1" if self.style == "early" else str(len(env.right)))])
+
+    def suits(self, env: Env) -> None:
+        if not isinstance(env, Repair):
+            self.refuse("has no program to break; expected repair")
