@@ -84,3 +84,38 @@ def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="arm 'wrong' of study 'small': unknown key 'stps'"):
         run_study(path, tmp_path / "runs", [], 1)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_reduced_experiment_goes_from_the_study_to_the_pages(tmp_path: Path) -> None:
+    """All arms of the debugging study with two seeds of a few steps: tests, arena, cross-play, report, post, slides."""
+    pytest.importorskip("fpdf")
+    pytest.importorskip("matplotlib")
+    from typer.testing import CliRunner
+
+    from interplay.cli.main import app
+
+    runs, given = str(tmp_path / "runs"), STORY.parent / "debugging.toml"
+    changes = [
+        "policies.learner.base=tiny-32x1", "train.steps=10", "rollout.tasks=2", "algorithm.group=2", "device=cpu",
+        "records.tensorboard=off", "judges.taste.who=base:tiny-32x1", "judges.taste.train.pairs=8",
+    ]  # fmt: skip
+    text = given.read_text().replace("games = 64", "games = 4\narena_games = 2")
+    file, arms = tmp_path / "debugging.toml", Study.read(given).section.arms
+    file.write_text(text.replace('"../debugging.toml"', json.dumps(str(STORY.parents[1] / "debugging.toml"))))
+    call = ["experiment", str(file), "--out", runs, "--seeds", "2", *changes]
+    done = CliRunner().invoke(app, call, catch_exceptions=False)
+    assert done.exit_code == 0 and "debugging: 14 runs, 14 left" in done.output and "arena: seed-1" in done.output
+    results = Results.read(Path(runs) / "debugging")
+    for arm in arms:
+        found = results.runs[0].data["tests"]["unseen"]["mean"]
+        assert {"win", "preference", "success", "regret", "start"} <= set(found)
+        assert set(results.values(arm, "unseen", "win")) == {0, 1}
+        assert found["regret"] == pytest.approx(2.0 - found["gold"])
+    assert set(results.arena()) == set(arms) and set(results.cross()) == {"context-learns"}
+    again = CliRunner().invoke(app, call, catch_exceptions=False)
+    assert "14 runs, 0 left" in again.output and "arena:" not in again.output
+    pages = CliRunner().invoke(app, ["publish", runs], catch_exceptions=False)
+    assert pages.exit_code == 0 and "numbers.json" in pages.output
+    report = (Path(runs) / "pages" / "report.md").read_text()
+    assert "Cross-play" in report and "win rate" in report and "Non-stationarity" in report

@@ -26,16 +26,26 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     about = {"name": "story", "digest": "x", "learner": "learner", "role": "learner", "gold": "gold", "best": 4.0,
              "games": 64, "seeds": [0, 1, 2], "arms": {"single": [], "multi-fixed": []},
              "tests": {"unseen": {}}, "contrasts": contrasts}  # fmt: skip
+    gold = {"single": {"single": 9.0, "multi-fixed": 0.5}, "multi-fixed": {"single": 1.5, "multi-fixed": 9.0}}
+    cross = {"arm": "multi-fixed", "gold": {"0": {"0": 2.0, "1": 1.25}, "1": {"0": 0.75, "1": 2.0}}}
+    (study / "arena").mkdir()
+    (study / "arena" / "seed-0.json").write_text(json.dumps({"seed": 0, "gold": gold}))
+    (study / "arena" / "cross-multi-fixed-2.json").write_text(json.dumps(cross))
     (study / "study.json").write_text(json.dumps(about))
     for arm, base in (("single", 1.0), ("multi-fixed", 2.0)):
         for seed in range(3):
             run = study / arm / f"seed-{seed}"
             run.mkdir(parents=True)
-            test = {"unseen": {"mean": {"gold": base + 0.125 * seed}, "lineups": []}}
+            means = {"gold": base + 0.125 * seed, "win": 0.75, "preference": 0.625, "success": 0.5, "regret": 1.75}
+            test = {"unseen": {"mean": means, "lineups": []}}
             counts = {"steps": 2, "learner_tokens": 1000 + seed, "all_tokens": 2000, "labels": 64}
-            (run / "test.json").write_text(json.dumps({"arm": arm, "seed": seed, "counts": counts, "tests": test}))
-            rows = [{"learner/tokens": 500.0 * n, "reward/gold/learner": 0.25 * n, "judge/taste/gold": 0.25 * n,
-                     "judge/taste/proxy": 0.5 * n, "judge/taste/rang": 0.0} for n in (1, 2)]  # fmt: skip
+            switches = [10] if arm == "multi-fixed" else []
+            data = {"arm": arm, "seed": seed, "counts": counts, "switches": switches, "tests": test}
+            (run / "test.json").write_text(json.dumps(data))
+            rows = [{"learner/tokens": 500.0 * n, "reward/gold/learner": float(not 10 <= n < 14),
+                     "reward/gold/partner": 1.0 + 2.0 * (n >= 10 and arm == "multi-fixed"), "tokens_sampled": 700.0,
+                     "judge_tokens": 100.0, "judge/taste/gold": 0.25 * n, "judge/taste/proxy": 0.5 * n,
+                     "judge/taste/rang": 0.0} for n in range(20)]  # fmt: skip
             (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -46,6 +56,12 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     report = (tmp_path / "report.md").read_text()
     assert "| multi-fixed | 2.125 [1.814, 2.436] |" in report  # 2.125 ± 4.303 · 0.125 / √3
     assert "multi-fixed is better than single in unseen" in report
+    assert "| multi-fixed | 0.750 [0.750, 0.750] | 0.625 [0.625, 0.625] | 0.500 [0.500, 0.500] | 1.750" in report
+    assert "| multi-fixed | 1.155 [1.155, 1.155] | 3 of 3 | 4.0 |" in report  # partners moved, gold came back
+    assert "| single | 0.000 [0.000, 0.000] | no switch | n/a |" in report
+    assert "| multi-fixed | 1.500 (one run) | 0.500 (one run) |" in report  # the arena, without itself
+    assert "| multi-fixed | 2.000 [2.000, 2.000] | 1.000" in report  # cross-play
+    assert "story-curves-all.svg" in report
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF") and (
         tmp_path / "slides.pdf"
     ).stat().st_size > 5000

@@ -216,6 +216,33 @@ def test_a_verifier_gives_the_probability_that_an_answer_is_right(make_tiny: Any
     assert right > 0.7 > 0.3 > wrong
 
 
+def test_a_fitted_temperature_makes_probabilities_true_and_is_saved_with_the_model(
+    tmp_path: Path, make_tiny: Any
+) -> None:
+    """Labels that are right in three of four cases: a verifier that is too sure is brought back to 3/4."""
+    from interplay.rewards.comparisons import LabelledAnswer
+    from interplay.training.rater import calibrate
+
+    made = model(make_tiny, "verifier")
+    rows = [Better(says(str(i % 2)), None, float(i % 2)) for i in range(40)]
+    made.fit(rows, Fitting(epochs=30, batch=10, lr=5e-3))
+    sure = made.scores([says("1")])[0]
+    asked = [
+        LabelledAnswer(says("")[0], str(i % 2), bool(i % 2) == (i // 2 % 4 != 0), f"question {i // 8}")
+        for i in range(160)
+    ]
+    found = calibrate(made, asked, 0)
+    assert found is not None and found.temperature > 1 and found.after < found.before
+    assert made.scores([says("1")])[0] == pytest.approx(0.75, abs=0.1) and sure > 0.85
+    made.save(tmp_path / "v")
+    again = load_reward_model(tmp_path / "v", TrainSection(), "cpu", torch.float32)
+    assert again.scores([says("1")]) == pytest.approx(made.scores([says("1")]), abs=1e-4)
+    state = made.state_dict()
+    made.temperature = 9.0
+    made.load_state_dict(state, 1e-3)
+    assert made.temperature == found.temperature
+
+
 @pytest.mark.parametrize(
     ("judge", "message"),
     [

@@ -13,6 +13,7 @@ from interplay.errors import ConfigError
 def experiment(console: Console, given: Sequence[str], out: Path, jobs: int, seeds: int | None) -> None:
     """Run the studies one after another; what is done already is not done again."""
     from interplay.cli.quiet import quiet_libraries
+    from interplay.publishing.arena import play_arena
     from interplay.publishing.experiment import run_study
     from interplay.publishing.results import Results, holm
 
@@ -25,6 +26,7 @@ def experiment(console: Console, given: Sequence[str], out: Path, jobs: int, see
     found = []
     for file in files:
         study = run_study(file, out, changes, jobs, tell, seeds)
+        play_arena(study, out / study.section.name, tell)
         found.append(Results.read(out / study.section.name))
     for contrast in holm([c for results in found for c in results.contrasts()]):
         gap = contrast.difference

@@ -1,4 +1,5 @@
-"""`interplay judge train|audit|serve`: reward models from files, what a judge looks at, and a reward server."""
+"""`interplay judge collect|train|audit|serve`: labelled answers from a run, reward models from files, what a judge
+looks at, and a reward server."""
 
 from __future__ import annotations
 
@@ -18,10 +19,30 @@ if TYPE_CHECKING:
     from interplay.training.preference import Fitting, RewardModel
     from interplay.training.rater import Split
 
-app = typer.Typer(help="Train, audit and serve judges.", no_args_is_help=True)
+app = typer.Typer(help="Collect answers for, train, audit and serve judges.", no_args_is_help=True)
 console = Console()
 FolderArgument = Annotated[Path, typer.Argument(help="The folder of a reward model.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
+
+
+@app.command()
+def collect(
+    run: Annotated[Path, typer.Argument(help="The folder of a run with recorded episodes.")],
+    label: Annotated[str, typer.Option(help="The component of the reward that says whether a reply is right.")],
+    to: Annotated[Path, typer.Option(help="The file to write: JSON lines for judge train --kind verifier.")],
+    role: Annotated[list[str] | None, typer.Option(help="Whose replies; default everybody's.")] = None,
+) -> None:
+    """Write a run's answers to training tasks, each with whether it was right.
+
+    interplay judge collect runs/debate --label match --to answers.jsonl
+    """
+    from interplay.rollout.collect import collected
+
+    rows = list(collected(run, label, role or ()))
+    to.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    right = sum(row["right"] for row in rows)
+    asked = len({row["group"] for row in rows})
+    console.print(f"{len(rows)} answers to {asked} questions, {right} right\n{to}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -54,7 +75,7 @@ def train(
     from interplay.cli.quiet import quiet_libraries
     from interplay.config import AdapterSection, TrainSection
     from interplay.training.preference import Fitting, new_reward_model
-    from interplay.training.rater import split
+    from interplay.training.rater import calibrate, split
 
     quiet_libraries()
     rows = split(data, kind, holdout, seed)
@@ -62,8 +83,15 @@ def train(
     adapter = AdapterSection(rank=rank) if rank else None
     model = new_reward_model(chosen, base, TrainSection(), _where(device), seed, adapter)
     line, found = _fitted(model, rows, Fitting(epochs, batch, lr, seed), balance)
+    fitted = calibrate(model, rows.test, seed)
     model.save(to)
     about = {"data": data.name, "trained": len(rows.train), "seed": seed, "base": base, **asdict(found)}
+    if fitted is not None:
+        about["calibrated"] = asdict(fitted)
+        line += (
+            f"\ntemperature {fitted.temperature:.2f} on half of them; calibration error on the other half "
+            f"{fitted.before:.3f} before, {fitted.after:.3f} after"
+        )
     (to / "report.json").write_text(json.dumps(about, indent=1) + "\n")
     console.print(f"{line}\n{to}", highlight=False, soft_wrap=True)
 

@@ -11,14 +11,16 @@ import json
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from interplay.config import Recipe
 from interplay.errors import ConfigError
+from interplay.publishing import measures
 from interplay.publishing.study import Study
 from interplay.rewards.gold import worth
 from interplay.rollout.resolve import resolve
@@ -91,11 +93,12 @@ def one_run(path: str, folder: str, arm: str, seed: int, changes: tuple[str, ...
             "all_tokens": sum(trainer.tokens.values()),
             "labels": sum(p.labels for p in trainer.judges.pupils.values()),
         }
-        newest = max((where / "checkpoints").glob("step-*"))
+        changed = switches(trainer.plan.recipe, trainer.step_index)
     finally:
         trainer.close()
-    found = {name: tested(study, arm, seed, name, newest) for name in study.section.tests}
-    text = json.dumps({"arm": arm, "seed": seed, "counts": counts, "tests": found}, indent=1)
+    found = {name: tested(study, arm, seed, name, newest(where)) for name in study.section.tests}
+    data = {"arm": arm, "seed": seed, "counts": counts, "switches": changed, "tests": found}
+    text = json.dumps(data, indent=1)
     work = where / f".{TESTED}"
     work.write_text(text + "\n")
     work.replace(where / TESTED)
@@ -103,37 +106,71 @@ def one_run(path: str, folder: str, arm: str, seed: int, changes: tuple[str, ...
     return f"{study.section.name} {arm} seed {seed}: {study.section.gold} {gold}"
 
 
-def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> dict[str, Any]:
-    """The trained learner with each line-up of a test, on tasks of the test split: means of every component."""
-    from interplay.evaluation.field import Field
-    from interplay.rollout.team import Team
+@dataclass(frozen=True)
+class Examinee:
+    """Who is tested: the run whose recipe counts, weights by the names of policies (without: those of the start), and
+    the settings of policies that the run's recipe does not have."""
 
+    arm: str
+    seed: int
+    weights: Mapping[str, str]
+    policies: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> dict[str, Any]:
+    """The trained learner with each line-up of a test, on tasks of the test split: means of every component, and how it
+    compares with the learner of the start on the same tasks."""
     section, test = study.section, study.section.tests[name]
+    trained = Examinee(arm, seed, {section.learner: str(checkpoint / "policies" / section.learner)})
     lineups: list[dict[str, Any]] = []
     sums: dict[str, list[float]] = defaultdict(list)
     for seats in test.seats or [[]]:
-        recipe = _tested_recipe(study, arm, seed, test.options, seats)
-        plan = resolve(recipe, training=False)
-        team = Team(recipe, {section.learner: str(checkpoint / "policies" / section.learner)})
-        try:
-            field = Field(plan, team, section.games, "test", recipe.eval.temperature)
-            episodes = asyncio.run(field.play(plan.seats))
-        finally:
-            team.close()
-        means = _means(episodes, section.role)
-        lineups.append({"seats": seats, **means})
+        found = play_line_up(study, trained, test.options, seats, section.games)
+        start = play_line_up(study, Examinee(arm, seed, {}), test.options, seats, section.games)
+        ours, theirs = found["tasks"], start["tasks"]
+        means = found["mean"] | {
+            "win": measures.win_rate(ours, theirs),
+            "preference": measures.preference(ours, theirs, section.rater),
+            "start": start["mean"][section.gold],
+        }
+        if section.best is not None:
+            means["regret"] = section.best - means[section.gold]
+        lineups.append({"seats": seats, **means, "tasks": ours})
         for key, value in means.items():
             sums[key].append(value)
     return {"mean": {k: sum(v) / len(v) for k, v in sums.items()}, "lineups": lineups}
 
 
-def _tested_recipe(study: Study, arm: str, seed: int, options: Sequence[str], seats: Sequence[str]) -> Recipe:
+def play_line_up(
+    study: Study, who: Examinee, options: Sequence[str], seats: Sequence[str], games: int
+) -> dict[str, dict[str, float]]:
+    """Play tasks of the test split: the means of every component, and gold by task."""
+    from interplay.evaluation.field import Field
+    from interplay.rollout.team import Team
+
+    section = study.section
+    recipe = _tested_recipe(study, who, options, seats)
+    plan = resolve(recipe, training=False)
+    team = Team(recipe, who.weights)
+    try:
+        episodes = asyncio.run(Field(plan, team, games, "test", recipe.eval.temperature).play(plan.seats))
+    finally:
+        team.close()
+    gold = {e.task.id: worth(e.rewards, section.gold, section.role) for e in episodes if e.error is None}
+    means = _means(episodes, section.role)
+    if section.success is not None:
+        done = [worth(e.rewards, section.success, section.role) or 0.0 for e in episodes if e.error is None]
+        means["success"] = sum(value >= section.success_least for value in done) / max(1, len(done))
+    return {"mean": means, "tasks": {task: value for task, value in gold.items() if value is not None}}
+
+
+def _tested_recipe(study: Study, who: Examinee, options: Sequence[str], seats: Sequence[str]) -> Recipe:
     """The recipe of a test: its own seats and nobody else's, no judges, no matchups."""
     section = study.section
-    plain = study.recipe(arm, seed)
+    plain = study.recipe(who.arm, who.seed)
     taken = {section.role: section.learner, **dict(s.split("=", 1) for s in seats)}
-    kept = {section.learner: plain.policies[section.learner].model_dump()}
-    text = ", ".join(f'{role} = "{who}"' for role, who in taken.items())
+    kept = {section.learner: plain.policies[section.learner].model_dump(), **who.policies}
+    text = ", ".join(f'{role} = "{name}"' for role, name in taken.items())
     data = plain.model_dump(exclude={"seats", "matchups", "judges", "league", "policies", "warmstart", "curriculum"})
     data |= {"policies": kept, "algorithm": {"name": "grpo"}, "reward": {}}
     data["train"] |= {"budget_policy": None}
@@ -141,6 +178,22 @@ def _tested_recipe(study: Study, arm: str, seed: int, options: Sequence[str], se
     from interplay.config import parse
 
     return parse({**data, "seats": {}}, [f"seats={{ {text} }}", *options])
+
+
+def switches(recipe: Recipe, steps: int) -> list[int]:
+    """The steps (from 0) in which other partners than in the step before have the largest share of the episodes."""
+
+    def most(step: int) -> int:
+        shares = [m.share_at(step) for m in recipe.matchups]
+        shares.append(1.0 - sum(shares))
+        return shares.index(max(shares))
+
+    return [step for step in range(1, steps) if most(step) != most(step - 1)]
+
+
+def newest(run: Path) -> Path:
+    """The last checkpoint of a run."""
+    return max((run / "checkpoints").glob("step-*"))
 
 
 def _means(episodes: Sequence[Episode], role: str) -> dict[str, float]:

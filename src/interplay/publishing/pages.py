@@ -11,6 +11,7 @@ from interplay.publishing import plots
 from interplay.publishing.document import Bullets, Figure, Heading, PageBlock, Paragraph, TableBlock
 from interplay.publishing.facts import Facts
 from interplay.publishing.results import Contrast, Results, holm
+from interplay.publishing.tables import StudyTables
 
 POST = "Teaching AI Agents to Work Together (and Compete) via RLHF"
 REPORT = "Single-agent and multi-agent RLHF with learned judges"
@@ -33,6 +34,7 @@ class Pages:
 
     def __post_init__(self) -> None:
         self.contrasts = holm([c for s in self.studies for c in s.contrasts()])
+        self.tables = StudyTables(self.facts)
         self.facts.constant("95%", "the level of every interval (evaluation/intervals.py)")
         self.facts.constant("0.05", "the level at which a corrected p-value counts (publishing/results.py)")
 
@@ -135,11 +137,13 @@ class Pages:
                 self._tests(s),
                 Figure(plots.tests(s, self.folder), f"{s.name}: gold of every arm in every test; points are seeds."),
                 Figure(plots.curves(s, self.folder), f"{s.name}: gold while training, mean over seeds."),
+                Figure(plots.curves(s, self.folder, "all"), f"{s.name}: the same against the tokens of everybody."),
                 Figure(
                     plots.proxies(s, self.folder),
                     f"{s.name}: gold and the judge's reward.",
                 ),
                 self._spread(s),
+                *self.tables.report(s),
             ]
         out += [Heading("Contrasts"), self._contrast_rows(), Bullets(tuple(self._sentences()) or ("none",))]
         out += [
@@ -173,6 +177,7 @@ class Pages:
             ),
             Figure(plots.proxies(s, self.folder), f"{s.name}: the real score and the judge's."),
             self._spread(s),
+            *self.tables.measures(s),
             Heading("What to take from it"),
             Bullets((
                 "Watch gold beside the judge, on tasks that nobody trains on.",
@@ -196,6 +201,7 @@ class Pages:
             )],
             [Heading("Results"), Figure(plots.tests(s, self.folder), f"{s.name}: gold in every test.")],
             [Heading("Contrasts"), self._contrast_rows(), Paragraph(self._answer())],
+            *([[Heading("Wins, preferences and success"), *measured]] if (measured := self.tables.measures(s)) else []),
             [Heading("Judge and gold"), Figure(plots.proxies(s, self.folder), f"{s.name}: gold and the judge's.")],
             [
                 Heading("What it means for post-training and multi-agent systems in a company such as IBM"),

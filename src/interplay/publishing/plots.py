@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from interplay.errors import ConfigError
-from interplay.publishing.results import Results
+from interplay.publishing.results import Budget, Results
 
 _COLOURS = ("#1b6ca8", "#c8553d", "#5b8e7d", "#8f5fa8", "#d69f2e", "#5a6472", "#b0578d")
 
@@ -57,20 +57,20 @@ def tests(results: Results, folder: Path) -> str:
     return name
 
 
-def curves(results: Results, folder: Path) -> str:
-    """Gold while training, against the learner's sampled tokens: the mean over seeds."""
+def curves(results: Results, folder: Path, budget: Budget = "learner") -> str:
+    """Gold while training, against the learner's sampled tokens or everybody's: the mean over seeds."""
     figure, axes = _figure()
     key = f"reward/{results.about['gold']}/{results.about['role']}"
     for i, arm in enumerate(results.arms):
-        runs = list(results.curve(arm, key).values())
+        runs = list(results.curve(arm, key, budget).values())
         length = min(map(len, runs), default=0)
         x = [fmean(run[n][0] for run in runs) for n in range(length)]
         y = [fmean(run[n][1] for run in runs) for n in range(length)]
         axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.4, label=arm)
-    axes.set_xlabel("tokens sampled by the learner")
+    axes.set_xlabel(f"tokens sampled by {'the learner' if budget == 'learner' else 'everybody, judges too'}")
     axes.set_ylabel(f"{results.about['gold']} in training")
     axes.legend(frameon=False, fontsize=8)
-    name = f"{results.name}-curves"
+    name = f"{results.name}-curves" if budget == "learner" else f"{results.name}-curves-{budget}"
     _save(figure, folder, name)
     return name
 

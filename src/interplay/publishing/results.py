@@ -6,14 +6,19 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, Literal
 
 import scipy
 
 from interplay.errors import DataError
 from interplay.evaluation.intervals import Estimate, mean
+from interplay.publishing import measures
 from interplay.publishing.experiment import TESTED
+
+Budget = Literal["learner", "all"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,10 @@ class Tested:
     seed: int
     path: Path
     data: Mapping[str, Any]
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Of every step of its training."""
+        return [json.loads(line) for line in (self.path.parent / "metrics.jsonl").read_text().splitlines()]
 
     def value(self, test: str, measure: str) -> float:
         try:
@@ -106,14 +115,73 @@ class Results:
             out.append(Contrast(self.name, *names, len(seeds), mean(gaps), p, p))
         return out
 
-    def curve(self, arm: str, key: str) -> dict[int, list[tuple[float, float]]]:
-        """By seed: a metric of training against the learner's sampled tokens."""
+    def curve(self, arm: str, key: str, budget: Budget = "learner") -> dict[int, list[tuple[float, float]]]:
+        """By seed: a metric of training against the tokens that the learner, or everybody with the judges, sampled."""
         out = {}
         for run in (r for r in self.runs if r.arm == arm):
-            rows = [json.loads(line) for line in (run.path.parent / "metrics.jsonl").read_text().splitlines()]
-            tokens = f"{self.about['learner']}/tokens"
-            out[run.seed] = [(row[tokens], row[key]) for row in rows if key in row and tokens in row]
+            rows, name = run.metrics(), f"{self.about['learner']}/tokens"
+            everybody = accumulate(row.get("tokens_sampled", 0.0) + row.get("judge_tokens", 0.0) for row in rows)
+            spent = list(everybody) if budget == "all" else [row.get(name) for row in rows]
+            both = zip(spent, rows, strict=True)
+            out[run.seed] = [(x, row[key]) for x, row in both if key in row and x is not None]
         return out
+
+    # -- non-stationarity -----------------------------------------------------------------------------------------
+
+    def partners_drift(self, arm: str) -> dict[int, float]:
+        """By seed: how far the level of the context agents' payoffs moved while the learner trained, the mean over
+        their roles; a seed without such payoffs is left out."""
+        start, own = f"reward/{self.about['gold']}/", self.about["role"]
+        out = {}
+        for run in (r for r in self.runs if r.arm == arm):
+            rows = run.metrics()
+            keys = {key for row in rows for key in row if key.startswith(start) and key != start + own}
+            found = [
+                measures.drift([row[key] for row in rows if key in row]) for key in sorted(keys - {start + "team"})
+            ]
+            if found and not any(map(math.isnan, found)):
+                out[run.seed] = fmean(found)
+        return out
+
+    def recoveries(self, arm: str) -> list[int | None]:
+        """For every switch of partners in every seed: the steps until the learner's gold was back; None: it was not."""
+        key = f"reward/{self.about['gold']}/{self.about['role']}"
+        out: list[int | None] = []
+        for run in (r for r in self.runs if r.arm == arm):
+            values = [row[key] for row in run.metrics() if key in row]
+            out += measures.recovery(values, run.data.get("switches", []))
+        return out
+
+    # -- the arena ------------------------------------------------------------------------------------------------
+
+    def arena(self) -> dict[str, tuple[list[float], list[float]]]:
+        """By arm, over seeds: gold of its learner with the learners of other arms, and gold of those with it."""
+        out: dict[str, tuple[list[float], list[float]]] = {}
+        for path in self.arena_files("seed-*.json"):
+            gold = json.loads(path.read_text())["gold"]
+            for arm in gold:
+                others = [other for other in gold if other != arm]
+                if others:
+                    mine, theirs = out.setdefault(arm, ([], []))
+                    mine.append(fmean(gold[arm][other] for other in others))
+                    theirs.append(fmean(gold[other][arm] for other in others))
+        return out
+
+    def cross(self) -> dict[str, tuple[list[float], list[float]]]:
+        """By arm, over seeds: gold of its learner with the context agent it grew up with, and with those of other
+        seeds. Of each arm, the file with the most seeds counts."""
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        for path in self.arena_files("cross-*.json"):
+            data = json.loads(path.read_text())
+            if len(data["gold"]) >= len(found.get(data["arm"], {})):
+                found[data["arm"]] = data["gold"]
+        return {
+            arm: ([rows[i][i] for i in rows], [fmean(v for j, v in rows[i].items() if j != i) for i in rows])
+            for arm, rows in found.items()
+        }
+
+    def arena_files(self, pattern: str) -> list[Path]:
+        return sorted((self.folder / "arena").glob(pattern))
 
 
 def _paired(gaps: Sequence[float]) -> float:

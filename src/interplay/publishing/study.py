@@ -42,7 +42,9 @@ class ContrastSection(Section):
     first: str
     second: str
     test: str
-    measure: str = Field("gold", description="gold, or another component of the environment's reward")
+    measure: str = Field(
+        "gold", description="gold, another component of the reward, or win, preference, success, regret"
+    )
 
 
 class StudySection(Section):
@@ -57,6 +59,13 @@ class StudySection(Section):
     games: int = Field(64, ge=1, description="tasks of each line-up")
     gold: str = Field("gold", description="the component of the reward that the tests count")
     best: float | None = Field(None, description="the most of it that can be had, where it is known")
+    success: str | None = Field(None, description="the component of the reward that says whether a task is done")
+    success_least: float = Field(1.0, description="how much of it is a success")
+    rater: float = Field(1.0, gt=0, description="temperature of the test's rater, who compares with the start")
+    arena: TestSection | None = Field(
+        None, description="line-ups in which the policy `other`, the learner of another arm, has a role"
+    )
+    arena_games: int = Field(16, ge=1, description="tasks of each line-up of the arena")
     contrasts: list[ContrastSection] = Field([], description="what is asked, before the runs")
 
     @model_validator(mode="after")

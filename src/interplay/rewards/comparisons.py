@@ -5,6 +5,8 @@
 {"chosen": "\\n\\nHuman: …\\n\\nAssistant: …", "rejected": "…"}                        Anthropic's HH-RLHF
 {"input": text, "output_1": text, "output_2": text, "label": 1 or 2}               people on MT-bench
 {"question": …, "ground_truth": …, "MODEL": {"is_correct": …, "solution": …}}      OpenAI's GSM8K solutions
+
+An answer may have a "group", the name of its question, where one question is asked in several prompts.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def read_answers(path: Path) -> list[LabelledAnswer]:
     out: list[LabelledAnswer] = []
     for n, row in enumerate(_rows(path), 1):
         if isinstance(row.get("right"), bool) and isinstance(row.get("answer"), str) and "question" in row:
-            out.append(LabelledAnswer(_messages(row["question"]), row["answer"], row["right"], str(row["question"])))
+            group = str(row.get("group", row["question"]))
+            out.append(LabelledAnswer(_messages(row["question"]), row["answer"], row["right"], group))
             continue
         solved = [v for v in row.values() if isinstance(v, dict) and {"is_correct", "solution"} <= set(v)]
         if not solved:

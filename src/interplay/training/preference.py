@@ -86,6 +86,7 @@ class RewardModel:
         self.optimizer: torch.optim.Optimizer | None = None
         self.latch = Latch(self.device.type == "cuda")
         self.centre, self.scale, self.version = 0.0, 1.0, 0
+        self.temperature = 1.0  # of its probabilities, fitted on held-out rows
         self.anchors: list[Conversation] = []
         self._ids: dict[Conversation, tuple[int, ...]] = {}  # every conversation is tokenised once
 
@@ -126,7 +127,11 @@ class RewardModel:
         with self.latch.reading():
             for part in _chunks(conversations, 256):
                 raw = self._scores(part)
-                out += (torch.sigmoid(raw) if self.kind == "verifier" else (raw - self.centre) / self.scale).tolist()
+                out += (
+                    torch.sigmoid(raw / self.temperature)
+                    if self.kind == "verifier"
+                    else (raw - self.centre) / self.scale
+                ).tolist()
         return out
 
     @torch.no_grad()
@@ -135,7 +140,8 @@ class RewardModel:
         if self.kind == "verifier":
             return self.scores([r.better for r in rows])
         raw = self.raw([c for r in rows for c in (r.better, _other(r))])
-        return [float(torch.sigmoid(torch.tensor(a - b))) for a, b in zip(raw[::2], raw[1::2], strict=True)]
+        gaps = [(a - b) / self.temperature for a, b in zip(raw[::2], raw[1::2], strict=True)]
+        return [float(torch.sigmoid(torch.tensor(gap))) for gap in gaps]
 
     @torch.no_grad()
     def raw(self, conversations: Sequence[Conversation]) -> list[float]:
@@ -161,6 +167,7 @@ class RewardModel:
                 total += self._step(part) * len(part) / len(rows)
         self._centre(rows)
         self.version += 1
+        self.temperature = 1.0  # that of another version says nothing about this one
         return total
 
     def _step(self, rows: Sequence[Better]) -> float:
@@ -200,7 +207,7 @@ class RewardModel:
             "module": {k: v.detach().clone() for k, v in self.module.state_dict().items()},
             "masters": [m.clone() for m in self.masters.state()],
             "optimizer": None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict()),
-            "notes": [self.centre, self.scale, self.version],
+            "notes": [self.centre, self.scale, self.version, self.temperature],
             "anchors": [[[[m.role, m.content] for m in question], reply] for question, reply in self.anchors],
         }
 
@@ -212,7 +219,8 @@ class RewardModel:
         if state["optimizer"] is not None:
             self.optimizer = make_optimizer(self.masters.own, self.config, lr)
             load_moments(self.optimizer, state["optimizer"])
-        self.centre, self.scale, self.version = state["notes"]
+        self.centre, self.scale, self.version, *rest = state["notes"]
+        self.temperature = rest[0] if rest else 1.0
         self.anchors = [(tuple(Message(*m) for m in question), reply) for question, reply in state["anchors"]]
 
     def save(self, folder: Path) -> None:
@@ -234,6 +242,7 @@ class RewardModel:
         whole.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         notes = {"kind": self.kind, "centre": self.centre, "scale": self.scale, "version": self.version}
+        notes["temperature"] = self.temperature
         (folder / NOTES).write_text(json.dumps(notes) + "\n")
 
 
@@ -282,7 +291,7 @@ def load_reward_model(folder: Path, config: TrainSection, device: str, dtype: to
     out.head.weight.data.copy_(head.weight)
     out.masters.reread()
     out.centre, out.scale = notes.get("centre", 0.0), notes.get("scale", 1.0)
-    out.version = notes.get("version", 0)
+    out.version, out.temperature = notes.get("version", 0), notes.get("temperature", 1.0)
     return out
 
 

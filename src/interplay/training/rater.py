@@ -17,7 +17,7 @@ from interplay.agents.render import Renderer
 from interplay.engines.engine import Engine
 from interplay.errors import DataError
 from interplay.rewards import judge
-from interplay.rewards.agreement import Agreement, agreement, auc, wilson
+from interplay.rewards.agreement import Agreement, agreement, auc, expected_error, temperature, wilson
 from interplay.rewards.comparisons import LabelledAnswer, read_answers, read_comparisons
 from interplay.rewards.preference import Balance, Pair, Verdict, balanced, held_out, in_random_order
 from interplay.training.preference import Better, Fitting, RewardModel
@@ -87,6 +87,38 @@ def spoken_verdicts(engine: Engine, renderer: Renderer, pairs: Sequence[Pair], i
         return list(await asyncio.gather(*(one(pair) for pair in pairs)))
 
     return asyncio.run(all_of_them())
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A temperature that was fitted on half of the held-out questions, and the calibration error before and after it on
+    the other half."""
+
+    temperature: float
+    before: float
+    after: float
+
+
+def calibrate(model: RewardModel, rows: Sequence[Any], seed: int) -> Calibrated | None:
+    """Fit the temperature of a model's probabilities, and set it; None where a half has no rows. `rows` are those that
+    the model was not trained on: pairs, or a verifier's answers."""
+    halves: tuple[list[Any], list[Any]] = ([], [])
+    for row in rows:
+        halves[held_out(row.group, 0.5, seed + 1)].append(row)
+    if not halves[0] or not halves[1]:
+        return None
+    fitted, checked = ([_labelled(row) for row in half] for half in halves)
+    model.temperature = 1.0
+    before = expected_error(model.probabilities([r for r, _ in checked]), [y for _, y in checked])
+    model.temperature = temperature(model.probabilities([r for r, _ in fitted]), [y for _, y in fitted])
+    after = expected_error(model.probabilities([r for r, _ in checked]), [y for _, y in checked])
+    return Calibrated(model.temperature, before, after)
+
+
+def _labelled(row: Pair | LabelledAnswer) -> tuple[Better, float]:
+    if isinstance(row, LabelledAnswer):
+        return Better((row.question, row.text), None, float(row.right)), float(row.right)
+    return Better((row.question, row.first), (row.question, row.second)), float(row.label or 0.0)
 
 
 def tested(model: RewardModel, pairs: Sequence[Pair]) -> Agreement:

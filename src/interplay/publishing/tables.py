@@ -1,0 +1,100 @@
+"""Tables of a study besides gold: wins, preferences, success and regret; how unsteady training was; and the arena.
+
+A table whose numbers a study has not measured is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from interplay.evaluation.intervals import mean
+from interplay.publishing.document import PageBlock, Paragraph, TableBlock
+from interplay.publishing.facts import Facts
+from interplay.publishing.results import Results
+
+MEASURES = {"win": "win rate", "preference": "preference", "success": "task success", "regret": "regret"}
+
+
+@dataclass
+class StudyTables:
+    facts: Facts
+
+    def report(self, s: Results) -> list[PageBlock]:
+        return [*self.measures(s), *self.unsteady(s), *self.arena(s), *self.cross(s)]
+
+    def _over_seeds(self, values: Sequence[float], sources: Sequence[Path]) -> str:
+        known = [v for v in values if not math.isnan(v)]
+        return self.facts.interval(mean(known), ".3f", *sources) if known else "n/a"
+
+    def measures(self, s: Results) -> list[PageBlock]:
+        """In the last test, which is with partners that were not there in training."""
+        test = list(s.about["tests"])[-1]
+        known = [m for m in MEASURES if all(m in r.data["tests"][test]["mean"] for r in s.runs)]
+        if not known:
+            return []
+        rows = []
+        for arm in s.arms:
+            sources = [r.path for r in s.runs if r.arm == arm]
+            cells = [self._over_seeds(list(s.values(arm, test, m).values()), sources) for m in known]
+            rows.append((arm, *cells))
+        told = (
+            f"In test {test}, against the learner of the start on the same tasks with the same partners: how often the "
+            "trained one is worth more (ties count half), and how likely a rater prefers it. Regret is the distance to "
+            "the most that can be had."
+        )
+        return [Paragraph(told), TableBlock(("arm", *(MEASURES[m] for m in known)), tuple(rows))]
+
+    def unsteady(self, s: Results) -> list[PageBlock]:
+        """What non-stationarity did."""
+        rows = []
+        for arm in s.arms:
+            sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]
+            steps = s.recoveries(arm)
+            back = [n for n in steps if n is not None]
+            say = self.facts.say
+            rows.append((
+                arm,
+                self._over_seeds(list(s.partners_drift(arm).values()), sources),
+                f"{say(len(back), 'd', *sources)} of {say(len(steps), 'd', *sources)}" if steps else "no switch",
+                say(median(back), ".1f", *sources) if back else "n/a",
+            ))  # fmt: skip
+        if all(row[1:3] == ("n/a", "no switch") for row in rows):
+            return []
+        told = (
+            "Non-stationarity: how far the level of the context agents' payoffs moved during training beyond its "
+            "noise; after how many of the switches of partners the learner's gold came back to where it was; and the "
+            "median of the steps that this took."
+        )
+        header = ("arm", "drift of partners' payoffs", "switches recovered from", "steps to recover")
+        return [Paragraph(told), TableBlock(header, tuple(rows))]
+
+    def arena(self, s: Results) -> list[PageBlock]:
+        sources, found = s.arena_files("seed-*.json"), s.arena()
+        if not found:
+            return []
+        rows = tuple(
+            (arm, self._over_seeds(mine, sources), self._over_seeds(theirs, sources))
+            for arm, (mine, theirs) in found.items()
+        )
+        told = "Arena: learners of all arms play with each other, each once as the learner and once as its partner."
+        return [Paragraph(told), TableBlock(("arm", "gold with the others", "gold of the others with it"), rows)]
+
+    def cross(self, s: Results) -> list[PageBlock]:
+        sources, found = s.arena_files("cross-*.json"), s.cross()
+        if not found:
+            return []
+        rows = tuple(
+            (
+                arm,
+                self._over_seeds(own, sources),
+                self._over_seeds(strange, sources),
+                self._over_seeds([a - b for a, b in zip(own, strange, strict=True)], sources),
+            )
+            for arm, (own, strange) in found.items()
+        )
+        told = "Cross-play: a learner with the context agent that learned beside it, and with those of other seeds."
+        return [Paragraph(told), TableBlock(("arm", "with its own", "with others", "difference"), rows)]

@@ -1,0 +1,43 @@
+"""Labelled answers for a verifier, from the episodes that a run has recorded: what was asked, what was said, and
+whether the environment called it right. Only tasks of the training split are taken: what is scored later is never
+learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from interplay.config import JudgeSection
+from interplay.config.judges import GOLD
+from interplay.errors import DataError
+from interplay.rollout import records
+from interplay.rollout.subjects import subjects
+
+SPLIT = "train"
+
+
+def collected(run: Path, component: str, roles: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """A row for every reply that was worth something by `component`: right where that is more than 0. `group` is how
+    the episode began, so that later rounds, and a question that is drawn again, belong to the same question."""
+    path = run / "episodes.jsonl"
+    if not path.is_file():
+        raise DataError(f"'{run}' has no episodes.jsonl; expected the folder of a run with records.episodes_per_step.")
+    section, found = JudgeSection(kind="pointwise", who=GOLD + component, scope="reply"), 0
+    for record in records.read(path):
+        episode = record.episode
+        if f"-{SPLIT}-" not in episode.task.id:
+            continue
+        begun = "\n".join(m.content for t in episode.line()[:1] for m in t.observation.messages)
+        for subject in subjects(episode, section, roles or list(episode.seats)):
+            value = subject.gold(component)
+            if value is None or not subject.turn.is_model:
+                continue
+            found += 1
+            question = [[m.role, m.content] for m in subject.question]
+            yield {"question": question, "answer": subject.reply, "right": value > 0, "group": begun}
+    if not found:
+        raise DataError(
+            f"no reply of a training task in '{run}' has the reward '{component}'; expected a component that is given "
+            "to each reply, such as match in nli."
+        )
