@@ -1,0 +1,74 @@
+"""Checks that the learners, engines and rollout workers of a recipe can be placed in processes as it asks."""
+
+from __future__ import annotations
+
+from interplay.errors import ConfigError
+from interplay.seats import RunPlan
+
+
+def check_shard(plan: RunPlan) -> None:
+    """Check that a sharded learner can do what the recipe asks for."""
+    train, warmstart = plan.recipe.train, plan.recipe.warmstart
+    if train.shard == "none":
+        if plan.recipe.cluster.learners > 1:
+            raise ConfigError(
+                f"cluster.learners is {plan.recipe.cluster.learners}, but train.shard is 'none', so one process would "
+                "train; expected train.shard = 'fsdp', or cluster.learners = 1."
+            )
+        return
+    if plan.algorithm.critic is not None:
+        raise ConfigError(
+            f"train.shard is 'fsdp', but {plan.recipe.algorithm.name} trains a critic, which cannot be sharded yet; "
+            "expected an algorithm without one, such as grpo, or train.shard = 'none'."
+        )
+    odd = {plan.settings(name).optimizer for name in plan.trainable} - {"adamw"}
+    if odd:
+        raise ConfigError(
+            f"train.shard is 'fsdp' with optimizer '{odd.pop()}', which works on whole tensors; expected 'adamw', "
+            "whose state is sharded too."
+        )
+    if warmstart is not None and warmstart.base:
+        raise ConfigError(
+            "warmstart.base is true, but with train.shard = 'fsdp' only policies can imitate; expected false, or a "
+            "base that a run without shards has made."
+        )
+
+
+def check_engine(plan: RunPlan) -> None:
+    """Check that the engines of a recipe can be served by the servers and rollout workers it has."""
+    recipe = plan.recipe
+    if recipe.cluster.rollout_workers:
+        _check_workers(plan)
+    ours = [p for p in recipe.policies.values() if not p.is_remote]
+    if recipe.engine.kind == "vllm" and recipe.engine.url is not None:
+        adapters = {p.base for p in ours if p.adapter is not None}
+        apart = [p for p in ours if p.adapter is None and (p.trainable or p.base not in adapters)]
+        if len(adapters) + len(apart) > 1:
+            raise ConfigError(
+                f"engine.url names one server, but [policies] has {len(adapters) + len(apart)} models to serve; "
+                "expected adapters on one base, or no engine.url, so that a server is started for each model."
+            )
+
+
+def _check_workers(plan: RunPlan) -> None:
+    """Check that rollout workers can play the episodes of a recipe."""
+    recipe, algorithm = plan.recipe, plan.algorithm
+    if recipe.engine.kind != "local":
+        raise ConfigError(
+            f"cluster.rollout_workers is {recipe.cluster.rollout_workers} with engine.kind = '{recipe.engine.kind}', "
+            "but each worker samples with a local engine of its own; expected engine.kind = 'local', or no workers."
+        )
+    inside = {
+        f"{recipe.algorithm.name} asks its critic": algorithm.critic is not None and "values" not in algorithm.needs,
+        "sampling.best_of asks a judge": recipe.sampling.best_of > 1,
+    }
+    for what in (what for what, here in inside.items() if here):
+        raise ConfigError(
+            f"{what} while an episode is played, which takes place in the process of the run; expected "
+            "cluster.rollout_workers = 0."
+        )
+    if recipe.device == "cuda" and not recipe.cluster.worker_gpus:
+        raise ConfigError(
+            "device is 'cuda', but cluster.worker_gpus is 0, so rollout workers would have no GPU for their engines; "
+            "expected a number of GPUs, or a share of one, for each worker."
+        )
