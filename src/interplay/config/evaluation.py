@@ -14,24 +14,26 @@ TEAM = "team"  # in eval.opponents: no opponent, the recipe's own seats play tog
 class SingleSection(Section):
     """The one agent that a team is measured against at the same budget."""
 
-    options: dict[str, Any] = Field(
-        description="options over those of [env] that leave one role, such as team = single"
-    )
-    policy: str | None = Field(None, description="who plays it; default whoever [seats] has in that role")
+    options: dict[str, Any] = Field(description="options of the environment that leave one role, such as team = single")
+    policy: str | None = Field(None, description="who plays that role; default: its player in [seats]")
 
 
 class EvalSection(Section):
-    """Measured before and after training, and in short form while it runs; without masking unless `legal` asks for it.
+    """Evaluation before and after training, and short evaluations during it. Nothing is masked unless `legal` is set.
 
     Every policy plays the roles that [seats] gives it. An opponent is a bot or a policy in all other seats; "team"
     seats the recipe's own policies together, and `success` names the reward that says whether they made it. What
     stands under `samples` is for `interplay eval` alone."""
 
-    opponents: list[str] = Field(["bot:random"], description="bots, policies or team; the first in short evaluations")
-    success: str | None = Field(None, description='with "team" among opponents: the reward that says so')
-    goal: float = Field(1.0, description="what that reward must add up to in an episode")
+    opponents: list[str] = Field(
+        ["bot:random"], description="bots, policies or team; short evaluations use the first one"
+    )
+    success: str | None = Field(
+        None, description='with "team" among the opponents: the reward that decides about success'
+    )
+    goal: float = Field(1.0, description="an episode succeeds if that reward adds up to at least this")
     games: int = Field(500, ge=1, description="tasks per seat before and after training")
-    chunk: int = Field(512, ge=1, description="tasks that are played, and kept on disk, together")
+    chunk: int = Field(512, ge=1, description="how many tasks are played and written to disk together")
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
     beside: bool = Field(
         False,
@@ -39,17 +41,30 @@ class EvalSection(Section):
         "instead of pausing it",
     )
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
-    exploitability: bool = Field(False, description="also what best responses would win: small games for two")
-    temperature: float = Field(1.0, ge=0, description="0 plays the most likely reply")
-    legal: bool = Field(False, description="policies can give only replies that are listed as legal: tables say so")
-    best_of: int = Field(1, ge=1, description="interplay eval: policies say the best of so many replies")
-    best_by: str | None = Field(None, description="the judge that says which is best: a reward model or verifier")
+    exploitability: bool = Field(
+        False, description="also compute what best responses would win, in small games for two players"
+    )
+    temperature: float = Field(
+        1.0, ge=0, description="sampling temperature in evaluation; 0 plays the most likely reply"
+    )
+    legal: bool = Field(
+        False, description="let policies give only legal replies, if these are listed; tables say that this was done"
+    )
+    best_of: int = Field(1, ge=1, description="interplay eval: policies draw this many replies and say the best one")
+    best_by: str | None = Field(
+        None, description="the judge that chooses the best reply; it must be a reward model or a verifier"
+    )
     before: bool = Field(True, description="measure before training")
     after: bool = Field(True, description="measure after training")
-    samples: int = Field(1, ge=1, description="games of each task; pass@k for k up to this")
-    seeds: list[int] = Field([], description="each with its own tasks and sampling; none: the recipe's seed")
+    samples: int = Field(1, ge=1, description="games of each task, for pass@k up to this k")
+    seeds: list[int] = Field(
+        [], description="seeds, each with its own tasks and sampling; an empty list uses the recipe's seed"
+    )
     ablations: list[Literal["budget", "swap", "without"]] = Field(
-        [], description="one agent at the team's budget; policies in each other's roles; each agent replaced in turn"
+        [],
+        description="budget: one agent with the team's tokens; swap: policies in each "
+        "other's roles; without: each agent "
+        "replaced in turn",
     )
     substitute: str = Field(
         "base", description="who replaces an agent: base (its weights before training), start, bot:NAME or a policy"

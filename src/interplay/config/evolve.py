@@ -16,15 +16,22 @@ class EvolveSection(Section):
     on the validation split with frozen policies; the best goes on."""
 
     every: int = Field(10, ge=1, description="training steps between two rounds")
-    candidates: int = Field(8, ge=1, description="new workflows of a round")
-    tasks: int = Field(8, ge=1, description="validation tasks of a round's first look; each later look doubles them")
-    looks: int = Field(4, ge=1, description="looks of a round; after each one the better half stays")
+    candidates: int = Field(8, ge=1, description="new workflows in each round")
+    tasks: int = Field(
+        8, ge=1, description="validation tasks in the first comparison of a round; each later comparison doubles them"
+    )
+    looks: int = Field(4, ge=1, description="comparisons in a round; after each one the better half remains")
     price: float = Field(0.0, ge=0, description="what 1,000 sampled tokens cost, in units of reward")
-    nodes: int = Field(8, ge=1, description="the largest workflow")
+    nodes: int = Field(8, ge=1, description="the largest number of nodes of a workflow")
     motifs: list[MotifName] = Field(
         ["vote", "ensemble", "review", "test", "program", "hand_over", "drop"], description="the moves that may be made"
     )
     verify: str = Field("", description="module:function of (task, text), for the motif test")
-    fade: float = Field(0.8, gt=0, le=1, description="what episodes of a round count in the next: policies change")
+    fade: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="weight of a round's episodes in the next round; it is below 1 because policies change",
+    )
     designer: str = Field("", description="a policy that proposes workflows too, and learns from what they are worth")
-    designs: int = Field(4, ge=2, description="proposals of the designer in a round: one group of replies")
+    designs: int = Field(4, ge=2, description="proposals of the designer in a round; they form one group of replies")

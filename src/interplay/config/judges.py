@@ -33,7 +33,7 @@ class JudgeTrainSection(Section):
     until: int = Field(0, ge=0, description="the last step it is trained after; 0: to the end of the run")
     pairs: int = Field(256, ge=2, description="new comparisons (verifier: answers) for each training")
     keep: int = Field(4096, ge=2, description="comparisons that are remembered, the newest ones")
-    epochs: int = Field(2, ge=1, description="times that they are gone through")
+    epochs: int = Field(2, ge=1, description="number of epochs")
     batch: int = Field(64, ge=1, description="comparisons of one optimiser step")
     lr: float = Field(1e-3, gt=0, description="learning rate")
     balance: Literal["none", "class", "question"] = Field(
@@ -71,12 +71,13 @@ class JudgeAuditSection(Section):
 
 
 class JudgeSection(Section):
-    """Who says what the learners' replies are worth. Its rewards have the judge's name, from −1 to 1 for judges that
-    are asked in words; a verdict that cannot be read is recorded as never scored, and counts as neither good nor
-    bad."""
+    """A judge of the learners' replies. Its rewards have the judge's name. Judges that are asked in words give rewards
+    from −1 to 1. A verdict that cannot be parsed is recorded as not scored, and counts as neither good nor bad."""
 
     kind: Literal["pairwise", "pointwise", "rubric", "reward_model", "verifier"] = Field(
-        description="compares two replies, gives one a mark, marks by criteria, or a model with a score"
+        description="pairwise compares two replies, pointwise gives a mark, rubric gives a "
+        "mark for each criterion, and the "
+        "others are models with a score"
     )
     who: str = Field(
         description="a policy, gold:NAME (a component of the reward), base:MODEL (a new reward model on it), the "
@@ -86,21 +87,22 @@ class JudgeSection(Section):
         None, description="pairwise: group (the other episodes of the task), reference (the task's), or POLICY@start"
     )
     scope: Literal["reply", "episode", "team"] = Field(
-        "episode", description="each reply, all that a role said, or all that everybody said"
+        "episode",
+        description="what is judged: each reply, everything that a role said, or everything that the team said",
     )
-    roles: list[str] = Field([], description="whose replies; default every role that learns")
+    roles: list[str] = Field([], description="the roles whose replies are judged; default: every role that is trained")
     swap: bool = Field(True, description="ask about both orders of a pair; sampled verdicts that disagree abstain")
-    ties: Literal["half", "abstain"] = Field("half", description="what a tie is worth: as much as both, or nothing")
-    votes: int = Field(1, ge=1, description="answers for each question, averaged")
+    ties: Literal["half", "abstain"] = Field("half", description="whether a tie counts as half a win or as no verdict")
+    votes: int = Field(1, ge=1, description="the number of answers to each question; they are averaged")
     rubric: list[str] = Field([], description="rubric: the criteria, such as fairness")
     instructions: str = Field("", description="what the judge is told to look at, before anything else")
     scale: list[int] = Field([1, 10], description="pointwise, rubric: the lowest and the highest mark")
-    max_tokens: int = Field(64, ge=1, description="of a judge's answer")
-    temperature: float = Field(1.0, ge=0, description="of a judge's answer")
+    max_tokens: int = Field(64, ge=1, description="for the judge's answer")
+    temperature: float = Field(1.0, ge=0, description="for the judge's answer")
     timeout: float = Field(60.0, gt=0, description="http: seconds for one try")
     retries: int = Field(4, ge=0, description="http: how often a failed request is tried again, with growing pauses")
     key_variable: str = Field("INTERPLAY_REWARD_KEY", description="http: environment variable with the server's token")
-    train: JudgeTrainSection | None = Field(None, description="reward models: learn in the run")
+    train: JudgeTrainSection | None = Field(None, description="reward models: train them during the run")
     audit: JudgeAuditSection | None = None
 
     @model_validator(mode="after")

@@ -19,36 +19,57 @@ class ExploiterSection(Section):
     """A policy that lives to beat whom its matchups name: when it does, or its patience ends, it is kept as a snapshot
     and begins a new life."""
 
-    beats: float = Field(0.7, gt=0.5, le=1, description="score against every opponent met that ends a life")
-    games: int = Field(32, ge=1, description="games of a life before its scores count")
-    patience: int = Field(50, ge=1, description="steps after which a life ends anyway")
-    reset: float = Field(1.0, ge=0, le=1, description="chance that the next life begins from the start")
+    beats: float = Field(
+        0.7, gt=0.5, le=1, description="a life ends when its score against every opponent is at least this"
+    )
+    games: int = Field(32, ge=1, description="how many games of a life are played before its scores count")
+    patience: int = Field(50, ge=1, description="a life ends after this many steps in any case")
+    reset: float = Field(1.0, ge=0, le=1, description="probability that the next life begins with the start's weights")
 
 
 class AlarmSection(Section):
     """Whether a policy has collapsed. Its rating is its score (win 1, draw ½) against a fixed panel."""
 
-    panel: list[str] = Field(description="bots or policy@start")
-    games: int = Field(16, ge=1, description="per seat and member of the panel")
-    rating: Literal["mean", "worst"] = Field("mean", description="over the panel")
+    panel: list[str] = Field(description="the opponents of the rating: bots or policy@start")
+    games: int = Field(16, ge=1, description="games for each seat and each member of the panel")
+    rating: Literal["mean", "worst"] = Field(
+        "mean", description="the rating over the panel: its mean, or its worst member"
+    )
     drop: float = Field(0.15, gt=0, le=1, description="how far the rating may fall under its best")
-    illegal: float = Field(1.0, gt=0, le=1, description="share of illegal turns in training that is a collapse; 1: off")
-    entropy: float = Field(0.0, ge=0, description="nats a token in training under which it is one; 0: off")
-    rollback: bool = Field(True, description="go back to the last good snapshot; or only warn")
+    illegal: float = Field(
+        1.0, gt=0, le=1, description="the share of illegal turns in training that counts as a collapse; 1 turns it off"
+    )
+    entropy: float = Field(
+        0.0,
+        ge=0,
+        description="the entropy in training, in nats per token, below which the policy has collapsed; 0 turns it off",
+    )
+    rollback: bool = Field(True, description="go back to the last good snapshot; false only warns")
     limit: int = Field(3, ge=1, description="rollbacks to one snapshot before the run stops")
 
 
 class LeagueSection(Section):
-    """Past selves to play against: `@league` in [[matchups]]."""
+    """Snapshots of policies to play against, as `@league` in [[matchups]]."""
 
-    every: int = Field(10, ge=1, description="steps between snapshots of each policy that is no exploiter")
+    every: int = Field(10, ge=1, description="steps between snapshots of each policy; exploiters have none")
     capacity: int = Field(16, ge=2, description="snapshots kept of each policy")
-    draw: Draw = Field("pfsp", description="(1 - p)^power, p(1 - p), all alike, or the newest; p: score against it")
+    draw: Draw = Field(
+        "pfsp",
+        description="how opponents are weighted, where p is the score against them: pfsp "
+        "(1 − p)^power, variance p(1 − p), "
+        "uniform, or latest",
+    )
     power: float = Field(2.0, gt=0, description="pfsp: higher prefers the strongest more")
-    memory: float = Field(0.9, ge=0, lt=1, description="of the scores, from one step to the next")
-    lineup: int = Field(4, ge=1, description="opponents drawn for one matchup and step: full models in memory")
-    bots: list[str] = Field([], description="bots that are in the league from the beginning")
-    exploiters: dict[str, ExploiterSection] = Field({}, description="by the name of the policy")
+    memory: float = Field(0.9, ge=0, lt=1, description="how much of the scores is kept from one step to the next")
+    lineup: int = Field(
+        4,
+        ge=1,
+        description="how many opponents are drawn for a matchup in each step; each full model among them needs memory",
+    )
+    bots: list[str] = Field([], description="bots that are members of the league from the start")
+    exploiters: dict[str, ExploiterSection] = Field(
+        {}, description="policies that are trained to beat the others, by their names"
+    )
     alarm: AlarmSection | None = None
 
     def check(self, policies: Mapping[str, PolicySection], named: Collection[str]) -> None:

@@ -17,15 +17,19 @@ REMOTE = "openai:"  # prefix of a policy's base: the name of a model on an OpenA
 class AdapterSection(Section):
     """A LoRA adapter: the base stays as it is, and policies with the same base share it."""
 
-    rank: int = Field(16, ge=1, description="of the two factors; adapters of one base may differ")
-    alpha: float | None = Field(None, gt=0, description="scale · rank; default twice the rank")
-    targets: list[str] = Field([], description="layers by the end of their names, such as q_proj; none: all of them")
+    rank: int = Field(16, ge=1, description="rank of the adapter; adapters of the same base may have different ranks")
+    alpha: float | None = Field(
+        None, gt=0, description="the adapter's output is scaled by alpha / rank; default: twice the rank"
+    )
+    targets: list[str] = Field(
+        [], description="layers to adapt, by the end of their names, such as q_proj; an empty list adapts all of them"
+    )
 
 
 class RemoteSection(Section):
     """The server of a remote model: any server that speaks OpenAI's chat completions."""
 
-    url: str = Field("https://api.openai.com/v1", description="address of the server, up to and with /v1")
+    url: str = Field("https://api.openai.com/v1", description="address of the server, including /v1")
     key_variable: str = Field(
         "OPENAI_API_KEY", description="environment variable that holds the server's key, if the server needs one"
     )
@@ -82,36 +86,57 @@ class SensesSection(Section):
 
     train: bool = Field(
         False,
-        description="it learns with the model's full weights; under an adapter only in imitation with warmstart.base",
+        description="also train the eye or ear; with an adapter this is possible only in imitation with warmstart.base",
     )
-    max_pixels: int = Field(0, ge=0, description="larger pictures are made smaller to this many pixels; 0: never")
+    max_pixels: int = Field(
+        0, ge=0, description="larger pictures are scaled down to this many pixels; 0 never scales them"
+    )
     limit: int = Field(
-        0, ge=0, description="most pictures and sounds in a prompt; the oldest are left out; 0: any number"
+        0,
+        ge=0,
+        description="the largest number of pictures and sounds in a prompt; older ones are left out; 0 means no limit",
     )
 
 
 class PolicySection(Section):
-    """Who holds weights: a base model (`tiny`, `smollm2`, a folder, a hub name or a .gguf file), all of it or, with
-    `adapter`, what is added to it. `openai:NAME` is a model behind somebody's server: it can play, not be trained."""
+    """A model that plays. Its base is `tiny`, `smollm2`, a folder, a name on the hub or a .gguf file. All of its weights
+    are trained or, with `adapter`, only a LoRA adapter. `openai:NAME` is a model behind a server, which can play but not
+    be trained."""
 
     base: str = Field(description="tiny, smollm2, a folder, a hub name, a .gguf file or openai:NAME")
     adapter: AdapterSection | None = None
     remote: RemoteSection | None = None
     senses: SensesSection | None = None
-    trainable: bool = Field(True, description="false: it plays and stays as it is")
-    per: Literal["team", "role"] = Field("team", description="one for all its seats, or one of its own for each role")
+    trainable: bool = Field(True, description="whether it is trained; a policy that is not trained still plays")
+    per: Literal["team", "role"] = Field(
+        "team", description="team: one set of weights for all its seats; role: separate weights for each role"
+    )
     # These override [train]:
-    lr: float | None = Field(None, gt=0, description="learning rate of this policy; default train.lr")
-    optimizer: Optimizer | None = Field(None, description="default train.optimizer")
-    schedule: Schedule | None = Field(None, description="default train.schedule")
-    warmup_steps: int | None = Field(None, ge=0, description="default train.warmup_steps")
-    final_lr: float | None = Field(None, ge=0, le=1, description="default train.final_lr")
-    weight_decay: float | None = Field(None, ge=0, description="default train.weight_decay")
-    beta1: float | None = Field(None, ge=0, lt=1, description="default train.beta1")
-    beta2: float | None = Field(None, ge=0, lt=1, description="default train.beta2")
-    grad_clip: float | None = Field(None, gt=0, description="default train.grad_clip")
+    lr: float | None = Field(None, gt=0, description="learning rate of this policy; default: train.lr")
+    optimizer: Optimizer | None = Field(None, description="optimiser of this policy; default: train.optimizer")
+    schedule: Schedule | None = Field(
+        None, description="learning-rate schedule of this policy; default: train.schedule"
+    )
+    warmup_steps: int | None = Field(
+        None, ge=0, description="warm-up steps of this policy; default: train.warmup_steps"
+    )
+    final_lr: float | None = Field(
+        None, ge=0, le=1, description="final share of the learning rate of this policy; default: train.final_lr"
+    )
+    weight_decay: float | None = Field(
+        None, ge=0, description="weight decay of this policy; default: train.weight_decay"
+    )
+    beta1: float | None = Field(None, ge=0, lt=1, description="first-moment decay of this policy; default: train.beta1")
+    beta2: float | None = Field(
+        None, ge=0, lt=1, description="second-moment decay of this policy; default: train.beta2"
+    )
+    grad_clip: float | None = Field(
+        None, gt=0, description="largest gradient norm of this policy; default: train.grad_clip"
+    )
     frozen: list[list[int]] = Field(
-        [], description="steps in which it plays and does not learn: [first, end), or [first] for ever; counted from 0"
+        [],
+        description="steps in which it plays and is not trained, counted from 0: ranges [first, end), "
+        "or [first] for all later steps",
     )
 
     @model_validator(mode="after")

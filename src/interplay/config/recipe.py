@@ -40,14 +40,24 @@ _POLICY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # it is also the name
 class Recipe(Section):
     """Everything a run is made from."""
 
-    name: str = Field(description="of the run: its folder is runs/NAME-DATE")
-    seed: int = Field(0, description="of everything: weights that are made, tasks, sampling, order")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: the GPU where there is one")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on a GPU, else float32")
+    name: str = Field(description="name of the run; its folder is runs/NAME-DATE")
+    seed: int = Field(0, description="seed of all random numbers: new weights, tasks, sampling and order")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where to compute; auto takes the GPU if there is one"
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="number format of the weights; auto is bfloat16 on a GPU and float32 elsewhere"
+    )
     env: Open
     policies: dict[str, PolicySection]
-    seats: str | dict[str, str] = Field(description="a policy for every role; or role = policy, role@turn, bot:NAME")
-    matchups: list[MatchupSection] = Field([], description="what their shares leave is played with [seats]")
+    seats: str | dict[str, str] = Field(
+        description="who plays which role: one policy for all roles, or a table with a "
+        "policy or bot:NAME for each role or "
+        "role@turn"
+    )
+    matchups: list[MatchupSection] = Field(
+        [], description="other line-ups for a share of the episodes; the remaining episodes are played with [seats]"
+    )
     algorithm: Open
     reward: RewardSection = RewardSection()
     sampling: SamplingSection = SamplingSection()
@@ -60,7 +70,7 @@ class Recipe(Section):
     curriculum: CurriculumSection | None = None
     evolve: EvolveSection | None = None
     league: LeagueSection | None = None
-    judges: dict[str, JudgeSection] = Field({}, description="by the name of the reward that each gives")
+    judges: dict[str, JudgeSection] = Field({}, description="judges, by the names of the rewards that they give")
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()

@@ -11,60 +11,70 @@ from interplay.errors import ConfigError
 
 
 class RewardSection(Section):
-    """How credit mixes the three levels; `weights` are per component name."""
+    """How the rewards of the three levels are added up, and the weight of each reward by its name."""
 
-    process: float = Field(1.0, description="weight of what single actions earn")
-    agent: float = Field(1.0, description="weight of what a role earns")
-    team: float = Field(1.0, description="weight of what everybody earns")
-    gamma: float = Field(1.0, ge=0, le=1, description="discount from one turn of a role to its next")
-    weights: dict[str, float] = Field({}, description="of a component, by its name; default 1")
+    process: float = Field(1.0, description="weight of rewards for single actions")
+    agent: float = Field(1.0, description="weight of rewards for one role")
+    team: float = Field(1.0, description="weight of rewards for the whole team")
+    gamma: float = Field(1.0, ge=0, le=1, description="discount factor from one turn of a role to its next turn")
+    weights: dict[str, float] = Field({}, description="weight of each reward, by its name; default: 1")
 
 
 class SamplingSection(Section):
     """How trainable seats sample during training."""
 
-    temperature: float = Field(1.0, gt=0, description="of training; eval has its own")
-    max_tokens: int = Field(64, ge=1, description="limit of one reply")
-    stop: list[str] = Field([], description="strings that end a reply, and are part of it")
-    best_of: int = Field(1, ge=1, description="policies that do not learn say the best of so many replies")
-    best_by: str | None = Field(None, description="the judge that says which is best: a reward model or verifier")
+    temperature: float = Field(
+        1.0, gt=0, description="sampling temperature in training; evaluation uses eval.temperature"
+    )
+    max_tokens: int = Field(64, ge=1, description="the largest number of tokens in one reply")
+    stop: list[str] = Field([], description="strings that end a reply; they are part of the reply")
+    best_of: int = Field(
+        1, ge=1, description="policies that are not trained draw this many replies and say the best one"
+    )
+    best_by: str | None = Field(
+        None, description="the judge that chooses the best reply; it must be a reward model or a verifier"
+    )
     legal: bool = Field(
-        False, description="where legal actions are listed, only they can be sampled (evaluation: eval.legal)"
+        False,
+        description="if the environment lists the legal actions, sample only from them; evaluation uses eval.legal",
     )
 
 
 class ToolSection(Section):
-    """What roles may do with the tools their environment gives them."""
+    """Limits on the tools that an environment gives to its roles."""
 
-    calls: int = Field(4, ge=0, description="tool calls inside one turn; 0 takes the tools away")
-    characters: int = Field(2000, ge=1, description="of one tool's output; the rest is cut off")
-    workers: int = Field(8, ge=1, description="tool calls that run at once")
+    calls: int = Field(4, ge=0, description="the largest number of tool calls in one turn; 0 takes the tools away")
+    characters: int = Field(2000, ge=1, description="the longest output of a tool, in characters; the rest is cut off")
+    workers: int = Field(8, ge=1, description="how many tool calls may run at the same time")
 
 
 class RolloutSection(Section):
-    """Episodes in bulk."""
+    """How many episodes are played, and their limits."""
 
     tasks: int = Field(16, ge=1, description="tasks per training step")
-    concurrency: int = Field(1024, ge=1, description="episodes in flight at once")
-    max_episode_tokens: int = Field(100_000, ge=1, description="sampled tokens after which an episode is truncated")
-    max_episode_seconds: float = Field(600.0, gt=0, description="wall-clock limit; past it the episode is an error")
+    concurrency: int = Field(1024, ge=1, description="how many episodes may be played at the same time")
+    max_episode_tokens: int = Field(100_000, ge=1, description="an episode is truncated after this many sampled tokens")
+    max_episode_seconds: float = Field(600.0, gt=0, description="an episode that takes longer counts as an error")
 
 
 class StreamSection(Section):
     """How rollout and training overlap. With `max_staleness = 0` a training step waits for its own episodes, and they
     are all sampled with the newest weights. Above 0, episodes go on while the learner works."""
 
-    max_staleness: int = Field(0, ge=0, description="training steps that sampling may run ahead of training")
+    max_staleness: int = Field(0, ge=0, description="by how many training steps sampling may run ahead of training")
     stale: Literal["mask", "drop"] = Field(
         "mask", description="tokens older than max_staleness: leave them out of the loss, or drop their whole episode"
     )
     cache: Literal["recompute", "keep"] = Field(
         "recompute",
-        description="what a reply goes on with when the weights change under it: a cache computed anew, or the old one",
+        description="what happens to the cache of a reply that is being sampled when the "
+        "weights change: compute it again, or "
+        "keep it",
     )
     deterministic: bool | None = Field(
         None,
-        description="batches do not depend on timing, and everybody waits for slow tools; default: on a CPU with "
+        description="make batches independent of timing, so that all episodes wait for "
+        "slow tools; default: true on a CPU with "
         "max_staleness = 0",
     )
     probe: int = Field(
@@ -75,24 +85,32 @@ class StreamSection(Section):
 
 
 class CurriculumSection(Section):
-    """Which levels are trained on. Without it every task is drawn with the options of [env]."""
+    """Which levels are trained on. Without this section, every task has the options of [env]."""
 
     kind: Literal["staged", "self_paced", "replay"] = Field(description="how the next levels are chosen")
-    success: str = Field("solved", description="the reward whose positive sum is a success")
-    stages: list[dict[str, Any]] = Field([], description="staged: options over those of [env], easiest first")
-    threshold: float = Field(0.8, gt=0, le=1, description="staged: share of success that ends a stage")
-    window: int = Field(64, ge=1, description="staged: the episodes that count for it")
+    success: str = Field("solved", description="an episode is a success if this reward adds up to more than 0")
+    stages: list[dict[str, Any]] = Field(
+        [], description="staged: the environment's options in each stage, the easiest first"
+    )
+    threshold: float = Field(
+        0.8, gt=0, le=1, description="staged: a stage ends when this share of its episodes succeeds"
+    )
+    window: int = Field(64, ge=1, description="staged: how many of the latest episodes count for the threshold")
     review: float = Field(0.0, ge=0, lt=1, description="staged: share of the tasks from earlier stages")
     easy: dict[str, int | float] = Field({}, description="self_paced, replay: options at difficulty 0")
     hard: dict[str, int | float] = Field({}, description="self_paced, replay: the same options at difficulty 1")
     start: float = Field(0.0, ge=0, le=1, description="self_paced: the first difficulty")
-    target: float = Field(0.5, gt=0, lt=1, description="self_paced: the share of success to hold")
+    target: float = Field(
+        0.5, gt=0, lt=1, description="self_paced: the share of success that the difficulty is steered to"
+    )
     rate: float = Field(0.1, gt=0, le=1, description="self_paced: how far one step moves the difficulty")
-    score: Literal["learnability", "regret"] = Field("learnability", description="replay: p(1-p), or value loss")
+    score: Literal["learnability", "regret"] = Field(
+        "learnability", description="replay: how levels are scored: learnability is p(1 − p), regret is the value loss"
+    )
     replay: float = Field(0.5, ge=0, le=1, description="replay: share of the tasks that were played before")
-    staleness: float = Field(0.1, ge=0, le=1, description="replay: weight of levels long not played")
+    staleness: float = Field(0.1, ge=0, le=1, description="replay: weight of levels that have not been played for long")
     temperature: float = Field(0.1, gt=0, description="replay: lower prefers the highest scores more")
-    capacity: int = Field(512, ge=1, description="replay: levels remembered")
+    capacity: int = Field(512, ge=1, description="replay: how many levels are remembered")
 
     @model_validator(mode="after")
     def _has_its_levels(self) -> CurriculumSection:

@@ -15,19 +15,27 @@ Draw = Literal["pfsp", "variance", "uniform", "latest"]
 
 
 class MatchupSection(Section):
-    """Other seats for a share of the training episodes: a bot, a frozen policy, or a policy as it was or is:
-    `policy@start` (when reinforcement learning began), `policy@now` (it plays and does not learn), `policy@league` (a
-    snapshot that [league] draws) or `@league` (anybody's). Roles left out of `seats` keep what [seats] says; or `one`
-    sits in a role drawn for each task, and `others` in all the rest.
+    """Other line-ups for a share of the training episodes. A seat can have a bot, a frozen policy, `policy@start` (its
+    weights when reinforcement learning began), `policy@now` (it plays and is not trained), `policy@league` (a snapshot
+    that [league] draws) or `@league` (a snapshot of any policy). Roles that are not in `seats` are played as [seats]
+    says. Instead of `seats`, `one` plays a role that is drawn for each task, and `others` play the rest.
     """
 
-    share: float | list[list[float]] = Field(description="of the episodes; or [[step, share], ...], the first at 0")
-    change: Literal["switch", "drift"] = Field("switch", description="a share by steps: at once, or in a straight line")
-    period: int = Field(0, ge=0, description="a share by steps begins again after so many; 0: never")
-    seats: dict[str, str] = Field({}, description="role = player; or")
-    one: str | None = Field(None, description="in a role drawn for each task, and")
-    others: str | None = Field(None, description="in all the rest")
-    draw: Draw | None = Field(None, description="how @league is drawn here; default league.draw")
+    share: float | list[list[float]] = Field(
+        description="share of the episodes, or a list of [step, share] pairs, of which the first is for step 0"
+    )
+    change: Literal["switch", "drift"] = Field(
+        "switch", description="how a share that is given by steps changes: switch at once, or drift in a straight line"
+    )
+    period: int = Field(
+        0,
+        ge=0,
+        description="the number of steps after which a share that is given by steps starts again; 0 never starts again",
+    )
+    seats: dict[str, str] = Field({}, description="who plays which role; or use `one` and `others`")
+    one: str | None = Field(None, description="the player in one role, which is drawn for each task")
+    others: str | None = Field(None, description="the player in all other roles")
+    draw: Draw | None = Field(None, description="how @league is drawn in this matchup; default: league.draw")
 
     @model_validator(mode="after")
     def _is_whole(self) -> MatchupSection:

@@ -25,11 +25,11 @@ class Section(BaseModel):
 
 
 class Open(BaseModel):
-    """A part whose extra keys belong to the environment or algorithm it names."""
+    """A section that names an environment or an algorithm; its other keys are the options of that one."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    name: str = Field(description="which one; its own options stand beside it")
+    name: str = Field(description="its name; its own options are further keys of this section")
     _before: str | None = PrivateAttr(default=None)  # the name in the file, if an override changed only the name
 
     def renamed(self, before: str) -> None:

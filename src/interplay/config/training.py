@@ -14,40 +14,68 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 
 class TrainSection(Section):
-    """Gradients."""
+    """How policies are trained."""
 
-    steps: int = Field(100, ge=0, description="rollouts that are learned from")
+    steps: int = Field(100, ge=0, description="number of training steps")
     budget_tokens: int = Field(
-        0, ge=0, description="end with the step in which so many tokens have been sampled; 0: no limit"
+        0, ge=0, description="stop after the step in which this many tokens have been sampled; 0 means no limit"
     )
-    budget_policy: str | None = Field(None, description="whose tokens budget_tokens counts; default all trained ones'")
+    budget_policy: str | None = Field(
+        None, description="the policy whose tokens budget_tokens counts; default: all trained policies"
+    )
     update: Literal["together", "alternating"] = Field(
-        "together", description="every policy at every step, or one after another while the others stay as they are"
+        "together",
+        description="together: every policy is trained in every step; alternating: one "
+        "policy at a time, while the others stay "
+        "unchanged",
     )
-    update_period: int = Field(1, ge=1, description="alternating: steps before it is the next one's turn")
-    optimizer: Optimizer = Field("adamw", description="8-bit: its state in a quarter; paged: in the host's memory")
+    update_period: int = Field(1, ge=1, description="alternating: the number of steps before the next policy's turn")
+    optimizer: Optimizer = Field(
+        "adamw",
+        description="8bit needs a quarter of the memory for its state; paged keeps the state in the host's memory",
+    )
     lr: float = Field(1e-6, gt=0, description="learning rate")
-    schedule: Schedule = Field("constant", description="of the learning rate, over all steps")
-    warmup_steps: int = Field(0, ge=0, description="in which it rises to lr")
-    final_lr: float = Field(0.1, ge=0, le=1, description="share of lr that the schedule ends at")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled, of every weight")
-    beta1: float = Field(0.9, ge=0, lt=1, description="of the first moment")
-    beta2: float = Field(0.95, ge=0, lt=1, description="of the second moment")
-    grad_clip: float = Field(1.0, gt=0, description="largest gradient norm of a step")
-    epochs: int = Field(1, ge=1, description="times that a rollout is learned from")
-    minibatches: int = Field(1, ge=1, description="optimiser steps in one epoch")
-    micro_batch_tokens: int = Field(16_384, ge=1, description="padded tokens in one forward pass")
-    gap_warn: float = Field(1e-4, gt=0, description="largest engine-learner log-prob gap before a warning")
-    gap_stop: float = Field(1e-2, gt=0, description="engine-learner log-prob gap that stops the run")
-    gap_mean_warn: float = Field(0.02, gt=0, description="the same of the mean over tokens, for bf16: a warning")
-    gap_mean_stop: float = Field(0.1, gt=0, description="the same of the mean over tokens, for bf16: stops the run")
-    guard_grad_spike: float = Field(20.0, gt=1, description="times its running mean that a gradient norm may reach")
-    guard_entropy: float = Field(1e-3, ge=0, description="nats a token under which the policy has collapsed; 0 is off")
-    guard_zero_share: float = Field(
-        1.0, ge=0, le=1, description="share of zero advantages of a role that is too much; 1: all of them, for long"
+    schedule: Schedule = Field("constant", description="schedule of the learning rate over all steps")
+    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises from 0 to lr")
+    final_lr: float = Field(0.1, ge=0, le=1, description="the share of lr at which the schedule ends")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of all weights")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of Adam's first moment")
+    beta2: float = Field(0.95, ge=0, lt=1, description="decay of Adam's second moment")
+    grad_clip: float = Field(1.0, gt=0, description="gradients with a larger norm are scaled down to it")
+    epochs: int = Field(1, ge=1, description="how many times the data of a step are trained on")
+    minibatches: int = Field(1, ge=1, description="number of optimiser steps in one epoch")
+    micro_batch_tokens: int = Field(
+        16_384, ge=1, description="the largest number of tokens, padding included, in one forward pass"
     )
-    stop_on_guard: bool = Field(False, description="stop the run where a guard would only warn")
-    recompute: bool = Field(False, description="compute activations again in the backward pass: less memory, slower")
+    gap_warn: float = Field(
+        1e-4, gt=0, description="warn if a log-prob of the engine differs from the learner's by more than this"
+    )
+    gap_stop: float = Field(
+        1e-2, gt=0, description="stop the run if a log-prob of the engine differs from the learner's by more than this"
+    )
+    gap_mean_warn: float = Field(
+        0.02, gt=0, description="in bf16: warn if the mean difference over tokens is larger than this"
+    )
+    gap_mean_stop: float = Field(
+        0.1, gt=0, description="in bf16: stop the run if the mean difference over tokens is larger than this"
+    )
+    guard_grad_spike: float = Field(
+        20.0, gt=1, description="warn if a gradient norm exceeds its running mean by this factor"
+    )
+    guard_entropy: float = Field(
+        1e-3, ge=0, description="warn if the entropy falls below this many nats per token; 0 turns it off"
+    )
+    guard_zero_share: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="warn if a role has more than this share of zero advantages; 1 warns "
+        "only if all are zero for many steps",
+    )
+    stop_on_guard: bool = Field(False, description="stop the run where a guard would otherwise warn")
+    recompute: bool = Field(
+        False, description="compute activations again in the backward pass, which needs less memory and more time"
+    )
     shard: Literal["none", "fsdp"] = Field(
         "none", description="fsdp: train each model in cluster.learners processes, each with a part of the weights"
     )
@@ -56,17 +84,23 @@ class TrainSection(Section):
 class WarmstartSection(Section):
     """A short imitation of a bot, or of recorded play, before reinforcement learning begins."""
 
-    bot: str | None = Field(None, description="who is imitated, in every seat; or")
-    records: str | None = Field(None, description="an episodes.jsonl, or a run folder that holds one")
-    min_reward: float | None = Field(None, description="records: only roles whose reward was at least this")
+    bot: str | None = Field(None, description="the bot that is imitated, in every seat; or use `records`")
+    records: str | None = Field(
+        None, description="recorded play to imitate: an episodes.jsonl file, or a run folder that contains one"
+    )
+    min_reward: float | None = Field(
+        None, description="with records: imitate only roles whose reward was at least this"
+    )
     base: bool = Field(
-        False, description="for adapters: the model under them learns it, once for all roles, and stays with the run"
+        False,
+        description="for adapters: train the base model under them instead, once for all "
+        "roles; the run keeps this base",
     )
     read: int = Field(
-        0, ge=0, description="bot: epochs in which it first learns to say what the pictures and sounds tell"
+        0, ge=0, description="with bot: epochs in which the policy first learns to describe the pictures and sounds"
     )
-    episodes: int = Field(500, ge=1, description="how many are imitated; of records, at most")
-    epochs: int = Field(1, ge=1, description="times that they are gone through")
+    episodes: int = Field(500, ge=1, description="how many episodes are imitated; with records, at most this many")
+    epochs: int = Field(1, ge=1, description="number of epochs")
     lr: float = Field(1e-3, gt=0, description="learning rate of the imitation")
     batch: int = Field(256, ge=1, description="turns per gradient step")
 
@@ -82,22 +116,27 @@ class WarmstartSection(Section):
 
 
 class CheckpointSection(Section):
-    """What a run goes on from after a kill, and what is evaluated, exported and played afterwards."""
+    """The saved states of a run. A killed run continues from the newest; evaluation, export and play use them too."""
 
-    every: int = Field(1, ge=1, description="steps between checkpoints; a kill loses at most that many")
-    keep: int = Field(2, ge=1, description="how many of the latest are kept")
+    every: int = Field(1, ge=1, description="steps between checkpoints; a killed run loses at most this many steps")
+    keep: int = Field(2, ge=1, description="how many of the latest checkpoints are kept")
     best: str | None = Field(
-        None, description="also keep the one with the best of this metric, such as eval/win_rate/bot:random"
+        None,
+        description="also keep the checkpoint with the best value of this metric, such as eval/win_rate/bot:random",
     )
-    best_is: Literal["highest", "lowest"] = Field("highest", description="of that metric")
+    best_is: Literal["highest", "lowest"] = Field(
+        "highest", description="whether the highest or the lowest value is best"
+    )
 
 
 class RecordSection(Section):
-    """What is written for people to read."""
+    """What a run writes for people to read."""
 
     playouts: bool = Field(False, description="also record the turns that only estimated a candidate's return")
     episodes_per_step: int = Field(16, ge=0, description="episodes per step written to episodes.jsonl and the logs")
     keep: Literal["first", "even"] = Field(
-        "first", description="which episodes of a step are written: the first ones, or as many at even distances"
+        "first", description="which episodes of a step are written: the first ones, or evenly spaced ones"
     )
-    tensorboard: Literal["auto", "on", "off"] = Field("auto", description="auto: where it is installed")
+    tensorboard: Literal["auto", "on", "off"] = Field(
+        "auto", description="write TensorBoard logs; auto does so if TensorBoard is installed"
+    )
