@@ -99,9 +99,9 @@ class SensesSection(Section):
 
 
 class PolicySection(Section):
-    """A model that plays. Its base is `tiny`, `smollm2`, a folder, a name on the hub or a .gguf file. All of its weights
-    are trained or, with `adapter`, only a LoRA adapter. `openai:NAME` is a model behind a server, which can play but not
-    be trained."""
+    """A model that plays. Its base is `tiny`, `smollm2`, a folder, a name on the hub or a .gguf file. All of its
+    weights are trained or, with `adapter`, only a LoRA adapter. `openai:NAME` is a model behind a server, which can
+    play but not be trained."""
 
     base: str = Field(description="tiny, smollm2, a folder, a hub name, a .gguf file or openai:NAME")
     adapter: AdapterSection | None = None

@@ -116,7 +116,7 @@ class WarmstartSection(Section):
 
 
 class CheckpointSection(Section):
-    """The saved states of a run. A killed run continues from the newest; evaluation, export and play use them too."""
+    """The saved states of a run. A killed run continues from the newest one, and `eval`, `export` and `play` use it."""
 
     every: int = Field(1, ge=1, description="steps between checkpoints; a killed run loses at most this many steps")
     keep: int = Field(2, ge=1, description="how many of the latest checkpoints are kept")
