@@ -90,35 +90,52 @@ class OverlongSettings(Section):
     """Soft penalty for long replies (DAPO, sec. 3.4): 0 up to `length` − `margin` tokens, then down to −1 at
     `length`."""
 
-    length: int = Field(ge=1, description="tokens of a reply at which the punishment is whole")
-    margin: int = Field(ge=1, description="tokens before that over which it grows")
+    length: int = Field(ge=1, description="replies of this many tokens get the whole penalty")
+    margin: int = Field(ge=1, description="the penalty grows from 0 over this many tokens before that length")
 
 
 class LossSettings(Section):
     """The settings of the policy loss, which all algorithms here share (see `losses.py`)."""
 
-    loss: Literal["clip", "gspo", "cispo"] = Field("clip", description="the surrogate: token ratio, turn ratio, CISPO")
+    loss: Literal["clip", "gspo", "cispo"] = Field(
+        "clip",
+        description="the surrogate loss: clip uses the ratio of each token, gspo that of "
+        ""
+        ""
+        "each turn, cispo clips the weight",
+    )
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.2, gt=0)
     dual_clip: float | None = Field(
-        None, gt=1, description="bounds the loss of bad actions that became likely; 3 is usual"
+        None, gt=1, description="limits the loss of bad actions that became likely (dual clip); 3 is usual"
     )
     average: Literal["token", "turn"] | int = Field(
-        "token", description="what the mean is taken over; a number is a constant length per turn (Dr.GRPO)"
+        "token", description="what the loss is averaged over; a number divides by a constant length per turn (Dr.GRPO)"
     )
     entropy: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
-    kl: float = Field(0.0, ge=0, description="pull towards the policy as it was when reinforcement learning began")
-    kl_kind: Literal["k2", "k3", "sequence"] = Field(
-        "k2", description="k2: KL of each token given its prefix; sequence: of the whole reply, noisier; k3: biased"
+    kl: float = Field(
+        0.0,
+        ge=0,
+        description="weight of the KL divergence from the policy at the start of reinforcement learning, in the loss",
     )
-    kl_refresh: int = Field(0, ge=0, description="steps after which the pull is towards the policy of then; 0: never")
+    kl_kind: Literal["k2", "k3", "sequence"] = Field(
+        "k2",
+        description="how the KL is estimated: k2 for each token given its prefix, k3 "
+        "(biased), or sequence for the whole reply "
+        "(noisier)",
+    )
+    kl_refresh: int = Field(
+        0, ge=0, description="every so many steps the reference becomes the policy of that moment; 0 never replaces it"
+    )
     kl_reward: float = Field(
-        0.0, ge=0, description="the same pull as a reward: k1 of each turn, or in PPO by token of each token"
+        0.0,
+        ge=0,
+        description="the same pull as a reward: the k1 estimate of the KL of each turn, or of each token in PPO by token",
     )
     correction: Literal["none", "tis", "icepop"] = Field(
-        "none", description="for engines whose numerics differ from the learner's"
+        "none", description="correction for engines whose numerics differ from the learner's, or for stale tokens"
     )
-    overlong: OverlongSettings | None = Field(None, description="reward shaping against length")
+    overlong: OverlongSettings | None = Field(None, description="a penalty for long replies")
 
     @field_validator("average")
     @classmethod
@@ -149,21 +166,24 @@ class CriticSettings(Section):
     """The critic of the algorithms that have one: a value head on its own model or adapter. The head starts at zero, so
     until the critic has learned, an advantage is a plain return and not noise."""
 
-    base: str | None = Field(None, description="the model under it; default the policy's base")
-    adapter: AdapterSection | None = Field(None, description="train this over the base instead of all of the base")
+    base: str | None = Field(None, description="the model of the critic; default: the policy's base")
+    adapter: AdapterSection | None = Field(None, description="train this adapter instead of all weights of the base")
     lr: float = Field(1e-5, gt=0)
-    warmup: int = Field(0, ge=0, description="steps in which only the critic learns")
-    clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate")
+    warmup: int = Field(0, ge=0, description="steps in which only the critic is trained")
+    clip: float | None = Field(None, gt=0, description="how far a value may move from its old estimate in one step")
     normalise: bool = Field(
-        False, description="learn returns in units of their running deviation (PopArt); clip is then in these too"
+        False,
+        description="divide returns by their running standard deviation (PopArt); clip is then in these units too",
     )
 
 
 class TreeSettings(LossSettings):
     """Settings of the algorithms that score replies on forks (`Tree`)."""
 
-    continuation: Continuation = Field("playout", description="what follows a candidate's own step rewards")
-    playouts: int = Field(1, ge=1, description="plays to the end per candidate")
+    continuation: Continuation = Field(
+        "playout", description="how the rest of a candidate's return is estimated after its own step"
+    )
+    playouts: int = Field(1, ge=1, description="playouts of each candidate")
     critic: CriticSettings = CriticSettings()
 
     @model_validator(mode="after")

@@ -39,12 +39,12 @@ class CompareEpisodes(Algorithm):
 
 
 class ReplySettings(TreeSettings):
-    candidates: int = Field(4, ge=2, description="K, replies to each prompt")
+    candidates: int = Field(4, ge=2, description="K, the number of replies to each prompt")
 
 
 class KeepSettings(ReplySettings):
-    keep: Keep = Field("greedy", description="which reply the play goes on with, by its return")
-    keep_temperature: float = Field(1.0, gt=0, description="of the softmax over returns")
+    keep: Keep = Field("greedy", description="which reply the episode continues with, by its return")
+    keep_temperature: float = Field(1.0, gt=0, description="temperature of the softmax over returns")
 
 
 class CompareReplies(Algorithm):

@@ -50,11 +50,15 @@ class PlanSettings(Section):
     kind: Literal["independent", "tree", "crossed", "replay"]
     replicas: int = Field(1, ge=1, description="episodes per task")
     candidates: int = Field(4, ge=1, description="all but independent: replies per decision")
-    continuation: Continuation = Field("playout", description="all but independent: what follows a reply's own step")
-    playouts: int = Field(1, ge=1, description="all but independent: plays to the end per reply")
-    keep: Keep = Field("greedy", description="tree, crossed: which reply the play goes on with")
-    keep_temperature: float = Field(1.0, gt=0, description="tree, crossed: of the softmax over returns")
-    joint: Literal["first", "aligned"] = Field("first", description="tree: what others that act at once say meanwhile")
+    continuation: Continuation = Field(
+        "playout", description="all but independent: how the rest of a reply's return is estimated after its own step"
+    )
+    playouts: int = Field(1, ge=1, description="all but independent: playouts of each reply")
+    keep: Keep = Field("greedy", description="tree, crossed: which reply the episode continues with")
+    keep_temperature: float = Field(1.0, gt=0, description="tree, crossed: temperature of the softmax over returns")
+    joint: Literal["first", "aligned"] = Field(
+        "first", description="tree: the replies of other roles that act at the same time"
+    )
 
     @model_validator(mode="after")
     def _has_only_its_own(self) -> PlanSettings:

@@ -24,7 +24,11 @@ from interplay.types import Credit, Episode, Status, Turn
 class DAPOSettings(GRPOSettings):
     clip_high: float = Field(0.28, gt=0)
     average: Literal["token", "turn"] | int = "token"
-    resample: int = Field(3, ge=0, description="batches of tasks, at most, played in place of groups that tie")
+    resample: int = Field(
+        3,
+        ge=0,
+        description="how many more batches of tasks are played at most, in place of groups without a difference",
+    )
     overlong_filter: bool = Field(True, description="leave replies that the token limit cut off out of the loss")
 
 

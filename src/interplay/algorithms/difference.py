@@ -19,7 +19,7 @@ from interplay.types import Credit, Episode, Turn
 
 
 class DefaultSettings(TreeSettings):
-    default: str = Field("", description="what an agent that is left out says")
+    default: str = Field("", description="the reply of an agent that is left out")
 
 
 @register("difference")

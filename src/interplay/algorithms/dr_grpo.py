@@ -17,7 +17,7 @@ from interplay.algorithms.grpo import GRPO, GRPOSettings
 
 class DrGRPOSettings(GRPOSettings):
     scale: bool = False
-    average: Literal["token", "turn"] | int = Field(64, description="the constant length every turn is divided by")
+    average: Literal["token", "turn"] | int = Field(64, description="the constant length that every turn is divided by")
 
 
 @register("dr_grpo")

@@ -33,9 +33,11 @@ Judged = tuple[float, Sequence[float]]  # the value of a reply, and of each alte
 
 
 class FittedSettings(EpisodeSettings):
-    warmup: int = Field(20, ge=0, description="training steps in which only the networks learn; ε-greedy's first part")
+    warmup: int = Field(
+        20, ge=0, description="training steps in which only the networks are trained, the first part of ε-greedy"
+    )
     lr: float = Field(5e-3, gt=0, description="learning rate of the networks")
-    replay: int = Field(512, ge=1, description="episodes remembered")
+    replay: int = Field(512, ge=1, description="how many episodes are remembered")
     updates: int = Field(4, ge=1, description="gradient steps per training step")
     batch: int = Field(32, ge=1, description="joint decisions per gradient step")
     target_every: int = Field(5, ge=1, description="training steps between copies to the target network")

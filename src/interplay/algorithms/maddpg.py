@@ -39,7 +39,7 @@ class MADDPGSettings(FittedSettings):
     actor: Literal["score", "gumbel"] = Field(
         "score", description="how the policy follows its critic; gumbel needs sampling.legal"
     )
-    temperature: float = Field(1.0, gt=0, description="of the Gumbel softmax")
+    temperature: float = Field(1.0, gt=0, description="temperature of the Gumbel softmax")
 
 
 @register("maddpg")

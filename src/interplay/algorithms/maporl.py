@@ -26,12 +26,14 @@ from interplay.types import Credit, Episode, Role, Turn
 
 
 class MAPoRLSettings(EpisodeSettings):
-    discount: float = Field(0.3, ge=0, le=1, description="γ, from one round of answers to the next")
-    persuaded: float = Field(0.0, ge=0, description="for an agent that a right peer brought round; charged if misled")
-    persuading: float = Field(
-        0.0, ge=0, description="for an agent that brought a wrong peer round; charged if it misled"
+    discount: float = Field(0.3, ge=0, le=1, description="discount factor from one round of answers to the next")
+    persuaded: float = Field(
+        0.0, ge=0, description="reward for an agent that a right peer corrected; an agent that was misled pays it"
     )
-    right: float = Field(0.5, description="an answer that earned more than this is right")
+    persuading: float = Field(
+        0.0, ge=0, description="reward for an agent that corrected a wrong peer; an agent that misled a peer pays it"
+    )
+    right: float = Field(0.5, description="an answer is right if it earned more than this")
 
 
 @register("maporl")

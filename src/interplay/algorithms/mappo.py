@@ -15,7 +15,7 @@ from interplay.algorithms.ppo import PPO, PPOSettings
 
 
 class StateCriticSettings(CriticSettings):
-    normalise: bool = Field(True, description="learn returns in units of their running deviation (PopArt)")
+    normalise: bool = Field(True, description="divide returns by their running standard deviation (PopArt)")
 
 
 class MAPPOSettings(PPOSettings):

@@ -26,8 +26,8 @@ from interplay.types import Credit, Episode, Turn
 
 class OnlineDPOSettings(KeepSettings):
     keep: Keep = "uniform"
-    beta: float = Field(0.1, gt=0, description="how strongly the reference holds")
-    kind: Literal["dpo", "ipo", "wins"] = Field("dpo", description="what a won pair is worth")
+    beta: float = Field(0.1, gt=0, description="strength of the pull towards the reference")
+    kind: Literal["dpo", "ipo", "wins"] = Field("dpo", description="the loss of a preferred pair")
 
 
 @register("online_dpo")

@@ -27,9 +27,11 @@ from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Sampl
 
 class PPOSettings(LossSettings):
     replicas: int = Field(1, ge=1, description="episodes per task")
-    gae_lambda: float = Field(0.9, ge=0, le=1, description="of the policy's advantages")
-    critic_lambda: float = Field(1.0, ge=0, le=1, description="of the critic's targets; 1 is the Monte-Carlo return")
-    level: Literal["turn", "token"] = Field("turn", description="what has a value and an advantage of its own")
+    gae_lambda: float = Field(0.9, ge=0, le=1, description="λ of GAE, for the policy's advantages")
+    critic_lambda: float = Field(1.0, ge=0, le=1, description="λ of the critic's targets; 1 is the Monte Carlo return")
+    level: Literal["turn", "token"] = Field(
+        "turn", description="whether each turn or each token has its own value and advantage"
+    )
     critic: CriticSettings = CriticSettings()
 
 

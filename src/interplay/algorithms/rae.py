@@ -21,7 +21,7 @@ from interplay.types import Credit, Episode
 
 
 class RAESettings(LossSettings):
-    decay: float = Field(0.95, ge=0, lt=1, description="of the running baseline")
+    decay: float = Field(0.95, ge=0, lt=1, description="decay of the running baseline")
     replicas: int = Field(1, ge=1, description="episodes per task")
 
 

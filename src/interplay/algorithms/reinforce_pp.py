@@ -19,7 +19,7 @@ from interplay.types import Credit, Episode
 
 
 class ReinforcePPSettings(EpisodeSettings):
-    group: int = Field(1, ge=1, description="episodes per task; above 1 their mean is the baseline")
+    group: int = Field(1, ge=1, description="episodes per task; if there are several, their mean is the baseline")
 
 
 @register("reinforce_pp")
