@@ -99,10 +99,8 @@ class LossSettings(Section):
 
     loss: Literal["clip", "gspo", "cispo"] = Field(
         "clip",
-        description="the surrogate loss: clip uses the ratio of each token, gspo that of "
-        ""
-        ""
-        "each turn, cispo clips the weight",
+        description="the surrogate loss: clip uses the ratio of each token, gspo that of each turn, cispo clips the "
+        "weight",
     )
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.2, gt=0)
@@ -120,9 +118,8 @@ class LossSettings(Section):
     )
     kl_kind: Literal["k2", "k3", "sequence"] = Field(
         "k2",
-        description="how the KL is estimated: k2 for each token given its prefix, k3 "
-        "(biased), or sequence for the whole reply "
-        "(noisier)",
+        description="how the KL is estimated: k2 for each token given its prefix, k3 (biased), or sequence for the "
+        "whole reply (noisier)",
     )
     kl_refresh: int = Field(
         0, ge=0, description="every so many steps the reference becomes the policy of that moment; 0 never replaces it"
@@ -130,7 +127,8 @@ class LossSettings(Section):
     kl_reward: float = Field(
         0.0,
         ge=0,
-        description="the same pull as a reward: the k1 estimate of the KL of each turn, or of each token in PPO by token",
+        description="the same pull as a reward: the k1 estimate of the KL of each turn, or of each token in PPO by "
+        "token",
     )
     correction: Literal["none", "tis", "icepop"] = Field(
         "none", description="correction for engines whose numerics differ from the learner's, or for stale tokens"

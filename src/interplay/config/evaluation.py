@@ -37,8 +37,8 @@ class EvalSection(Section):
     every: int = Field(0, ge=0, description="steps between short evaluations; 0 turns them off")
     beside: bool = Field(
         False,
-        description="with stream.max_staleness above 0: short evaluations measure frozen copies while training goes on "
-        "instead of pausing it",
+        description="with stream.max_staleness above 0: short evaluations measure frozen copies while training goes "
+        "on instead of pausing it",
     )
     short_games: int = Field(32, ge=1, description="games per seat of a short evaluation")
     exploitability: bool = Field(
@@ -62,9 +62,8 @@ class EvalSection(Section):
     )
     ablations: list[Literal["budget", "swap", "without"]] = Field(
         [],
-        description="budget: one agent with the team's tokens; swap: policies in each "
-        "other's roles; without: each agent "
-        "replaced in turn",
+        description="budget: one agent with the team's tokens; swap: policies in each other's roles; without: each "
+        "agent replaced in turn",
     )
     substitute: str = Field(
         "base", description="who replaces an agent: base (its weights before training), start, bot:NAME or a policy"

@@ -75,9 +75,8 @@ class JudgeSection(Section):
     from −1 to 1. A verdict that cannot be parsed is recorded as not scored, and counts as neither good nor bad."""
 
     kind: Literal["pairwise", "pointwise", "rubric", "reward_model", "verifier"] = Field(
-        description="pairwise compares two replies, pointwise gives a mark, rubric gives a "
-        "mark for each criterion, and the "
-        "others are models with a score"
+        description="pairwise compares two replies, pointwise gives a mark, rubric gives a mark for each criterion, "
+        "and the others are models with a score"
     )
     who: str = Field(
         description="a policy, gold:NAME (a component of the reward), base:MODEL (a new reward model on it), the "

@@ -55,9 +55,8 @@ class LeagueSection(Section):
     capacity: int = Field(16, ge=2, description="snapshots kept of each policy")
     draw: Draw = Field(
         "pfsp",
-        description="how opponents are weighted, where p is the score against them: pfsp "
-        "(1 − p)^power, variance p(1 − p), "
-        "uniform, or latest",
+        description="how opponents are weighted, where p is the score against them: pfsp (1 − p)^power, variance p(1 "
+        "− p), uniform, or latest",
     )
     power: float = Field(2.0, gt=0, description="pfsp: higher prefers the strongest more")
     memory: float = Field(0.9, ge=0, lt=1, description="how much of the scores is kept from one step to the next")

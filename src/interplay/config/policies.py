@@ -135,8 +135,8 @@ class PolicySection(Section):
     )
     frozen: list[list[int]] = Field(
         [],
-        description="steps in which it plays and is not trained, counted from 0: ranges [first, end), "
-        "or [first] for all later steps",
+        description="steps in which it plays and is not trained, counted from 0: ranges [first, end), or [first] for "
+        "all later steps",
     )
 
     @model_validator(mode="after")

@@ -51,9 +51,8 @@ class Recipe(Section):
     env: Open
     policies: dict[str, PolicySection]
     seats: str | dict[str, str] = Field(
-        description="who plays which role: one policy for all roles, or a table with a "
-        "policy or bot:NAME for each role or "
-        "role@turn"
+        description="who plays which role: one policy for all roles, or a table with a policy or bot:NAME for each "
+        "role or role@turn"
     )
     matchups: list[MatchupSection] = Field(
         [], description="other line-ups for a share of the episodes; the remaining episodes are played with [seats]"

@@ -67,15 +67,13 @@ class StreamSection(Section):
     )
     cache: Literal["recompute", "keep"] = Field(
         "recompute",
-        description="what happens to the cache of a reply that is being sampled when the "
-        "weights change: compute it again, or "
-        "keep it",
+        description="what happens to the cache of a reply that is being sampled when the weights change: compute it "
+        "again, or keep it",
     )
     deterministic: bool | None = Field(
         None,
-        description="make batches independent of timing, so that all episodes wait for "
-        "slow tools; default: true on a CPU with "
-        "max_staleness = 0",
+        description="make batches independent of timing, so that all episodes wait for slow tools; default: true on a "
+        "CPU with max_staleness = 0",
     )
     probe: int = Field(
         256,

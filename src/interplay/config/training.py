@@ -25,9 +25,8 @@ class TrainSection(Section):
     )
     update: Literal["together", "alternating"] = Field(
         "together",
-        description="together: every policy is trained in every step; alternating: one "
-        "policy at a time, while the others stay "
-        "unchanged",
+        description="together: every policy is trained in every step; alternating: one policy at a time, while the "
+        "others stay unchanged",
     )
     update_period: int = Field(1, ge=1, description="alternating: the number of steps before the next policy's turn")
     optimizer: Optimizer = Field(
@@ -69,8 +68,8 @@ class TrainSection(Section):
         1.0,
         ge=0,
         le=1,
-        description="warn if a role has more than this share of zero advantages; 1 warns "
-        "only if all are zero for many steps",
+        description="warn if a role has more than this share of zero advantages; 1 warns only if all are zero for "
+        "many steps",
     )
     stop_on_guard: bool = Field(False, description="stop the run where a guard would otherwise warn")
     recompute: bool = Field(
@@ -93,8 +92,8 @@ class WarmstartSection(Section):
     )
     base: bool = Field(
         False,
-        description="for adapters: train the base model under them instead, once for all "
-        "roles; the run keeps this base",
+        description="for adapters: train the base model under them instead, once for all roles; the run keeps this "
+        "base",
     )
     read: int = Field(
         0, ge=0, description="with bot: epochs in which the policy first learns to describe the pictures and sounds"
