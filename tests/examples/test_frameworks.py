@@ -16,20 +16,21 @@ from interplay.rollout.resolve import resolve
 from interplay.training.trainer import Observer, Trainer
 
 ROOT = Path(__file__).parents[2]
-NAMES = sorted(p.stem for p in (ROOT / "recipes" / "programs").glob("*.toml") if "python" in p.read_text())
+RECIPES = {p.stem: p for p in (ROOT / "recipes" / "programs").glob("*.toml") if "python" in p.read_text()}
+RECIPES["rlhf"] = ROOT / "recipes" / "rlhf" / "langgraph.toml"
 
 
 def test_there_is_a_recipe_for_every_framework() -> None:
     examples = {p.stem.removesuffix("_team") for p in (ROOT / "examples" / "frameworks").glob("*_team.py")}
-    assert examples <= set(NAMES) and len(examples) == 8
+    assert examples <= set(RECIPES) and len(examples) == 8
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_team_of_a_framework_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps: no episode fails, and every role's calls are turns with sampled ids."""
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(str(ROOT))
-    recipe = ROOT / "recipes" / "programs" / f"{name}.toml"
+    recipe = RECIPES[name]
     which = "FRAMEWORKS_B" if "frameworks-b" in recipe.read_text() else "FRAMEWORKS_A"
     python = os.environ.get(which)
     if not python:
