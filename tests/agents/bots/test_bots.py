@@ -300,6 +300,7 @@ def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytes
         "random",
         "first",
         "always",
+        "breaker",
         "greedy",
         "minimax",
         "alpha_beta",
