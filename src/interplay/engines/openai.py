@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from interplay.engines.answer import BadAnswer, words_of
 from interplay.engines.census import census
 from interplay.engines.client import TRIES, chat_client
 from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
+from interplay.engines.loop_thread import LoopThread
 from interplay.engines.secret import Secret, masked
 from interplay.errors import ConfigError, EngineError, RemoteError
 from interplay.models.adapter import Adapter
@@ -61,11 +61,9 @@ class RemoteEngine:
         self._client = chat_client(section, self._secret)
         self._open = ExitStack()
         self._open.enter_context(masked(self._secret))
-        self._loop = asyncio.new_event_loop()
         self._gate = asyncio.Semaphore(section.concurrency)
         self._closed = False
-        self._thread = threading.Thread(target=self._loop.run_forever, name="interplay-remote", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("interplay-remote")
 
     async def generate(self, request: Request) -> Completion:
         if not request.messages:
@@ -76,7 +74,7 @@ class RemoteEngine:
             )
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
-        asked: Future[Completion] = asyncio.run_coroutine_threadsafe(self._ask(request), self._loop)
+        asked: Future[Completion] = self._loop.start(self._ask(request))
         self._asked[asked] = request.key
         try:
             return await census().elsewhere(asyncio.wrap_future(asked))
@@ -188,18 +186,8 @@ class RemoteEngine:
         if self._closed:
             return
         self._closed = True
-        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.close(self._client.close())
         self._open.close()
-
-    async def _shut(self) -> None:
-        others = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._client.close()
 
     def __str__(self) -> str:
         return f"remote model '{self.model}' at {self.section.url}"

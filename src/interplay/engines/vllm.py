@@ -14,7 +14,7 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from transformers import PreTrainedModel
 
 from interplay.config import EngineSection
 from interplay.engines.census import census
-from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request, Sampling
+from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
 from interplay.engines.refusals import refuse_impossible
+from interplay.engines.scoring import all_scored, scoring_requests
 from interplay.engines.vllm_server import VllmServer
 from interplay.engines.wire import ServerFailed, Wire
 from interplay.errors import EngineError, EngineLost, did_you_mean
@@ -78,11 +79,10 @@ class VllmEngine:
         # vLLM 0.32 with adapters fails when it computes the log-probs of several prompts in one batch (the output layer
         # of LoRA expects one row for each request), so they are sent one after another.
         self._scoring = asyncio.Semaphore(1 if lora else connections)
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.close)
             self._model, self._context, self._paths = self._wire.start(self._look()).result()
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
 
     async def _look(self) -> tuple[str, int, frozenset[str]]:
         """The name of the base model, its longest sequence, and the endpoints of this version of vLLM."""
@@ -114,19 +114,10 @@ class VllmEngine:
         adapter: str | None = None,
         media: tuple[MediaSpan, ...] = (),
     ) -> list[tuple[float, ...]]:
-        if not all(replies):
-            raise EngineError("a reply to be scored has no tokens; expected at least one.")
-        requests = [
-            Request(("score", ids, i), ids, 0, Sampling(), adapter, forced=r, media=media)
-            for i, r in enumerate(replies)
-        ]
+        requests = scoring_requests(ids, replies, adapter, media)
         for request in requests:  # check all of them before any is sent
             self._refuse(request)
-        found = await census().gather(self._ask(self._score, request) for request in requests)
-        for completion in found:
-            if isinstance(completion, BaseException):
-                raise completion
-        return [c.logprobs for c in found if isinstance(c, Completion)]
+        return await all_scored(self._ask(self._score, request) for request in requests)
 
     def _refuse(self, request: Request) -> None:
         self._refuse_failed()

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -65,11 +66,10 @@ class VllmServer:
                 pass_fds=[read], cwd=folder,
             )  # fmt: skip
         os.close(read)
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.close)
             self._wait(section.start_timeout)
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
 
     def _wait(self, limit: float) -> None:
         """Return when the server answers; raise if it ends first, or needs too long."""

@@ -7,11 +7,11 @@ thread can call while episodes wait for answers. Every failure is an `EngineErro
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from interplay.engines.loop_thread import LoopThread
 from interplay.errors import ConfigError, EngineError
 
 T = TypeVar("T")
@@ -36,13 +36,12 @@ class Wire:
         )
         # A request that waits for a free connection waits on this side, so its time limit begins when it is sent.
         self._client = httpx.AsyncClient(base_url=self.url, limits=limits, timeout=None, trust_env=False)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="interplay-wire", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("interplay-wire")
+        self._closed = False
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the wire's event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._loop.start(work)
 
     async def get(self, path: str, limit: float) -> Any:
         return await self._send("GET", path, limit, {})
@@ -73,16 +72,6 @@ class Wire:
 
     def close(self) -> None:
         """Cancel the calls in flight and close the connections."""
-        if self._loop.is_closed():
-            return
-        self.start(self._shut()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _shut(self) -> None:
-        others = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._client.aclose()
+        if not self._closed:
+            self._closed = True
+            self._loop.close(self._client.aclose())

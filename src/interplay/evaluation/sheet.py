@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interplay.evaluation.intervals import Estimate
+from interplay.rollout.records import finite
 
 # Control characters (an escape sequence can rewrite a terminal), halves of surrogate pairs (no file can hold them) and
 # marks that reverse the direction of the text after them.
@@ -128,12 +129,4 @@ def number(e: Estimate | None, digits: int = 2, sign: bool = False) -> str:
 
 def write_json(path: Path, data: Any) -> None:
     """Writes JSON. Infinite numbers, such as the interval ends of a single value, are written as null."""
-    path.write_text(json.dumps(_finite(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, dict):
-        return {k: _finite(v) for k, v in data.items()}
-    return [_finite(v) for v in data] if isinstance(data, list | tuple) else data
+    path.write_text(json.dumps(finite(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit
+import scipy  # its parts take half a second to load, so each is loaded at its first use
 
 from interplay.errors import DataError
 from interplay.rewards.preference import Pair, Verdict
@@ -119,14 +118,14 @@ def expected_error(probabilities: Sequence[float], labels: Sequence[float], bins
 
 def temperature(probabilities: Sequence[float], labels: Sequence[float]) -> float:
     """The temperature that makes σ(logit(p) / T) most likely: above 1 the judge was too sure, below 1 too shy."""
-    scores = logit(np.clip(np.asarray(probabilities), 1e-6, 1 - 1e-6))
+    scores = scipy.special.logit(np.clip(np.asarray(probabilities), 1e-6, 1 - 1e-6))
     y = np.asarray(labels)
 
     def loss(log_t: float) -> float:
-        p = np.clip(expit(scores / math.exp(log_t)), 1e-12, 1 - 1e-12)
+        p = np.clip(scipy.special.expit(scores / math.exp(log_t)), 1e-12, 1 - 1e-12)
         return float(-(y * np.log(p) + (1 - y) * np.log(1 - p)).mean())
 
-    return math.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x)
+    return math.exp(scipy.optimize.minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x)
 
 
 def auc(scores: Sequence[float], labels: Sequence[bool]) -> float:

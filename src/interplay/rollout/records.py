@@ -11,6 +11,7 @@ without a version number are schema 0 (`schema_0.py`), which can still be read.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import chain, groupby
@@ -373,3 +374,12 @@ def _tool_in(data: Mapping[str, Any]) -> Tool:
 
 def _recorded(**_: Any) -> str:
     raise InterplayError("a tool that was read from a record cannot be run; make the environment from its task again.")
+
+
+def finite(data: Any) -> Any:
+    """JSON data in which numbers that are not finite are replaced by null."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {k: finite(v) for k, v in data.items()}
+    return [finite(v) for v in data] if isinstance(data, list | tuple) else data

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from interplay.errors import InterplayError
+from interplay.rollout.records import finite
 from interplay.viewer.episode import episode_page
 from interplay.viewer.explain import explain, recorded
 from interplay.viewer.library import Library
@@ -57,15 +57,7 @@ def written(data: Any) -> bytes:
     try:
         return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
-        return json.dumps(_finite(data), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, dict):
-        return {k: _finite(v) for k, v in data.items()}
-    return [_finite(v) for v in data] if isinstance(data, list | tuple) else data
+        return json.dumps(finite(data), allow_nan=False, separators=(",", ":")).encode()
 
 
 # -- the answers ------------------------------------------------------------------------------------------------------

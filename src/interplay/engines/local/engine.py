@@ -28,19 +28,19 @@ from interplay.engines.engine import (
     EngineLimits,
     EngineStats,
     Request,
-    Sampling,
 )
 from interplay.engines.local.cache import BlockCache
 from interplay.engines.local.cpu import CpuRunner
 from interplay.engines.local.runner import ModelRunner, allowed
 from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.refusals import refuse_impossible
+from interplay.engines.scoring import all_scored, scoring_requests
 from interplay.errors import EngineError, did_you_mean
 from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
 from interplay.models.shape import cache_shape
-from interplay.types import Completion, MediaSpan, Stop, identity
+from interplay.types import Completion, MediaSpan, Stop
 
 
 class LocalEngine:
@@ -117,21 +117,10 @@ class LocalEngine:
         adapter: str | None = None,
         media: tuple[MediaSpan, ...] = (),
     ) -> list[tuple[float, ...]]:
-        if not all(replies):
-            raise EngineError("a reply to be scored has no tokens; expected at least one.")
-        sampling = Sampling()
-        known = identity(ids, media)
-        requests = [
-            Request(("score", known, i), ids, 0, sampling, adapter, forced=reply, media=media)
-            for i, reply in enumerate(replies)
-        ]
+        requests = scoring_requests(ids, replies, adapter, media)
         for request in requests:  # check all of them before any is sent
             self._refuse_impossible(request)
-        found = await census().gather(map(self.generate, requests))
-        for completion in found:
-            if isinstance(completion, BaseException):
-                raise completion
-        return [c.logprobs for c in found if isinstance(c, Completion)]
+        return await all_scored(map(self.generate, requests))
 
     def flush(self) -> None:
         with self.latch.writing():
