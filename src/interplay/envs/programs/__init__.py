@@ -1,1 +1,1 @@
-"""Outside programs as environments: whatever asks a model and ends with a result."""
+"""Outside programs as environments: any program that asks models and returns a result."""

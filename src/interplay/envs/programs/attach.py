@@ -1,11 +1,11 @@
-"""Attach mode: a service that runs already opens a session for each episode, and says how it ended.
+"""Attach mode: a service that is already running opens a session for each episode and reports the result.
 
     POST /attach            Authorization: Bearer TOKEN        -> {"task", "seed", "url", "key"}, when an episode waits
     (calls to `url` as to any OpenAI-compatible server)
     POST /s/KEY/end         {"result": ...}, {"rewards": ...} or {"error": {"kind", "words", "place"}}
 
-The token is in the variable INTERPLAY_ATTACH_TOKEN of the trainer, and the port is env.program.port. An episode waits
-until a session is opened for it, so that the service decides how many run at once.
+The trainer reads the token from its variable INTERPLAY_ATTACH_TOKEN; the port is env.program.port. An episode waits
+until the service opens a session for it, so the service decides how many episodes run at once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from interplay.envs.programs.run import ProgramCrash
 from interplay.errors import ConfigError
 
 TOKEN = "INTERPLAY_ATTACH_TOKEN"
-PATIENCE = 25.0  # seconds that a service waits for an episode before it is told to ask again
+PATIENCE = 25.0  # seconds that a request waits for an episode; after that the service gets 503 and must ask again
 
 
 class AttachedRun(HttpRun):
-    """One run, from the session that a service opens for it to the result that it posts."""
+    """One run of an attached service. It begins when a service opens a session and ends when it posts the result."""
 
     def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int) -> None:
         if not os.environ.get(TOKEN):
@@ -51,13 +51,13 @@ class AttachedRun(HttpRun):
         super().settle_now()
 
     def open(self) -> dict[str, Any]:
-        """On the gateway's loop: a service takes this episode."""
+        """Give this episode to a service. Must be called on the gateway's loop."""
         if not self._opened.done():
             self._opened.set_result(None)
         return {"task": self.row, "seed": self.seed, "url": self.url, "key": self.key}
 
     def end(self, body: Mapping[str, Any]) -> HttpReply:
-        """On the gateway's loop: the service says how it ended."""
+        """End the run with the result or the error that the service posted. Must be called on the gateway's loop."""
         if "error" in body:
             told = body["error"] if isinstance(body["error"], Mapping) else {}
             kind, words, place = (str(told.get(key, default)) for key, default in _CRASH.items())
@@ -73,7 +73,7 @@ _CRASH = {"kind": "error", "words": "the service gave no reason", "place": "an u
 
 
 class Door:
-    """Where services wait for episodes, and episodes for services."""
+    """Matches services that wait for an episode with episodes that wait for a service."""
 
     def __init__(self) -> None:
         self._free: deque[AttachedRun] = deque()
@@ -103,7 +103,7 @@ class Door:
 
 
 def prepare(options: OutsideOptions) -> None:
-    """The gateway on the port that services know."""
+    """Start the gateway on env.program.port, if that is set."""
     port = options.program.port
     if port and gateway(port).port != port:
         raise ConfigError(f"env.program.port is {port}, but the gateway of this process has {gateway().port} already.")

@@ -1,16 +1,16 @@
-"""Programs in this process: `async def team(task, ask)`, without HTTP.
+"""Programs that run as coroutines in this process: `async def team(task, ask)`, without HTTP.
 
     async def team(task, ask):
         plan = await ask("planner", f"Plan: {task['question']}")
         return str(await ask("solver", [{"role": "user", "content": f"{plan}\\nSolve: {task['question']}"}]))
 
-`ask` takes a role, a text or messages as chat APIs write them, and by name `tools`, `stop`, `max_tokens`, `only` (the
-only replies that can be given) and `phase`. It gives a `Spoken`: `str(reply)` are the words, `reply.calls` the tool
-calls. What the function returns is the result that the reward is computed from.
+`ask` takes a role, and a text or a list of messages in the format of chat APIs. Its keyword arguments are `tools`,
+`stop`, `max_tokens`, `only` (the list of all allowed replies) and `phase`. It returns a `Spoken`: `str(reply)` is the
+text and `reply.calls` are the tool calls. The reward is computed from the value that the coroutine returns.
 
-The coroutine has an event loop of its own, so that `asyncio.gather` and the like work in it. The loop runs until
-everything in it waits for answers: which calls wait together is then the program's doing, and not a matter of timing.
-Only what waits for sockets or timers can still be late. The code runs in this process, as trusted as the trainer.
+The coroutine has an event loop of its own, so `asyncio.gather` and similar functions work in it. The loop runs until
+everything in it waits for answers. Therefore the program, and not timing, decides which calls wait together. Only
+calls that come after a wait for a socket or a timer can arrive later. The code is as trusted as the trainer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from interplay.envs.programs.talk import messages_of, tools_of
 from interplay.errors import EnvError, InterplayError, LimitError
 from interplay.types import HistoryMatch, Message, ProgramCall, Role, Spoken
 
-_THREADS = 16  # program loops that run at once, in all episodes together
+_THREADS = 16  # how many program loops run at once; all episodes share these threads
 _pool: list[ThreadPoolExecutor] = []
 _lock = threading.Lock()
 
 
 class AskRefused(Exception):
-    """The model could not be asked: the prompt is longer than it can read."""
+    """The model could not be asked, because the prompt is longer than it can read."""
 
 
 class Ask(Protocol):
@@ -57,7 +57,7 @@ TeamFunction = Callable[[Mapping[str, Any], Ask], Awaitable[Any]]
 
 
 class _Watch(selectors.DefaultSelector):
-    """Tells when the loop would go to sleep."""
+    """A selector that calls `idle` when the loop would go to sleep."""
 
     idle: Callable[[float | None], float | None] = staticmethod(lambda timeout: timeout)
 
@@ -66,7 +66,7 @@ class _Watch(selectors.DefaultSelector):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Counts the jobs that the program gave to threads."""
+    """An event loop that counts the jobs that the program runs in threads."""
 
     def __init__(self) -> None:
         self.watch = _Watch()
@@ -85,7 +85,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 @dataclass(frozen=True)
 class How:
-    """`seconds` is what a program may take between two answers; `only` lists the only replies of a role."""
+    """How a coroutine is run. `seconds` limits the time between two answers; `only` lists the allowed replies of a role."""
 
     seconds: float
     history: HistoryMatch = "noise"
@@ -130,12 +130,13 @@ class _Live:
         self.loop.stop()
 
     def run(self) -> None:
-        """On a thread without a loop of its own."""
+        """Run the loop until it stops. The calling thread must have no running event loop."""
         self._deadline, self.stuck = time.monotonic() + self.seconds, ""
         self.loop.run_forever()
 
     def _idle(self, timeout: float | None) -> float | None:
-        """Nothing can go on at once: stop where calls wait for answers, else sleep on."""
+        """Called when the loop has nothing to run now. Stop the loop if calls wait for answers; otherwise return how
+        long it may sleep."""
         loop, left = self.loop, self._deadline - time.monotonic()
         if not loop.jobs and any(not future.done() for _, future in self.futures):
             loop.stop()
@@ -150,7 +151,7 @@ class _Live:
         return left if timeout is None else min(timeout, left)
 
     def end(self) -> None:
-        """Cancel whatever is left and give the loop's sockets back."""
+        """Cancel all remaining tasks and close the loop."""
         self.loop.watch.idle = lambda timeout: timeout
         self.main.remove_done_callback(self._stop)
         left = asyncio.all_tasks(self.loop)
@@ -159,7 +160,7 @@ class _Live:
         if left:
             self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
         if self.main.done() and not self.main.cancelled():
-            self.main.exception()  # asyncio complains about exceptions that nobody read
+            self.main.exception()  # asyncio logs a warning about exceptions that were never retrieved
         self.loop.close()
 
 
@@ -215,10 +216,10 @@ async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: Ask) -> Any
 
 
 def _end(live: _Live) -> None:
-    """Not here: this may be called by the garbage collector, in the middle of anything."""
+    """End the loop on another thread, because the garbage collector can call this at any moment."""
     try:
         _threads().submit(live.end)
-    except RuntimeError:  # the interpreter ends, and nobody will ever run this loop again
+    except RuntimeError:  # the interpreter is shutting down, so the loop will not run again
         live.main._log_destroy_pending = False  # type: ignore[attr-defined]
 
 

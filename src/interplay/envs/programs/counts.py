@@ -1,4 +1,4 @@
-"""What happened to programs since somebody last asked, for the metrics of a training step, and whose bug it is."""
+"""Count events of programs for the metrics of a training step, and stop the run if the program has a bug."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from interplay.errors import GuardError
 from interplay.types import Episode
 
-SHARE = 0.2  # of a step's episodes: more crashes at one place than this are a bug of the program
+SHARE = 0.2  # if more than this share of a step's episodes crash at the same place, the program has a bug
 _CRASH = re.compile(r"\[crash (.*?)\]$", re.M)
 _lock = threading.Lock()
 _counts: Counter[str] = Counter()
@@ -22,7 +22,7 @@ def count(what: str, times: int = 1) -> None:
 
 
 def take() -> dict[str, float]:
-    """All counts, which begin again at 0."""
+    """Return all counts and reset them to 0."""
     with _lock:
         found = {f"program/{what}": float(times) for what, times in sorted(_counts.items())}
         _counts.clear()
@@ -30,12 +30,12 @@ def take() -> dict[str, float]:
 
 
 def crash_line(signature: str) -> str:
-    """How a crash stands in an episode's final state or error."""
+    """The line that marks a crash in an episode's final state or error."""
     return f"[crash {signature}]"
 
 
 def refuse_bug(episodes: Sequence[Episode], step: int) -> None:
-    """Stop where the same crash ended too many of a step's episodes, whoever was to blame."""
+    """Raise `GuardError` if the same crash ended too many of a step's episodes, no matter who was blamed for them."""
     found: Counter[str] = Counter()
     for episode in episodes:
         found.update(set(_CRASH.findall(f"{episode.final_state}\n{episode.error or ''}")))

@@ -1,7 +1,7 @@
-"""The gateway: one server for all programs of this process, with a session for each run of a program.
+"""The gateway: one HTTP server for all programs of this process, with a session for each run of a program.
 
-It has a thread and an event loop of its own, so that neither an engine nor an environment holds it up. A session has a
-key of 128 bits, which is dead when the run has ended.
+It has a thread and an event loop of its own, so engines and environments cannot block it. Each session has a 128-bit
+key, which becomes invalid when the run ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Pending:
 
 @dataclass(eq=False)
 class _CallInFlight:
-    """All answers of one request. A client that retries joins it where the first connection was lost."""
+    """One request and its answers. If the connection was lost (`orphan`), a retry of the client joins this call."""
 
     digest: str
     pending: list[_Pending]
@@ -46,7 +46,7 @@ class _CallInFlight:
 
 
 class HttpRun(ProgramRun):
-    """A run of a program that asks through the gateway. Everything with an underscore belongs to its thread."""
+    """A run of a program that asks through the gateway. Only the gateway's thread uses the private attributes."""
 
     def __init__(self, options: OutsideOptions) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class HttpRun(ProgramRun):
                 whole.cancel()
 
     def _settles_after(self, seconds: float) -> None:
-        """Nobody else may have asked by then."""
+        """Report the waiting calls after `seconds` without another call."""
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
@@ -156,7 +156,7 @@ class HttpRun(ProgramRun):
             self._late()
 
     def _late(self) -> None:
-        """It took too long by itself: that may be the policy's doing too."""
+        """End the run with a `Timeout` crash. It is treated as a crash, because a reply of the policy can cause it."""
         words = f"it ran longer than env.program.seconds ({self.seconds:g}) between two calls"
         self.ended, self.waiting, self.crash = True, [], ProgramCrash("Timeout", words, "an unknown place")
         self.close()
@@ -166,11 +166,11 @@ class HttpRun(ProgramRun):
         self.gateway.call(self._deliver, question, answer)
 
     def finish(self, result: Any, crash: ProgramCrash | None = None) -> None:
-        """The program has ended."""
+        """Record that the program has ended, with its result or its crash."""
         self.gateway.call(self._end, result, crash)
 
     def end(self, body: Mapping[str, Any]) -> HttpReply:
-        """What a service posts at the end of its session; a program of ours just ends."""
+        """Handle the result that an attached service posts. Other programs post nothing, so this is an error."""
         return HttpReply.error(404, "this session ends with its program.")
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class HttpRun(ProgramRun):
 
 
 def _hashed(key: str) -> str:
-    """Sessions are looked up by this, so that no comparison tells how much of a key was right."""
+    """The hash by which sessions are looked up, so that the time of a comparison reveals nothing about a key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -189,7 +189,7 @@ async def _nobody_waits(_: HttpRequest) -> HttpReply:
 
 class Gateway:
     def __init__(self, port: int = 0) -> None:
-        self.attach: Handler | None = None  # where services open sessions
+        self.attach: Handler | None = None  # handles requests of services to open a session
         self.sessions: dict[str, HttpRun] = {}
         self.folder = tempfile.mkdtemp(prefix="interplay-gateway-")
         self.socket = str(Path(self.folder) / "socket")
@@ -208,8 +208,8 @@ class Gateway:
         return self._server.port
 
     def call(self, function: Any, *args: Any) -> None:
-        """On its loop, soon."""
-        with suppress(RuntimeError):  # it was closed
+        """Schedule `function` on the gateway's loop."""
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 
     async def _handle(self, request: HttpRequest) -> HttpReply:
@@ -239,12 +239,12 @@ class Gateway:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-_made: dict[int, Gateway] = {}  # by process: a fork must not use its parent's thread
+_made: dict[int, Gateway] = {}  # by process id, because a forked process cannot use its parent's thread
 _lock = threading.Lock()
 
 
 def gateway(port: int = 0) -> Gateway:
-    """The one of this process, made on `port` where it is not there yet."""
+    """Return the gateway of this process. If there is none yet, start one on `port`."""
     with _lock:
         if os.getpid() not in _made:
             _made[os.getpid()] = Gateway(port)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on plain asyncio streams: as much of it as clients of chat APIs use."""
+"""A small HTTP/1.1 server on asyncio streams. It supports only what clients of chat APIs use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-LARGEST = 8 << 20  # bytes of a body
+LARGEST = 8 << 20  # the largest body, in bytes
 _HEAD = 64 << 10
 _REASONS = {
     200: "OK", 201: "Created", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
@@ -22,9 +22,9 @@ _REASONS = {
 class HttpRequest:
     method: str
     path: str
-    headers: Mapping[str, str]  # names in lower case
+    headers: Mapping[str, str]  # the names are in lower case
     body: bytes
-    lost: asyncio.Event  # the client has gone
+    lost: asyncio.Event  # set when the client has closed the connection
 
     def json(self) -> Mapping[str, Any]:
         found = json.loads(self.body or b"{}")
@@ -39,7 +39,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """`events` are pieces of a stream of server-sent events; then there is no body."""
+    """A reply with a body, or with `events`, which are sent as a stream of server-sent events."""
 
     status: int = 200
     body: bytes = b""
@@ -53,7 +53,7 @@ class HttpReply:
 
     @staticmethod
     def error(status: int, sentence: str, code: str = "", retry: bool = False) -> HttpReply:
-        """As OpenAI writes errors; clients are told not to try again unless that could help."""
+        """An error in OpenAI's format. Unless `retry` is set, a header tells the client not to try again."""
         told = {"message": sentence, "type": "invalid_request_error", "code": code or None, "param": None}
         return HttpReply.json({"error": told}, status, **({} if retry else {"x-should-retry": "false"}))
 
@@ -68,7 +68,7 @@ class HttpError(Exception):
 
 
 class HttpServer:
-    """Serves `handler` on a port of the loopback (0: any free one), and on a Unix socket where one is named."""
+    """Serve `handler` on a port (0: any free port), and also on a Unix socket if `start` gets its path."""
 
     def __init__(self, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
         self.handler, self.host, self.port = handler, host, port
@@ -85,7 +85,7 @@ class HttpServer:
             self._servers.append(unix)
 
     async def stop(self, patience: float = 0.0) -> None:
-        """Take no more connections, give requests in flight some time to end, then cut them off."""
+        """Accept no more connections, wait at most `patience` seconds for requests in flight, then close them."""
         for server in self._servers:
             server.close()
         until = asyncio.get_running_loop().time() + patience
@@ -118,7 +118,8 @@ class HttpServer:
                 await writer.wait_closed()
 
     async def _serve(self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """Answer one request. While that takes time, see whether the client goes; returns what it sent meanwhile."""
+        """Answer one request, and set `request.lost` if the client closes the connection before the answer. Return the
+        first byte of the next request if it has arrived already."""
         self.busy += 1
         watch = asyncio.ensure_future(reader.read(1))
         work = asyncio.ensure_future(self.handler(request))

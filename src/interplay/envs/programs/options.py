@@ -14,54 +14,57 @@ from interplay.types import HistoryMatch
 
 
 class RouteSection(Section):
-    """Which calls belong to a role: those that fit all patterns that are given. `*` stands for anything."""
+    """Which calls belong to a role: the calls that match all given patterns. `*` matches any text."""
 
-    model: str = Field("", description="pattern of the model's name")
-    system: str = Field("", description="pattern of the system prompt, for programs whose agents share one model")
-    only: list[str] = Field([], description="the only replies that this role can give; none: any")
+    model: str = Field("", description="pattern for the model's name")
+    system: str = Field("", description="pattern for the system prompt, for programs whose agents share one model")
+    only: list[str] = Field([], description="all replies that this role can give; empty: any reply")
 
 
 class RunSection(Section):
     """How a program is run."""
 
-    seconds: float = Field(120.0, gt=0, description="what it may take by itself between two calls")
+    seconds: float = Field(120.0, gt=0, description="the longest time that the program may run between two calls")
     linger: float = Field(
-        2.0, ge=0, description="milliseconds without another call after which those that wait are answered together"
+        2.0, ge=0, description="milliseconds without a new call after which the waiting calls are answered together"
     )
     history: HistoryMatch = Field(
-        "noise", description="how closely a message must equal a recorded reply to be recognised as it"
+        "noise", description="how closely a message must match a recorded reply to be recognised"
     )
-    names: Literal["prefix", "drop"] = Field("prefix", description="a user's name: before the words, or left out")
+    names: Literal["prefix", "drop"] = Field(
+        "prefix", description="the name in a user message: write it before the text, or leave it out"
+    )
     blame: Literal["replay", "machinery"] = Field(
-        "replay", description="a crash after a reply: replayed to see whether the policy caused it, or always dropped"
+        "replay",
+        description="after a crash that follows a reply: replay to see whether the policy caused it, or always drop the episode",
     )
-    crashed: float = Field(-0.1, description="the team's reward `crashed` where what a policy said made it crash")
-    effects: bool = Field(False, description="its tools change the world, so that it must not be replayed")
-    workers: int = Field(1, ge=1, description="warm processes that runs are forked from")
-    python: str = Field("", description="the interpreter that the program is installed in; default: this one")
+    crashed: float = Field(-0.1, description="the team's reward `crashed` if a policy's reply made the program crash")
+    effects: bool = Field(False, description="the program's tools have side effects, so it must not be replayed")
+    workers: int = Field(1, ge=1, description="number of worker processes that runs are forked from")
+    python: str = Field("", description="the Python interpreter that runs the program; default: this one")
     walls: Literal["sandbox", "none"] = Field(
-        "sandbox", description="what a process may touch: see docs/programs.md; none is recorded in run.json"
+        "sandbox", description="isolation of the program's processes, see docs/programs.md; recorded in run.json"
     )
-    network: bool = Field(False, description="sandbox: more network than the gateway")
-    readable: list[str] = Field([], description="sandbox: files and folders that it may read besides the system's")
-    environment: dict[str, str] = Field({}, description="variables of a process besides those that it needs")
-    port: int = Field(0, ge=0, le=65535, description="of the gateway, for services that attach; 0: any free one")
-    embeddings: str = Field("", description="URL of a server that /v1/embeddings is passed on to")
+    network: bool = Field(False, description="sandbox: allow all network connections, not only the gateway")
+    readable: list[str] = Field([], description="sandbox: more files and folders that the program may read")
+    environment: dict[str, str] = Field({}, description="more environment variables for the program")
+    port: int = Field(0, ge=0, le=65535, description="the gateway's port, for services that attach; 0: any free port")
+    embeddings: str = Field("", description="URL of a server to which requests to /v1/embeddings are forwarded")
 
 
 class OutsideOptions(Section):
     """A program that asks models: a command, a function or a coroutine."""
 
     command: list[str] = Field([], description="a command that asks the server in OPENAI_BASE_URL")
-    function: str = Field("", description="module:function of such a program, called in a warm process")
+    function: str = Field("", description="module:function that asks this server; it is called in a worker process")
     coroutine: str = Field("", description="module:function, async def team(task, ask), run in this process")
-    attach: bool = Field(False, description="a service that runs already opens a session for each episode")
-    roles: list[str] = Field(description="who can be asked; by default a model's name is its role")
+    attach: bool = Field(False, description="a service that is already running opens a session for each episode")
+    roles: list[str] = Field(description="the roles that can be asked; by default the model's name is the role")
     reward: str = Field("", description="module:function of (task, result): a number, {name: number} or Rewards")
-    rewards: list[str] = Field(["score"], description="the names of the rewards it gives; a number is the first")
-    data: str = Field("", description="a .jsonl file of tasks, or a folder with one for each split; none: numbers")
+    rewards: list[str] = Field(["score"], description="names of the rewards; a single number gets the first name")
+    data: str = Field("", description="a .jsonl file of tasks, or a folder with one for each split; empty: numbers")
     route: dict[str, RouteSection] = Field({}, description="which calls belong to which role")
-    program: RunSection = Field(default_factory=RunSection, description="how it is run")
+    program: RunSection = Field(default_factory=RunSection, description="how the program is run")
 
     @model_validator(mode="after")
     def _is_one_program(self) -> OutsideOptions:
@@ -82,7 +85,7 @@ class OutsideOptions(Section):
 
 
 def imported(key: str, name: str) -> Callable[..., Any]:
-    """What `module:function` names."""
+    """Import the function that `module:function` names."""
     module, colon, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute) if colon else None

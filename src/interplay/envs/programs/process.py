@@ -1,7 +1,7 @@
-"""Programs in processes of their own, behind walls, with the gateway as their only network.
+"""Programs that run in separate, sandboxed processes, with the gateway as their only network.
 
-A worker (`worker.py`) is started once for each program and forks a process for each run. The environment of that
-process is built, not inherited, and telemetry of frameworks is switched off in it.
+A worker (`worker.py`) is started once for each program and forks a process for each run. That process does not inherit
+the trainer's environment variables, and telemetry of frameworks is switched off in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SILENT = {
 
 
 class ProcessRun(HttpRun):
-    """One run of a command or of a function in a process."""
+    """One run of a command or a function in a separate process."""
 
     def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int) -> None:
         super().__init__(options)
@@ -46,7 +46,7 @@ class ProcessRun(HttpRun):
         self._number = self._worker.begin(self, environment, row)
 
     def told(self, how: Mapping[str, Any]) -> None:
-        """What the worker says at the end of the run."""
+        """Finish the run with the worker's report of how it ended."""
         if "crash" in how:
             self.finish(None, ProgramCrash(**how["crash"]))
         elif "result" in how:
@@ -60,7 +60,7 @@ class ProcessRun(HttpRun):
 
 
 def _value(out: str) -> Any:
-    """What a command printed: the value of its last line where that is JSON, else all of it."""
+    """The result of a command: the value of its last printed line if that line is JSON, otherwise all of its output."""
     last = out.strip().rpartition("\n")[2]
     try:
         return json.loads(last)
@@ -69,7 +69,7 @@ def _value(out: str) -> Any:
 
 
 class ProgramWorker:
-    """The process that runs are forked from. A thread reads what it says."""
+    """The worker process that forks a process for each run. A thread reads its reports."""
 
     def __init__(self, options: OutsideOptions) -> None:
         how = options.program
@@ -152,7 +152,7 @@ class ProgramWorker:
 
 
 def _program_paths() -> list[str]:
-    """Where the program's own modules are looked for."""
+    """The folders of `sys.path` that can contain the program's own modules."""
     return [p for p in sys.path if p and "site-packages" not in p and "/lib/python" not in p]
 
 
@@ -170,7 +170,7 @@ _turn = itertools.count()
 
 
 def _worker_of(options: OutsideOptions) -> ProgramWorker:
-    """One of the workers of this program, in turn."""
+    """Return one of this program's workers, in rotation. Start it if it does not run."""
     with _lock:
         key = (os.getpid(), options.model_dump_json(), next(_turn) % options.program.workers)
         if key not in _workers or not _workers[key].alive:
