@@ -1,4 +1,4 @@
-"""[judges]: who says what a reply is worth, besides the environment."""
+"""[judges]: judges, reward models and verifiers that score replies, in addition to the environment's rewards."""
 
 from __future__ import annotations
 
@@ -16,46 +16,53 @@ SCORING = ("reward_model", "verifier")  # kinds that give a number
 
 
 class BiasSection(Section):
-    """What a rater looks at besides the reply."""
+    """Biases of a rater: what it prefers besides better replies."""
 
-    length: float = Field(0.0, description="log-odds for each 100 characters that the first reply is longer")
-    first: float = Field(0.0, description="log-odds for the reply that is shown first")
+    length: float = Field(0.0, description="log-odds added for each 100 characters by which the first reply is longer")
+    first: float = Field(0.0, description="log-odds added for the reply that is shown first")
 
 
 class JudgeTrainSection(Section):
-    """A reward model or verifier that learns in the run, from what a rater says about the run's own episodes."""
+    """Train a reward model or verifier during the run, on a simulated rater's labels of the run's own episodes."""
 
-    labels: str = Field(description="gold:NAME, the component of the reward that the rater looks at")
-    noise: float = Field(0.0, ge=0, lt=0.5, description="chance that the rater says the opposite of what it means")
-    temperature: float = Field(0.0, ge=0, description="of the rater: 0 always prefers what is worth more")
+    labels: str = Field(description="gold:NAME, the component of the reward by which the rater compares")
+    noise: float = Field(0.0, ge=0, lt=0.5, description="probability that the rater swaps its label")
+    temperature: float = Field(
+        0.0, ge=0, description="temperature of the rater; at 0 it always prefers the higher value"
+    )
     bias: BiasSection = BiasSection()
-    every: int = Field(5, ge=1, description="steps between trainings; the first is after step 1")
-    until: int = Field(0, ge=0, description="the last step it is trained after; 0: to the end of the run")
+    every: int = Field(5, ge=1, description="steps between trainings; the first training is after step 1")
+    until: int = Field(0, ge=0, description="last step after which it is trained; 0: until the end of the run")
     pairs: int = Field(256, ge=2, description="new comparisons (verifier: answers) for each training")
-    keep: int = Field(4096, ge=2, description="comparisons that are remembered, the newest ones")
+    keep: int = Field(4096, ge=2, description="the number of newest comparisons that are kept for training")
     epochs: int = Field(2, ge=1, description="number of epochs")
-    batch: int = Field(64, ge=1, description="comparisons of one optimiser step")
+    batch: int = Field(64, ge=1, description="comparisons in one optimiser step")
     lr: float = Field(1e-3, gt=0, description="learning rate")
     balance: Literal["none", "class", "question"] = Field(
-        "question", description="verifier: as many right as wrong answers, over all or within each task"
+        "question",
+        description="verifier: keep as many right as wrong answers, over all tasks (class) or within each task (question)",
     )
-    holdout: float = Field(0.2, gt=0, lt=1, description="share of the tasks whose comparisons are only tested on")
+    holdout: float = Field(0.2, gt=0, lt=1, description="share of the tasks that are used only for testing")
     least: float = Field(
-        0.5, ge=0, lt=1, description="held-out accuracy; below it, back to the last version whose interval is above it"
+        0.5,
+        ge=0,
+        lt=1,
+        description="lowest allowed accuracy on held-out tasks; below it, the model returns to the last version whose "
+        "whole interval was above it",
     )
-    adapter: AdapterSection | None = Field(None, description="train this over the base instead of all of the base")
+    adapter: AdapterSection | None = Field(None, description="train this adapter instead of all weights")
 
 
 class JudgeAuditSection(Section):
-    """Gold beside the judge's reward while the run goes on, and what the judge looks at besides the reply."""
+    """Audit the judge during the run: compare its reward with gold, and check it for biases."""
 
-    gold: str | None = Field(None, description="gold:NAME, the component of the reward that is not trained on")
+    gold: str | None = Field(None, description="gold:NAME, a component of the reward that is not trained on")
     every: int = Field(1, ge=1, description="steps between measurements")
-    window: int = Field(3, ge=1, description="measurements whose mean is compared")
-    drop: float = Field(0.1, gt=0, description="how far gold may fall under its best while the judge's reward rises")
-    stop: bool = Field(False, description="stop the run then; or only warn")
+    window: int = Field(3, ge=1, description="number of measurements that are averaged before comparing")
+    drop: float = Field(0.1, gt=0, description="how far gold may fall below its best while the judge's reward rises")
+    stop: bool = Field(False, description="stop the run in that case; otherwise only warn")
     checks: list[Literal["length", "position", "echo", "style", "drift"]] = Field(
-        [], description="of the judge on the run's own replies; each is a metric, and a fault is a warning"
+        [], description="checks of the judge on the run's own replies; each gives a metric, and a warning for a fault"
     )
     checks_every: int = Field(10, ge=1, description="steps between these checks")
     pairs: int = Field(32, ge=2, description="pairs of replies that each check asks about")
@@ -75,15 +82,17 @@ class JudgeSection(Section):
     from −1 to 1. A verdict that cannot be parsed is recorded as not scored, and counts as neither good nor bad."""
 
     kind: Literal["pairwise", "pointwise", "rubric", "reward_model", "verifier"] = Field(
-        description="pairwise compares two replies, pointwise gives a mark, rubric gives a mark for each criterion, "
-        "and the others are models with a score"
+        description="pairwise compares two replies, pointwise gives a mark, rubric gives a mark for each criterion; "
+        "reward_model and verifier are models that output a score"
     )
     who: str = Field(
-        description="a policy, gold:NAME (a component of the reward), base:MODEL (a new reward model on it), the "
-        "folder of one, or the http:// address of a reward server"
+        description="a policy, gold:NAME (a component of the reward), base:MODEL (a new reward model made from MODEL), the "
+        "folder of a reward model, or the http:// address of a reward server"
     )
     against: str | None = Field(
-        None, description="pairwise: group (the other episodes of the task), reference (the task's), or POLICY@start"
+        None,
+        description="pairwise: what replies are compared with: group (the other episodes of the task), reference (the "
+        "task's reference reply), or POLICY@start",
     )
     scope: Literal["reply", "episode", "team"] = Field(
         "episode",
@@ -94,11 +103,11 @@ class JudgeSection(Section):
     ties: Literal["half", "abstain"] = Field("half", description="whether a tie counts as half a win or as no verdict")
     votes: int = Field(1, ge=1, description="the number of answers to each question; they are averaged")
     rubric: list[str] = Field([], description="rubric: the criteria, such as fairness")
-    instructions: str = Field("", description="what the judge is told to look at, before anything else")
+    instructions: str = Field("", description="first text of the judge's prompt: what it should look at")
     scale: list[int] = Field([1, 10], description="pointwise, rubric: the lowest and the highest mark")
-    max_tokens: int = Field(64, ge=1, description="for the judge's answer")
-    temperature: float = Field(1.0, ge=0, description="for the judge's answer")
-    timeout: float = Field(60.0, gt=0, description="http: seconds for one try")
+    max_tokens: int = Field(64, ge=1, description="most tokens of the judge's answer")
+    temperature: float = Field(1.0, ge=0, description="sampling temperature of the judge's answer")
+    timeout: float = Field(60.0, gt=0, description="http: seconds after which one request times out")
     retries: int = Field(4, ge=0, description="http: how often a failed request is tried again, with growing pauses")
     key_variable: str = Field("INTERPLAY_REWARD_KEY", description="http: environment variable with the server's token")
     train: JudgeTrainSection | None = Field(None, description="reward models: train them during the run")
@@ -143,12 +152,12 @@ class JudgeSection(Section):
 
     @property
     def policy(self) -> str | None:
-        """The policy that plays the judge, if one does."""
+        """Return the name of the policy that plays the judge, or None."""
         return None if self.kind in SCORING or self.who.startswith(GOLD) else self.who
 
     @property
     def components(self) -> list[str]:
-        """The components of the environment's reward that it reads."""
+        """Return the names of the components of the environment's reward that the judge reads."""
         watched = [self.audit.gold] if self.audit and self.audit.gold else []
         read = [self.who, *([self.train.labels] if self.train else []), *watched]
         return [name.removeprefix(GOLD) for name in read if name.startswith(GOLD)]

@@ -1,1 +1,1 @@
-"""Settings in which a judge, and not a rule, says what a reply is worth; each has an exact gold score all the same."""
+"""Environments for training with judges. Each also has an exact gold score, to check what the judge teaches."""

@@ -1,15 +1,16 @@
 """Preference: a judge is shown two replies to a question and says which one people preferred.
 
-Rules         Each task is a comparison with a known label, in one of its two orders. Here a judge that speaks is
-              trained as a policy: by imitation of the labels (warmstart with `bot:rater`), then with agreement as its
-              reward.
+Rules         Each task is a comparison with a known label, in one of its two orders. This environment trains a judge
+              that answers in words as a policy: first by imitation of the labels (warmstart with `bot:rater`), then
+              with agreement as its reward.
 Roles         judge.
-Observation   the question and the two replies, as judges in a run are asked; A and B are listed as legal.
-Actions       A or B; the last one that stands alone in a reply counts.
-Rewards       `agree` (agent): 1 where it chose what people chose, else 0. An answer that cannot be read earns nothing
-              and costs `illegal` −0.1 (process); so does a tie, which was not among the answers.
-Data          a file of comparisons (`interplay judge train` reads the same), split by question: a tenth is validation,
-              a fifth test. Or comparisons made on the spot: of two lines of signs, the one with more ones is better.
+Observation   the question and the two replies, in the prompt that judges get in a run; A and B are listed as legal.
+Actions       A or B; the last A or B that is a word of its own in the reply counts.
+Rewards       `agree` (agent): 1 if the judge chose the reply that people chose, else 0. An answer that cannot be parsed
+              earns 0 and costs `illegal` −0.1 (process). So does the answer "tie", which is not legal.
+Data          a file of comparisons in the format of `interplay judge train`, split by question: a tenth is for
+              validation, a fifth for testing. Without a file, comparisons are generated: each shows two lines of
+              signs, and the line with more ones is better.
 Options       `data`, `length`.
 Version       1
 """
@@ -32,13 +33,13 @@ from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 
 class Options(Section):
-    data: str = Field("", description="a file of comparisons; none: made on the spot")
-    length: int = Field(6, ge=2, le=32, description="signs of a reply that is made on the spot")
+    data: str = Field("", description="a file of comparisons; empty: comparisons are generated")
+    length: int = Field(6, ge=2, le=32, description="number of signs in a generated reply")
 
 
 @lru_cache(maxsize=8)
 def _rows(path: str, split: str) -> tuple[Pair, ...]:
-    """The comparisons of a split with a strict label; a question is in one split only."""
+    """Return the comparisons of a split that are not ties. Each question is in one split only."""
     rows = tuple(p for p in read_comparisons(Path(path).expanduser()) if p.label != 0.5 and _split(p.group) == split)
     if not rows:
         raise ConfigError(f"env.data is '{path}', which has no comparisons for {split}; expected more questions.")

@@ -1,18 +1,18 @@
-"""Repair: a breaker plants a bug in a tiny program, and a learner mends it from one example of what it should do.
+"""Repair: a breaker plants a bug in a tiny program, and a learner fixes it from one example of the right behaviour.
 
 Rules         A program has three operations on a number, modulo 10: +1, +2, +3, -1 or *2. In each round the breaker
-              changes one operation of the right program; then the learner, who never sees the right one, names a place
-              and the operation that should stand there. Hidden tests run the mended program on all ten inputs and look
-              at the number after each operation. The example that is shown leaves no doubt about any operation.
-Roles         breaker and learner; `team = "single"`: the learner alone, with bugs that are drawn.
-Observation   breaker: the right program, and whether the bugs before were mended. Learner: an input with the right
-              number after each operation, and the broken program. The whole prompt each time.
-Actions       a place and an operation, such as 2*2; all are listed as legal.
-Rewards       `gold` (agent, each round). Learner: 1 where all hidden tests pass, 0.25 for the right place with another
-              wrong operation, else −0.25. Breaker: 0.5 for a bug, and 0.5 more where it is not mended; −0.25 for a
-              change that changes nothing. `solved` (team, at the end): the share of rounds in which the bug was mended.
-              A reply that is not listed is `illegal` −0.1 (process) and earns −0.25. Where the breaker plants no bug,
-              one is drawn.
+              changes one operation of the right program. Then the learner, who never sees the right program, names a
+              place and the operation that should be there. Hidden tests run the fixed program on all ten inputs and
+              check the number after each operation. The example is chosen so that it determines every operation.
+Roles         breaker and learner; `team = "single"`: the learner alone, with random bugs.
+Observation   breaker: the right program, and whether its earlier bugs were fixed. Learner: an input with the right
+              number after each operation, and the broken program. Every observation is a complete prompt.
+Actions       a place and an operation, such as 2*2; all actions are listed as legal.
+Rewards       `gold` (agent, each round). Learner: 1 if all hidden tests pass, 0.25 for the right place with another
+              wrong operation, else −0.25. Breaker: 0.5 for a bug, and 0.5 more if the learner does not fix it; −0.25
+              for a change that changes nothing. `solved` (team, at the end): the share of rounds in which the bug was
+              fixed. A reply that is not listed costs `illegal` −0.1 (process) and earns −0.25. If the breaker plants
+              no bug, a random bug is planted.
 Options       `team`, `rounds`.
 Version       1
 """
@@ -38,11 +38,11 @@ Tiny = tuple[str, ...]  # a program
 
 class Options(Section):
     team: Literal["pair", "single"] = Field("pair", description="breaker and learner, or the learner alone")
-    rounds: int = Field(2, ge=1, le=8, description="bugs of an episode")
+    rounds: int = Field(2, ge=1, le=8, description="rounds of an episode; each has one bug")
 
 
 def ran(program: Tiny, start: int) -> tuple[int, ...]:
-    """The number after each operation.
+    """Return the number after each operation.
 
     >>> ran(("+1", "*2", "-1"), 3)
     (4, 8, 7)
@@ -56,24 +56,24 @@ def ran(program: Tiny, start: int) -> tuple[int, ...]:
 
 
 def passes(program: Tiny, right: Tiny) -> bool:
-    """Whether a program does what the right one does, on every input and after each operation."""
+    """Return whether a program gives the same numbers as the right program, on every input after each operation."""
     return all(ran(program, x) == ran(right, x) for x in range(BASE))
 
 
 def changed(program: Tiny, reply: str) -> Tiny:
-    """The program with the operation that a reply puts in its place."""
+    """Return the program after the change that a reply names."""
     place = int(reply[0]) - 1
     return (*program[:place], reply[1:], *program[place + 1 :])
 
 
 @cache
 def changes() -> tuple[str, ...]:
-    """Every reply."""
+    """Return every legal reply."""
     return tuple(f"{place + 1}{operation}" for place, operation in itertools.product(range(LENGTH), OPERATIONS))
 
 
 def plain(program: Tiny, start: int) -> bool:
-    """Whether an input's numbers tell each operation from all others."""
+    """Return whether the numbers for this input determine every operation of the program."""
     before = (start, *ran(program, start)[:-1])
     return all(
         sum(ran((other,), x) == ran((operation,), x) for other in OPERATIONS) == 1
@@ -89,10 +89,10 @@ class Repair(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.roles = ("learner",) if task.data["team"] == "single" else ("breaker", "learner")
-        self.bug_seed = task.seed  # of the bugs that nobody plants
+        self.bug_seed = task.seed  # for bugs that the breaker does not plant
         self.right, self.start = self._drawn()
-        self.broken: Tiny | None = None  # in this round
-        self.bugs: tuple[str, ...] = ()  # of the rounds so far
+        self.broken: Tiny | None = None  # the broken program of this round
+        self.bugs: tuple[str, ...] = ()  # in the rounds so far
         self.mended: tuple[bool, ...] = ()
         if task.data["team"] == "single":
             self._plant()
@@ -152,17 +152,17 @@ class Repair(Env):
         return Rewards.team("solved", sum(self.mended) / self.task.data["rounds"])
 
     def best(self) -> float:
-        """The most that the learner can earn, with any breaker."""
+        """Return the highest gold that the learner can earn, with any breaker."""
         return MENDED * float(self.task.data["rounds"])
 
     def taken(self, role: Role) -> int:
-        """How many turns a role has had."""
+        """Return how many turns a role has had."""
         return len(self.bugs) if role == "breaker" else len(self.mended)
 
     def state(self) -> str:
         return f"{' '.join(self.right)} from {self.start}; bugs: {' '.join(self.bugs)}; mended: {self.mended}"
 
     def fork(self, seed: int | None = None) -> Repair:
-        twin = self.twin()  # all values are replaced, never changed
+        twin = self.twin()  # a shallow copy is enough: values are replaced, never mutated
         twin.bug_seed = self.bug_seed if seed is None else seed
         return twin

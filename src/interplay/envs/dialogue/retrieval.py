@@ -1,17 +1,18 @@
 """Retrieval: finders report passages of a small knowledge base, and a learner answers with citations that are checked.
 
-Rules         People live in towns, and towns lie in lands: a knowledge base drawn for each task. The question is in
-              which land a person lives, which takes two passages. Each finder reports two, true or not: a finder may
-              be unreliable, and nobody says which. The learner answers, and cites two of the passages reported.
-Roles         finder1, finder2, then learner; `team = "single"`: the learner alone, with what reliable finders report.
+Rules         People live in towns, and towns lie in lands. This knowledge base is drawn for each task. The question is
+              in which land a person lives; two passages are needed to answer it. Each finder reports two passages,
+              true or false: a finder may be unreliable, and the learner is not told which one. The learner answers,
+              and cites two of the reported passages.
+Roles         finder1, finder2, then learner; `team = "single"`: the learner alone, with true passages reported.
 Observation   finders: the question and the whole knowledge base. Learner: the question and what each finder reported.
-Actions       finders: a passage, such as A4 (A lives in 4) or 4R (4 lies in R), true or not; all are listed. Learner: a
-              land and two numbers of reported passages, such as R12; all are listed.
+Actions       finders: a passage, such as A4 (A lives in 4) or 4R (4 lies in R), true or false; all are listed. Learner:
+              a land and the numbers of two reported passages, such as R12; all are listed.
 Rewards       `gold` (agent, learner): 0.5 for the right land; 0.25 for each cited passage that is true and needed, and
               −0.25 for each that is not. `gold` of a finder: 0.25 for a passage that is true and needed, −0.25 for a
-              false one. `correct` (team): 1 for the right land with both passages. A reply that is not listed is
-              `illegal` −0.1 (process). A finder then reports nothing, and the learner has no answer: both earn as much
-              as with false passages alone, so that saying nothing never pays.
+              false one. `correct` (team): 1 for the right land with both passages. A reply that is not listed costs
+              `illegal` −0.1 (process), and then the finder has reported nothing or the learner has not answered. Both
+              earn as much as with false passages only, so that saying nothing never pays.
 Options       `team`.
 Version       1
 """
@@ -29,7 +30,7 @@ from interplay.envs.env import PENALTY, Env, register
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 PEOPLE, TOWNS, LANDS = "ABC", "456", "RST"
-REPORTS = 2  # passages of each finder
+REPORTS = 2  # passages that each finder reports
 RIGHT, CITED = 0.5, 0.25
 
 
@@ -39,7 +40,7 @@ class Options(Section):
 
 @cache
 def passages() -> tuple[str, ...]:
-    """Everything that could be said, true or not."""
+    """Return every possible passage, true or false."""
     return tuple(a + b for a, b in (*itertools.product(PEOPLE, TOWNS), *itertools.product(TOWNS, LANDS)))
 
 
@@ -54,7 +55,7 @@ class Retrieval(Env):
         self.lives = {p: self.rng.choice(TOWNS) for p in PEOPLE}
         self.lies = {t: self.rng.choice(LANDS) for t in TOWNS}
         self.asked = self.rng.choice(PEOPLE)
-        self.reported: tuple[str, ...] = ()  # in turn, by finder1 and finder2; empty where nothing was reported
+        self.reported: tuple[str, ...] = ()  # in turn, by finder1 and finder2; "" if nothing was reported
         if task.data["team"] == "single":
             idle = sorted(self.true - self.needed)
             self.reported = tuple(self.rng.sample([*sorted(self.needed), *self.rng.sample(idle, REPORTS)], 2 * REPORTS))
@@ -109,7 +110,7 @@ class Retrieval(Env):
         return Rewards.agent("gold", {"learner": gold}) + Rewards.team("correct", float(right))
 
     def taken(self, role: Role) -> int:
-        """How many turns a role has had."""
+        """Return how many turns a role has had."""
         if role == "learner":
             return int(self.answer is not None)
         return (len(self.reported) + 1 - self.roles.index(role)) // 2
@@ -123,6 +124,6 @@ class Retrieval(Env):
 
 @cache
 def answers() -> tuple[str, ...]:
-    """A land and two different passages, by their numbers."""
+    """Return every answer: a land and the numbers of two different passages."""
     pairs = itertools.combinations(range(1, 2 * REPORTS + 1), 2)
     return tuple(f"{land}{a}{b}" for (a, b), land in itertools.product(pairs, LANDS))

@@ -1,20 +1,21 @@
-"""Story: two writers add sentences in turn, and an automaton knows who is where, who holds what and who is dead.
+"""Story: two writers add sentences in turn, and a program tracks who is where, who holds what and who is dead.
 
-Rules         There are three people, three things and three places. A sentence lets somebody take, drop or give a
-              thing, go to a place, or die; or it is filler. It is consistent if it can happen: whoever acts is alive,
-              takes what lies where they are, drops or gives what they hold, to somebody who is there too. What cannot
-              happen contradicts the story and changes nothing.
+Rules         There are three people, three things and three places. In a sentence somebody takes, drops or gives a
+              thing, goes to a place, or dies; or the sentence is filler. A sentence is consistent if it can happen:
+              the person who acts is alive, takes a thing that lies at the same place, drops or gives a thing that they
+              hold, and gives it to a living person at the same place. A sentence that cannot happen contradicts the
+              story and does not change its state.
 Roles         learner and partner, each with `sentences` sentences, the learner first; `team = "single"`: learner only.
-Observation   the people and things at the beginning, and the story so far. The whole prompt each time.
+Observation   the people and things at the beginning, and the story so far. Every observation is a complete prompt.
 Actions       `mode = "signs"`: A+1 (Ann takes 1), A-1 (drops it), A>4 (goes to 4), A1B (gives 1 to Bob), Ax (dies), or
-              a point alone (filler); all are listed as legal. `mode = "words"`: the same in a grammar of about 30
-              words, such as "Ann takes the key." `mode = "free"`: any text of at most 300 characters, for judges with a
-              rubric.
-Rewards       `gold` (agent, each sentence, to its writer): 0.5 for one that is consistent and −1 for a contradiction;
-              0.5 more for a (verb, object) that is new in the story, up to `cap` of them; filler earns −0.2. In free
-              mode nobody knows it, and it is never scored. `consistent` (team, at the end): the share of sentences
-              that are. A reply that is no sentence stands as filler in the story, earns a contradiction's −1 and costs
-              `illegal` −0.1 (process), so that saying nothing never pays.
+              a single point (filler); all are listed as legal. `mode = "words"`: the same in a grammar of about 30
+              words, such as "Ann takes the key." `mode = "free"`: any text; only its first 300 characters
+              are kept. This mode is for judges with a rubric.
+Rewards       `gold` (agent, each sentence, to its writer): 0.5 for a consistent sentence and −1 for a contradiction;
+              0.5 more for a (verb, object) pair that is new in the story, for up to `cap` pairs; filler earns −0.2. In
+              free mode gold is not known, so it is not scored. `consistent` (team, at the end): the share of sentences
+              that are consistent. An illegal reply is written into the story as filler, earns −1 like a contradiction
+              and costs `illegal` −0.1 (process), so that saying nothing never pays.
 Options       `team`, `mode`, `sentences`, `cap`.
 Version       1
 """
@@ -41,7 +42,7 @@ _SIGNS = re.compile(r"([ABC])(?:([+-])([123])|(>)([456])|([123])([ABC])|(x))")
 
 
 class Sentence(NamedTuple):
-    """Who does what; `thing` is what it is done to, and `to` whom a thing is given to."""
+    """`who` acts, `thing` is the object or the place, and `to` is the person who receives a thing."""
 
     who: str
     verb: str
@@ -52,13 +53,13 @@ class Sentence(NamedTuple):
 class Options(Section):
     team: Literal["pair", "single"] = Field("pair", description="learner and partner, or the learner alone")
     mode: Literal["signs", "words", "free"] = Field("signs", description="how sentences are written")
-    sentences: int = Field(4, ge=1, le=20, description="of each writer")
-    cap: int = Field(4, ge=0, description="new (verb, object) pairs that count for each writer")
+    sentences: int = Field(4, ge=1, le=20, description="number of sentences of each writer")
+    cap: int = Field(4, ge=0, description="most new (verb, object) pairs that are rewarded for each writer")
 
 
 @cache
 def grammar(mode: str) -> dict[str, Sentence | None]:
-    """Every sentence by how it is written; None is filler."""
+    """Return every legal text with its sentence; the value None is filler."""
     found: list[tuple[str, str, Sentence]] = []
     for p, name in PEOPLE.items():
         for t, thing in THINGS.items():
@@ -86,7 +87,7 @@ class Story(Env):
         self.roles = ("learner",) if task.data["team"] == "single" else ("learner", "partner")
         self.place = {p: self.rng.choice(sorted(PLACES)) for p in PEOPLE}
         self.held: dict[str, str] = {}  # thing: person
-        self.lies = {t: self.rng.choice(sorted(PLACES)) for t in THINGS}  # thing: place, where nobody holds it
+        self.lies = {t: self.rng.choice(sorted(PLACES)) for t in THINGS}  # thing: place, for things that nobody holds
         self.dead: frozenset[str] = frozenset()
         self.start = self._situation()
         self.told: tuple[str, ...] = ()
@@ -132,7 +133,7 @@ class Story(Env):
         return paid + (Rewards.process("illegal", {role: PENALTY}) if bad else Rewards())
 
     def _add(self, role: Role, s: Sentence) -> float:
-        """What a sentence is worth; the story changes where it can happen."""
+        """Return the gold of a sentence, and change the story's state if the sentence can happen."""
         if not self.can(s):
             return CONTRADICTION
         self.good += 1
@@ -161,7 +162,7 @@ class Story(Env):
         self.lies = {**self.lies, thing: self.place[who]}
 
     def can(self, s: Sentence) -> bool:
-        """Whether a sentence can happen now."""
+        """Return whether a sentence can happen now."""
         if s.who in self.dead:
             return False
         if s.verb == "take":
@@ -174,11 +175,11 @@ class Story(Env):
         return s.verb == "die" or self.place[s.who] != s.thing
 
     def taken(self, role: Role) -> int:
-        """How many turns a role has had."""
+        """Return how many turns a role has had."""
         return (len(self.told) + len(self.roles) - 1 - self.roles.index(role)) // len(self.roles)
 
     def best(self) -> float:
-        """The most that one writer can earn with all its sentences; alone, it can be reached."""
+        """Return an upper bound of the gold of one writer. A writer who plays alone can reach it."""
         count = self.task.data["sentences"]
         return count * CONSISTENT + min(count, self.task.data["cap"]) * NEW
 
@@ -202,4 +203,4 @@ class Story(Env):
         )
 
     def fork(self, seed: int | None = None) -> Story:
-        return self.twin()  # all values are replaced, never changed
+        return self.twin()  # a shallow copy is enough: values are replaced, never mutated
