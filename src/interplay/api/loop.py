@@ -1,4 +1,4 @@
-"""Runs work that needs an event loop of its own, also where one is already running, as in a notebook."""
+"""Runs work that needs its own event loop, even if one is already running (for example in a notebook)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
-_WAIT = 0.2  # seconds between two looks for Ctrl-C
+_WAIT = 0.2  # seconds between two checks for Ctrl-C
 
 
 def finished(work: Callable[[], T], interrupted: Callable[[], None] | None = None) -> T:
-    """The result of `work`. If an event loop is running in this thread, the work is done in another thread, and
-    `interrupted` is called when the user interrupts the cell; the work must then end soon."""
+    """Run `work` and return its result. If an event loop is running in this thread, `work` runs in another thread.
+    `interrupted` is called when the user interrupts the notebook cell; `work` must then end soon."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

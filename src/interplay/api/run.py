@@ -1,4 +1,4 @@
-"""A run folder from Python: its recipe, its metrics as a frame, its episodes as records."""
+"""Reads a run folder from Python: its recipe, its metrics as a data frame, and its episodes as records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ FrameLibrary = Literal["pandas", "polars"]
 
 
 class TrainedRun:
-    """The files of a run, also while it trains. It can stand wherever the path of a run folder can.
+    """The files of a run, which can be read while the run trains. Functions that take the path of a run folder also
+    take this object.
 
     >>> run = ip.run("runs/demo")                           # doctest: +SKIP
     >>> run.metrics()[["step", "reward"]].plot(x="step")    # doctest: +SKIP
@@ -37,7 +38,7 @@ class TrainedRun:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """run.json: the resolved recipe, the seed, and what the run was made with."""
+        """The contents of run.json: the resolved recipe, the seed, the versions and the hardware."""
         found = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         assert isinstance(found, dict)
         return found
@@ -48,18 +49,18 @@ class TrainedRun:
 
     @property
     def step(self) -> int:
-        """The last step whose metrics are written."""
+        """The last step whose metrics were written."""
         rows = self.rows()
         return int(rows[-1]["step"]) if rows else 0
 
     @property
     def report(self) -> dict[str, Any] | None:
-        """report.json, the results before and after training; None if nothing was measured yet."""
+        """The contents of report.json (results before and after training). None if there are no results yet."""
         path = self.folder / "report.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def rows(self) -> list[dict[str, float]]:
-        """The metrics of each step. A line that is being written now is left out."""
+        """Return the metrics of each step. An incomplete last line, which is still being written, is left out."""
         path = self.folder / "metrics.jsonl"
         if not path.is_file():
             return []
@@ -67,7 +68,7 @@ class TrainedRun:
         return [json.loads(line) for line in lines]
 
     def metrics(self, library: FrameLibrary | None = None) -> Any:
-        """The metrics as a data frame with a row for each step: of pandas, or of polars if pandas is not installed."""
+        """Return a data frame with one row for each step. It uses pandas, or polars if pandas is not installed."""
         wanted: Sequence[FrameLibrary] = ("pandas", "polars") if library is None else (library,)
         for name in wanted:
             try:
@@ -86,8 +87,8 @@ class TrainedRun:
         )
 
     def episodes(self, step: int | None = None) -> Iterator[Record]:
-        """The recorded episodes with their credit, in the order in which they were written; of one step if given.
-        Only the episodes that are asked for are read."""
+        """Yield the recorded episodes with their credit, in the order in which they were written. With `step`, yield
+        only the episodes of that step; other episodes are not read."""
         path = self.folder / "episodes.jsonl"
         for entry in records.index(path) if path.is_file() else ():
             if step is None or entry.step == step:
@@ -95,11 +96,11 @@ class TrainedRun:
 
 
 def run(folder: str | PathLike[str]) -> TrainedRun:
-    """The run in a folder."""
+    """Return the run in a folder."""
     return TrainedRun(folder)
 
 
 def runs(folder: str | PathLike[str] = "runs") -> list[TrainedRun]:
-    """Every run in a folder, by name."""
+    """Return every run in a folder, sorted by name."""
     found = sorted(path.parent for path in Path(folder).glob("*/run.json"))
     return [TrainedRun(path) for path in found]

@@ -45,19 +45,19 @@ class TrainedTeam:
 
     @property
     def seats(self) -> dict[Role, str]:
-        """Who sits in each role."""
+        """The policy, bot or model that plays each role."""
         return {role: str(who) for role, who in self.plan.seats.items()}
 
     def task(self, index: int, split: str = "test") -> Task:
-        """Task number `index` of a split of the recipe's environment."""
+        """Return task number `index` of a split of the recipe's environment."""
         return self.plan.task(index, split)
 
     def play(
         self, task: Task | int = 0, seats: Mapping[Role, str] | None = None, temperature: float | None = None,
         seed: int = 0,
     ) -> Episode:  # fmt: skip
-        """Play one task (a number is one of the test tasks). `seats` puts others into some roles: a policy, or
-        bot:NAME. The same seed gives the same episode."""
+        """Play one task and return the episode. A number means the test task with that number. `seats` assigns another
+        policy, or bot:NAME, to some roles. The same seed gives the same episode."""
         played = self.task(task) if isinstance(task, int) else task
         for role in seats or {}:
             self._check(role)
@@ -78,7 +78,7 @@ class TrainedTeam:
         max_tokens: int | None = None,
         seed: int = 0,
     ) -> str:
-        """The reply of the policy in a role to messages ({"role": "user", "content": "…"}, or `Message`)."""
+        """Return the reply of a role's policy to messages ({"role": "user", "content": "…"}, or `Message`)."""
         self._check(role)
         agent = self.team.agent(role, self.plan.seats[role], self._speech(temperature, max_tokens))
         if not isinstance(agent, ModelAgent | RemoteAgent):
@@ -110,7 +110,7 @@ class TrainedTeam:
 
 
 def load(source: str | PathLike[str], *changes: str, checkpoint: str | PathLike[str] | None = None) -> TrainedTeam:
-    """The team of a run with its newest checkpoint (or of a recipe file, untrained)."""
+    """Load the team of a run with its newest checkpoint, or the untrained team of a recipe file."""
     path = os.fspath(source)
     plan = resolve(load_recipe(path, changes), training=False)
     quiet_libraries()

@@ -23,7 +23,7 @@ RecipeLike = Recipe | Mapping[str, Any] | str | PathLike[str]
 
 
 def recipe(source: RecipeLike, *changes: str) -> Recipe:
-    """A recipe from a TOML file, a run folder, a table or another recipe, with changes such as "train.steps=10"."""
+    """Make a recipe from a TOML file, a run folder, a dict or another recipe, with changes such as "train.steps=10"."""
     if isinstance(source, Recipe):
         return parse(source.model_dump(), changes)
     if isinstance(source, Mapping):
@@ -40,8 +40,9 @@ def train(
 ) -> TrainedRun:
     """Train the policies of a recipe, and return the run.
 
-    `run` is its folder (default runs/NAME-DATE). With `resume` it goes on from the newest checkpoint. Ctrl-C (in a
-    notebook: interrupting the cell) ends it with a checkpoint. `quiet` prints nothing.
+    `run` is the folder of the run (default runs/NAME-DATE). With `resume`, training continues from the newest
+    checkpoint. Ctrl-C (in a notebook: interrupting the cell) saves a checkpoint and ends the run. With `quiet`, nothing
+    is printed.
     """
     plan = resolve(recipe(source, *changes))
     folder = Path(run) if run is not None else _folder(source) or new_folder(plan.recipe)
@@ -56,7 +57,7 @@ def train(
 
 
 def _folder(source: RecipeLike) -> Path | None:
-    """The run folder that a source names, if it names one."""
+    """Return the run folder that `source` names, or None if it does not name one."""
     return Path(source) if isinstance(source, str | PathLike) and Path(source).is_dir() else None
 
 
@@ -67,7 +68,7 @@ def evaluate(
     out: str | PathLike[str] | None = None,
     quiet: bool = False,
 ) -> Report:
-    """Measure the policies of a run (or of a recipe file, untrained) on held-out tasks. Writes the tables to `out`
-    (default: the folder eval in the run folder) and returns them."""
+    """Evaluate the policies of a run, or the untrained policies of a recipe file, on held-out tasks. Write the tables
+    to `out` (default: the folder eval in the run folder) and return them."""
     paths = [None if path is None else Path(path) for path in (checkpoint, out)]
     return finished(lambda: evaluate_run(Console(quiet=quiet), os.fspath(source), changes, *paths))

@@ -12,7 +12,7 @@ from interplay.rollout.resolve import resolve
 
 
 def show_layout(console: Console, path: str, overrides: Sequence[str]) -> None:
-    """Checks a recipe and prints its processes. Models are not loaded."""
+    """Check a recipe and print the processes that it would start. No model is loaded."""
     plan = resolve(load(path, overrides))
     from interplay.cli.quiet import quiet_libraries
 

@@ -1,4 +1,4 @@
-"""`interplay new`: writes the files of a working environment, algorithm or recipe, to be changed."""
+"""`interplay new`: writes the files of a working environment, algorithm or recipe, which the user then changes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Start(StrEnum):
-    """What can be started."""
+    """What `interplay new` can write."""
 
     ENV = "env"
     ALGORITHM = "algorithm"
     RECIPE = "recipe"
 
 
-# The template of each file, and its name.
+# For each file: its template and its name.
 _FILES: dict[Start, dict[str, str]] = {
     Start.ENV: {"env.py": "{name}.py", "test_env.py": "test_{name}.py", "env.toml": "{name}.toml"},
     Start.ALGORITHM: {
@@ -43,7 +43,7 @@ def new(
     name: Annotated[str, typer.Argument(help="Its name: small letters, digits and _.")],
     to: Annotated[Path, typer.Option(help="The folder to write to.")] = Path(),
 ) -> None:
-    """Write a working start of your own environment, algorithm or recipe, with a test and a recipe that trains it.
+    """Write a working example of an environment, algorithm or recipe for you to change, with a test and a recipe.
 
     interplay new env my_game
     """
@@ -60,12 +60,12 @@ def new(
 
 
 def class_name(name: str) -> str:
-    """my_game → MyGame."""
+    """Return the class name for a name: my_game → MyGame."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
 def write(what: Start, name: str, folder: Path) -> list[Path]:
-    """Write the files. Nothing is overwritten."""
+    """Write the files and return their paths. Existing files are not overwritten."""
     from jinja2 import Environment, StrictUndefined
 
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):

@@ -1,4 +1,4 @@
-"""`interplay view`: starts the viewer, or writes runs as one HTML file."""
+"""`interplay view`: starts the viewer, or exports runs as one HTML file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def view(
     ] = None,
     episodes: Annotated[int, typer.Option(help="With --export: episodes of each run in the file.", min=1)] = 40,
 ) -> None:
-    """Look at runs in the browser, also while they train: curves, episodes, trees, tokens, advantages, leagues.
+    """Show runs in the browser, even while they train: curves, episodes, trees, tokens, advantages, leagues.
 
     interplay view runs/demo
 
     interplay view runs/demo --export demo.html
 
-    The page is served to this machine only. On another machine: ssh -L PORT:127.0.0.1:PORT HOST
+    Only this machine can open the page. To open it from another machine: ssh -L PORT:127.0.0.1:PORT HOST
     """
     folders = runs or [Path("runs")]
     if export is not None:

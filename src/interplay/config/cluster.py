@@ -1,4 +1,4 @@
-"""[cluster]: the processes of a run beyond the one that was started."""
+"""[cluster]: the other processes that a run starts."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from interplay.config.section import Section
 
 
 class ClusterSection(Section):
-    """Processes that a run is spread over."""
+    """How a run is distributed over several processes."""
 
     learners: int = Field(
-        1, ge=1, description="with train.shard: processes that each trained model is sharded over, one for each GPU"
+        1, ge=1, description="with train.shard: number of processes for each trained model, one for each GPU"
     )
     learner_timeout: float = Field(
-        1800.0, gt=0, description="seconds after which a learner's process that does not answer is given up"
+        1800.0, gt=0, description="seconds to wait for an answer of a learner's process before it counts as lost"
     )
     rollout_workers: int = Field(
-        0, ge=0, description="processes that play the training episodes, with Ray; 0: the process of the run plays them"
+        0, ge=0, description="Ray processes that play the training episodes; 0: the run's own process plays them"
     )
     worker_cpus: float = Field(1.0, ge=0, description="CPUs that Ray reserves for each rollout worker")
-    worker_gpus: float = Field(0.0, ge=0, description="GPUs, or a share of one, for each rollout worker's engines")
+    worker_gpus: float = Field(0.0, ge=0, description="GPUs, or a fraction of one, that each rollout worker uses")
     worker_timeout: float = Field(
-        300.0, gt=0, description="seconds that a rollout worker may take for new weights before it is replaced"
+        300.0, gt=0, description="seconds a rollout worker may take to load new weights before it is replaced"
     )
     address: str = Field("local", description="the Ray cluster: local (started for this run), auto, or its address")
     restarts: int = Field(
-        3, ge=0, description="how often a run goes on after it has lost a process of a learner or engine, or a worker"
+        3, ge=0, description="how often a run may continue after it lost a learner process, an engine or a worker"
     )

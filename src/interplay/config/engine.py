@@ -1,4 +1,4 @@
-"""[engine]: what samples the replies of policies whose weights are in this run."""
+"""[engine]: the software that samples the replies of the local policies of a run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from interplay.errors import ConfigError
 
 
 class EngineSection(Section):
-    """The local engine samples in this process, from the learner's own tensors. `vllm` samples on a vLLM server, which
-    is started for each base model or already runs."""
+    """The engine that samples replies. `local` samples in this process, from the learner's own tensors. `vllm` samples
+    on a vLLM server: the run starts one for each base model, or uses one that is already running."""
 
-    kind: Literal["local", "vllm"] = Field("local", description="who samples")
-    url: str | None = Field(None, description="vllm: a server that already runs, such as http://host:8000")
-    python: str | None = Field(None, description="vllm: the interpreter that has vLLM; default: the one of this run")
-    options: list[str] = Field([], description="vllm: more arguments of a server that is started")
-    variables: dict[str, str] = Field({}, description="vllm: more environment variables of a server that is started")
-    tensor_parallel: int = Field(1, ge=1, description="vllm: GPUs that a server splits a model over")
+    kind: Literal["local", "vllm"] = Field("local", description="the engine that samples replies")
+    url: str | None = Field(None, description="vllm: a server that is already running, such as http://host:8000")
+    python: str | None = Field(None, description="vllm: the Python that has vLLM installed; default: this one")
+    options: list[str] = Field([], description="vllm: more arguments for a server that the run starts")
+    variables: dict[str, str] = Field({}, description="vllm: more environment variables for a started server")
+    tensor_parallel: int = Field(1, ge=1, description="vllm: number of GPUs over which a server splits a model")
     gpu_share: float = Field(0.4, gt=0, le=1, description="vllm: share of a GPU's memory for weights and cache")
-    context: int | None = Field(None, ge=2, description="vllm: longest prompt and reply; default: the model's")
+    context: int | None = Field(None, ge=2, description="vllm: most tokens of prompt plus reply; default: the model's")
     concurrency: int = Field(256, ge=1, description="vllm: most sequences that a server samples at the same time")
-    start_timeout: float = Field(900.0, gt=0, description="vllm: seconds that a server may take to start")
-    timeout: float = Field(600.0, gt=0, description="vllm: seconds that one reply may take")
-    update_timeout: float = Field(120.0, gt=0, description="vllm: seconds that an update of the weights may take")
+    start_timeout: float = Field(900.0, gt=0, description="vllm: seconds a server may take to start")
+    timeout: float = Field(600.0, gt=0, description="vllm: seconds one reply may take")
+    update_timeout: float = Field(120.0, gt=0, description="vllm: seconds a weight update may take")
 
     @model_validator(mode="after")
     def _belongs_to_vllm(self) -> EngineSection:

@@ -1,1 +1,1 @@
-"""A run over many processes and machines, with Ray. Only `cluster.py` imports ray."""
+"""Distributes a run over several processes and machines with Ray. Only `cluster.py` imports ray."""

@@ -1,7 +1,8 @@
-"""Rollout workers as actors of Ray, and the driver's side of them.
+"""Starts rollout workers as Ray actors and sends them episodes and weights.
 
-The driver of a run draws the tasks, trains, and alone writes the run folder. Workers play. A worker that is lost is
-replaced by a new one with the newest weights, and its episodes are played again with the same seeds.
+The driver is the main process of a run. It draws the tasks, trains, and is the only process that writes the run folder.
+The workers play episodes. A lost worker is replaced by a new one with the newest weights, and its episodes are played
+again with the same seeds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 def connect(section: ClusterSection) -> tuple[Any, bool]:
-    """The ray package, connected to the cluster that the recipe names, and whether a cluster was started for it."""
+    """Connect to the recipe's Ray cluster. Return the ray package and whether a cluster was started for this run."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -56,8 +57,8 @@ class RolloutFleet:
         self.state, self.section = state, state.plan.recipe.cluster
         self.ray, self._started = connect(self.section)
         self.staleness = state.plan.recipe.stream.max_staleness
-        self.lost = 0  # workers that were replaced
-        self._weights: Any = None  # the newest ones, in Ray's object store
+        self.lost = 0  # number of workers that were replaced
+        self._weights: Any = None  # the newest weights, in Ray's object store
         self._seated: dict[int, Mapping[Snapshot, str]] = {}
         self._jobs: list[tuple[EpisodeJob, asyncio.Future[Episode]]] = []
         self._sent = 0
@@ -66,7 +67,7 @@ class RolloutFleet:
         self.workers = [self._start() for _ in range(self.section.rollout_workers)]
 
     def _start(self) -> Any:
-        """Start a worker. It loads the bases; trained weights are sent to it."""
+        """Start a worker. It loads the base models itself; the trained weights are sent to it."""
         recipe = self.state.plan.on(self.state.bases).recipe
         options = {"num_cpus": self.section.worker_cpus, "num_gpus": self.section.worker_gpus}
         actor = self.ray.remote(RolloutWorker).options(
@@ -77,7 +78,7 @@ class RolloutFleet:
     # -- weights --------------------------------------------------------------------------------------------------
 
     async def sync(self) -> None:
-        """Give every worker the newest weights. With staleness 0 this waits until all of them have taken them over."""
+        """Send the newest weights to every worker. With staleness 0, wait until every worker has loaded them."""
         self._weights = self.ray.put(self._newest())
         await asyncio.gather(*(self._repaired(i, self._update) for i in range(len(self.workers))))
 
@@ -94,7 +95,7 @@ class RolloutFleet:
         await self._limited(self.workers[index].update.remote(self._weights))
 
     async def _seat(self, index: int) -> None:
-        """Let a worker load the snapshots that play now, if they have changed."""
+        """If the snapshots that play have changed, make a worker load the present ones."""
         snapshots = self.state.snapshots
         wanted = {who: str((snapshots.folder / str(who)).resolve()) for who in snapshots.seated}
         if self._seated.get(index, {}) != wanted:
@@ -104,7 +105,7 @@ class RolloutFleet:
     # -- episodes -------------------------------------------------------------------------------------------------
 
     async def episode(self, task: Task, replica: int, seated: Seated) -> Episode:
-        """Play an episode on a worker. Episodes that begin in the same turn of the event loop are sent together."""
+        """Play an episode on a worker. Episodes that begin in one iteration of the event loop are sent together."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Episode] = loop.create_future()
         if not self._jobs:
@@ -113,8 +114,9 @@ class RolloutFleet:
         return await census().elsewhere(done)
 
     def _send(self) -> None:
-        """Deal the episodes to workers: all of one task to the same, so that its prompt is computed once. Without
-        staleness a worker's episodes are one batch, which makes it deterministic."""
+        """Send the episodes to the workers. All episodes of one task go to the same worker, which then computes their
+        prompt only once. With staleness 0, a worker gets its episodes in one batch, so that results are
+        deterministic."""
         jobs, self._jobs = self._jobs, []
         order: dict[str, int] = {}
         for job, _ in jobs:
@@ -137,7 +139,7 @@ class RolloutFleet:
 
         try:
             found = await self._repaired(index, once)
-        except Exception as error:  # it is raised where the episodes are awaited
+        except Exception as error:  # whoever awaits the episodes receives the error
             for _, done in share:
                 if not done.done():
                     done.set_exception(error)
@@ -149,7 +151,7 @@ class RolloutFleet:
     # -- failures -------------------------------------------------------------------------------------------------
 
     async def _repaired(self, index: int, work: Any) -> Any:
-        """Do `work` on a worker. If the worker is lost, start another one and do it again."""
+        """Do `work` on a worker. If the worker is lost, start a new worker and do the work again."""
         gone = (self.ray.exceptions.RayActorError, TimeoutError)
         for left in reversed(range(self.section.restarts + 1)):
             worker = self.workers[index]
@@ -166,7 +168,7 @@ class RolloutFleet:
                 raise error.cause from None
 
     async def _replace(self, index: int, worker: Any, error: Exception) -> None:
-        """Start another worker in place of `worker`, unless that was done already."""
+        """Start a new worker in place of `worker`, unless it was already replaced."""
         async with self._repairing.setdefault(index, asyncio.Lock()):
             if self.workers[index] is not worker:
                 return
@@ -182,7 +184,7 @@ class RolloutFleet:
         return await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(call)), self.section.worker_timeout)
 
     def close(self) -> None:
-        """End the workers, and the cluster if this run has started it."""
+        """Stop the workers. Also stop the cluster if this run started it."""
         for worker in self.workers:
             self.ray.kill(worker)
         if self._started:

@@ -1,4 +1,4 @@
-"""`interplay cluster plan`: the processes of a run, and what each of them needs, without starting any."""
+"""`interplay cluster plan`: computes which processes a run would start and what each of them needs. Starts none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from interplay.training.memory import estimate
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """Processes of one kind. `memory` is in bytes for each of them: of its GPUs if it has any, else of the host."""
+    """Processes of one kind. `memory` is the bytes that each process needs: on its GPUs if it has any, else on the
+    host."""
 
     what: str
     count: int
@@ -21,7 +22,7 @@ class ProcessPlan:
 
 
 def layout(plan: RunPlan) -> list[ProcessPlan]:
-    """What a recipe would start, and where its memory goes."""
+    """Return the processes that a recipe would start, with the memory of each."""
     recipe, cluster = plan.recipe, plan.recipe.cluster
     needs, gpu = estimate(plan), device_of(plan.recipe) == "cuda"
     parts = dict(needs.parts)
@@ -30,7 +31,7 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
     out: list[ProcessPlan] = []
     sharded = recipe.train.shard == "fsdp"
     served = recipe.engine.kind == "vllm"
-    # The process of the run learns unless ranks do, and samples unless servers do.
+    # The run's own process trains unless there are ranks, and samples unless there are vLLM servers.
     mine = parts["weights"] + (0 if sharded else learning) + (0 if served else needs.cache)
     alone = gpu and not (sharded and served)
     out.append(ProcessPlan("the run (tasks, credit, records)", 1, 1.0, float(alone), mine))
@@ -39,7 +40,7 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
     if sharded:
         passes = parts["activations"] + parts["logits"]
         whole = learning - passes
-        share = whole if gpu else whole // cluster.learners  # for GPUs, the estimate is that of one rank
+        share = whole if gpu else whole // cluster.learners  # on GPUs, the estimate is already that of one rank
         out.append(
             ProcessPlan("learner ranks", trained * cluster.learners, 1.0, float(gpu), share // max(1, trained) + passes)
         )

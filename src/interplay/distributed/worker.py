@@ -1,8 +1,8 @@
-"""A rollout worker: a process that plays episodes with copies of the policies and engines of its own.
+"""A rollout worker: a process that plays episodes. It has its own copies of the policies and its own engines.
 
-`cluster.py` makes it an actor of Ray. All its calls are coroutines on one event loop, so weights can be updated while
-episodes are played. Randomness depends on tasks and seeds alone, so an episode is the same whichever worker plays it,
-up to the rounding of another batch.
+`cluster.py` makes it a Ray actor. All its methods are coroutines on one event loop, so weights can be updated while
+episodes are played. Randomness depends only on tasks and seeds. An episode is therefore the same on every worker,
+except for rounding, which depends on the batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interplay.types import Episode, Occupant, Role, Snapshot, Task
 
 @dataclass(frozen=True)
 class EpisodeJob:
-    """An episode to play: the task, the number among the episodes of the task, and who sits where."""
+    """An episode to play: its task, its number among the episodes of that task, and who plays each role."""
 
     task: Task
     replica: int
@@ -37,7 +37,7 @@ class EpisodeJob:
 
 @dataclass(frozen=True)
 class NewWeights:
-    """The weights of a policy: an adapter, or all tensors by name."""
+    """The weights of a policy: an adapter, or all tensors of the model by name."""
 
     version: int
     adapter: Adapter | None
@@ -45,7 +45,7 @@ class NewWeights:
 
 
 class RolloutWorker:
-    """`recipe` is that of the run, with the bases that the run has made."""
+    """Plays episodes. `recipe` is the recipe of the run; its bases are the folders that the run has prepared."""
 
     def __init__(self, recipe: Mapping[str, Any]) -> None:
         from transformers.utils.logging import disable_progress_bar
@@ -58,11 +58,11 @@ class RolloutWorker:
         self.snapshots: set[Snapshot] = set()
 
     async def pid(self) -> int:
-        """The process, for tests that kill it."""
+        """Return the process id. Tests use it to kill the worker."""
         return os.getpid()
 
     async def update(self, weights: Mapping[str, NewWeights]) -> None:
-        """Take over new weights. Nothing that was computed with older ones is used again."""
+        """Load new weights and clear everything that was computed with older weights."""
         for name, new in weights.items():
             member = self.team.members[name]
             if member.adapter is not None and new.adapter is not None:
@@ -78,7 +78,7 @@ class RolloutWorker:
             engine.flush()
 
     async def seat(self, wanted: Mapping[Snapshot, str]) -> None:
-        """Load these snapshots from their folders, and release all others."""
+        """Load these snapshots from their folders and release all other snapshots."""
         for who in self.snapshots - set(wanted):
             self.team.pool.release(who)
         for who in sorted(set(wanted) - self.snapshots, key=str):
@@ -86,7 +86,7 @@ class RolloutWorker:
         self.snapshots = set(wanted)
 
     async def play(self, jobs: Sequence[EpisodeJob]) -> list[Episode]:
-        """Play episodes at the same time."""
+        """Play several episodes concurrently."""
         census().deterministic = self.team.deterministic
         out: list[Episode] = []
         for found in await census().gather(self._one(job) for job in jobs):

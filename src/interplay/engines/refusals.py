@@ -1,4 +1,4 @@
-"""Checks of a request that hold for every engine that takes token ids."""
+"""Checks of requests, for every engine that takes token ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interplay.errors import EngineError, did_you_mean
 
 
 def refuse_impossible(request: Request, vocabulary: int, context: int, adapters: Collection[str]) -> None:
-    """Raise if the request can never be served by a model of this size with these adapters."""
+    """Raise if a model of this size with these adapters cannot serve the request."""
     sampling = request.sampling
     everything = (*request.ids, *request.forced, *(t for reply in request.legal for t in reply))
     if not request.ids:
@@ -44,7 +44,7 @@ def refuse_impossible(request: Request, vocabulary: int, context: int, adapters:
 def _refuse_legal(request: Request) -> None:
     if not all(request.legal):
         raise EngineError("a legal reply has no tokens; expected at least the token that ends it.")
-    ordered = sorted(request.legal)  # a reply that is a prefix of another comes right before one that it begins
+    ordered = sorted(request.legal)  # if a reply is a prefix of others, one of those follows it directly
     if any(len(a) < len(b) and b[: len(a)] == a for a, b in pairwise(ordered)):
         raise EngineError("a legal reply is the beginning of another; expected the token that ends it in each.")
     longest, limit = max(map(len, request.legal), default=0), request.sampling.max_tokens

@@ -1,11 +1,12 @@
 """A vLLM server as an `Engine`: token ids in, token ids and log-probs out.
 
-Written for vLLM 0.25.1 and 0.32.0. Endpoints that only some versions have are looked for first. Weights are updated
-from a folder: pause → reload → set version → reset the caches → resume. If a step of this fails, the engine takes no
-more requests, since nobody knows which weights it has, and a server that this run started is ended.
+Written for vLLM 0.25.1 and 0.32.0. The engine first asks the server which endpoints it has, because versions differ.
+Weights are updated from a folder: pause → reload → set version → reset the caches → resume. If one of these calls
+fails, the weights of the server are unknown. The engine then accepts no more requests, and stops the server if this run
+started it.
 
-Adapters are loaded under a new name for every version, so no request and no cached prefix mixes two versions. An old
-name is unloaded when no request uses it.
+Each version of an adapter is loaded under a new name, so no request and no cached prefix mixes two versions. An old
+version is unloaded when no request uses it.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from interplay.models.adapter import Adapter
 from interplay.models.lora import save_adapter
 from interplay.types import Completion, MediaSpan, Stop
 
-_SHORT = 30.0  # seconds for calls that only look something up
-_ENDING = 2.0  # seconds between the first request that a dying server fails and the end of its process
+_SHORT = 30.0  # time limit in seconds of calls that only read information
+_ENDING = 2.0  # after a request has failed, seconds in which the process of a dying server ends
 _ENDS = {"stop": Stop.END, "length": Stop.LENGTH}
 
 
 @dataclass
 class AdapterVersion:
-    """An adapter under the name that the server has for it. `users` counts the requests that name it."""
+    """A version of an adapter, with its name on the server. `users` counts the requests that use it."""
 
     name: str
     version: int
@@ -49,15 +50,16 @@ class AdapterVersion:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds that a reply and an update of the weights may take."""
+    """Time limits in seconds: for a reply, and for an update of the weights."""
 
     reply: float = 600.0
     update: float = 120.0
 
 
 class VllmEngine:
-    """`server` is the server's process if this run has started it. `vocabulary` is the model's number of tokens. With
-    `lora`, the server was started for adapters, or may have been."""
+    """An engine that sends requests to a vLLM server. `server` is the server's process if this run started it.
+    `vocabulary` is the number of tokens in the model's vocabulary. `lora` is true if the server supports adapters, or
+    may support them."""
 
     capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
 
@@ -67,17 +69,17 @@ class VllmEngine:
     ) -> None:  # fmt: skip
         self.version = 0
         self._vocabulary, self._timeouts, self._server = vocabulary, timeouts, server
-        self._failure: EngineError | None = None  # why it takes no more requests
+        self._failure: EngineError | None = None  # the reason why the engine accepts no more requests
         self._adapters: dict[str, AdapterVersion] = {}
         self._retired: list[AdapterVersion] = []
         self._asked: dict[Future[Completion], tuple[object, ...]] = {}
         self._connections = connections
         self._sampled = self._prompts = self._loads = 0
         self._folder = tempfile.TemporaryDirectory(prefix="interplay-adapters-")
-        self._wire = Wire(url, connections + 8)  # updates must not wait for replies
+        self._wire = Wire(url, connections + 8)  # extra connections, so that updates need not wait for replies
         self._gate = asyncio.Semaphore(connections)
         # vLLM 0.32 with adapters fails when it computes the log-probs of several prompts in one batch (the output layer
-        # of LoRA expects one row for each request), so they are sent one after another.
+        # of LoRA expects one row for each request), so these requests are sent one after another.
         self._scoring = asyncio.Semaphore(1 if lora else connections)
         with ExitStack() as failed:
             failed.callback(self.close)
@@ -85,7 +87,7 @@ class VllmEngine:
             failed.pop_all()
 
     async def _look(self) -> tuple[str, int, frozenset[str]]:
-        """The name of the base model, its longest sequence, and the endpoints of this version of vLLM."""
+        """Return the name of the base model, its longest sequence, and the endpoints of this version of vLLM."""
         models = (await self._wire.get("/v1/models", _SHORT))["data"]
         paths = frozenset((await self._wire.get("/openapi.json", _SHORT))["paths"])
         needed = ("/inference/v1/generate", "/collective_rpc", "/pause", "/resume", "/reset_prefix_cache")
@@ -135,7 +137,7 @@ class VllmEngine:
             raise type(self._failure)(str(self._failure))
 
     async def _ask(self, how: Callable[[Request, AdapterVersion | None], Any], request: Request) -> Completion:
-        """Send a request on the wire's event loop and wait for it here."""
+        """Send a request on the wire's event loop, and wait for the reply on the caller's event loop."""
         slot = None if request.adapter is None else self._adapters[request.adapter]
         if slot is not None:
             slot.users += 1
@@ -159,7 +161,7 @@ class VllmEngine:
             "seed": request.seed,
             "logprobs": 0,
             "stop_token_ids": list(sampling.stop),
-            "ignore_eos": True,  # only the stop ids of the request end a reply
+            "ignore_eos": True,  # only the request's own stop ids end a reply
         }
         if sampling.stop_strings:
             settings |= {"stop": list(sampling.stop_strings), "include_stop_str_in_output": True}
@@ -194,7 +196,8 @@ class VllmEngine:
         return await self._watched(self._wire.post("/inference/v1/generate", self._timeouts.reply, body))
 
     async def _watched(self, call: Awaitable[Any]) -> Any:
-        """The result of a call. If it failed because the server has ended, say so, and take no more requests."""
+        """Return the result of a call. If the call failed because the server has ended, raise an error that says so,
+        and accept no more requests."""
         try:
             return await call
         except ServerFailed:
@@ -234,7 +237,7 @@ class VllmEngine:
         await self._wire.post("/collective_rpc", limit, {"method": method, "kwargs": arguments, "timeout": limit})
 
     async def _reset(self) -> None:
-        """Forget what was computed with other weights, also of replies that are being sampled."""
+        """Clear the caches that were computed with older weights, also those of replies that are still sampled."""
         await self._wire.post("/reset_prefix_cache", self._timeouts.update, reset_running_requests="true")
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
@@ -256,14 +259,14 @@ class VllmEngine:
         self._retire()
 
     def _retire(self) -> None:
-        """Unload old versions of adapters that no request names any more."""
+        """Unload old versions of adapters that no request uses any more."""
         for slot in [s for s in self._retired if not s.users]:
             self._retired.remove(slot)
             body = {"lora_name": slot.name}
             self._call(self._wire.post("/v1/unload_lora_adapter", self._timeouts.update, body))
 
     def _call(self, work: Any) -> Any:
-        """Run a call on the wire's event loop and wait for it, on any thread."""
+        """Run a call on the wire's event loop and wait for its result. Any thread may call this."""
         if self._failure is not None:
             work.close()
         self._refuse_failed()
@@ -285,7 +288,7 @@ class VllmEngine:
     def cancel(self, key: tuple[object, ...]) -> bool:
         found = [asked for asked, its in list(self._asked.items()) if its == key]
         for asked in found:
-            asked.cancel()  # closes the connection, at which vLLM ends the request
+            asked.cancel()  # closes the connection; vLLM then ends the request
         return bool(found)
 
     def stats(self) -> EngineStats:
@@ -308,7 +311,7 @@ class VllmEngine:
 
 
 def open_engine(model: PreTrainedModel, section: EngineSection, ranks: Sequence[int], cpu: bool) -> VllmEngine:
-    """An engine on the server that the recipe names, or on one that is started for this model."""
+    """Return an engine that uses the server in the recipe, or else start a server for this model."""
     server = None
     if section.url is None:
         dtype = str(model.dtype).removeprefix("torch.")
@@ -321,10 +324,10 @@ def open_engine(model: PreTrainedModel, section: EngineSection, ranks: Sequence[
 
 
 def _versions(spans: list[dict[str, Any]] | None, count: int, sent: int) -> tuple[int, ...]:
-    """The version of each token. Servers that report none may have changed weights in between; the version at which the
-    request was sent is then the oldest that a token can have."""
+    """Return the version of the weights for each token. If the server reports no versions, use the version at which the
+    request was sent: it is the oldest version that a token can have."""
     out = [sent] * count
     for span in spans or ():
-        if str(span["version"]).isdecimal():  # before the first update the server has a name of its own
+        if str(span["version"]).isdecimal():  # before the first update, the server's version is not a number
             out[span["start"] : span["end"]] = [int(span["version"])] * (span["end"] - span["start"])
     return tuple(out)

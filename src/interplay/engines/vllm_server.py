@@ -1,6 +1,6 @@
-"""Starts and ends a vLLM server: one process for one base model, on a free port of this machine.
+"""Starts and stops a vLLM server: one process for one base model, on a free port of this machine.
 
-The server has no authentication and endpoints that change its weights, so it listens on the loopback address alone.
+The server has no authentication, and some endpoints change its weights. So it listens only on the loopback address.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from interplay.engines import vllm_plugin
 from interplay.errors import ConfigError, EngineError
 
 PLUGIN = "interplay_vllm"
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # largest ranks of adapters that vLLM can be started for
-_TOLD = 15  # lines of the server's log that an error shows
-# Starts the server, and ends it with all its processes when this run has ended in whatever way, which closes the pipe.
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # values that vLLM accepts as the largest rank of an adapter
+_TOLD = 15  # number of lines of the server's log that an error shows
+# Starts the server and waits on a pipe. The pipe closes when this run ends, also if the run is killed. The script then
+# stops the server and all its processes.
 _WATCH = """
 import os, signal, subprocess, sys, threading
 def follow():
@@ -38,7 +39,8 @@ sys.exit(server.wait())
 
 
 class VllmServer:
-    """`source` is the folder of the model, `dtype` its precision, and `ranks` those of the adapters it will get."""
+    """A running vLLM server. `source` is the folder of the model, `dtype` its precision, and `ranks` the ranks of the
+    adapters that it will load."""
 
     def __init__(self, section: EngineSection, source: str, dtype: str, ranks: Sequence[int], cpu: bool) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
@@ -72,7 +74,7 @@ class VllmServer:
             failed.pop_all()
 
     def _wait(self, limit: float) -> None:
-        """Return when the server answers; raise if it ends first, or needs too long."""
+        """Wait until the server answers. Raise if it ends first, or if it does not answer within `limit` seconds."""
         until = time.monotonic() + limit
         while time.monotonic() < until:
             if self.process.poll() is not None:
@@ -103,7 +105,7 @@ class VllmServer:
         return "\n".join(lines[-_TOLD:])
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether the server's process has ended, or ends within this time."""
+        """Return whether the server's process has ended or ends within this time."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -111,7 +113,7 @@ class VllmServer:
         return True
 
     def close(self) -> None:
-        """End the server with all its processes."""
+        """Stop the server and all its processes."""
         for sign, patience in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
             try:
                 os.killpg(self.process.pid, sign)
@@ -127,7 +129,8 @@ class VllmServer:
 
 
 def arguments(section: EngineSection, dtype: str, ranks: Sequence[int], cpu: bool) -> list[str]:
-    """The arguments of a server. Log-probs are those of the distribution that tokens are drawn from."""
+    """Return the command-line arguments of a server. They make it report the log-probs of the distribution that tokens
+    are sampled from."""
     out = ["--host", "127.0.0.1", "--served-model-name", "base", "--dtype", dtype]
     out += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     out += ["--logits-processors", f"{PLUGIN}.legal:Legal", "--worker-extension-cls", f"{PLUGIN}.worker.Worker"]
@@ -148,13 +151,14 @@ def arguments(section: EngineSection, dtype: str, ranks: Sequence[int], cpu: boo
 
 
 def _variables(cpu: bool) -> dict[str, str]:
-    """Environment variables of a server: endpoints for updates, and nothing that leaves this machine."""
+    """Return the environment variables of a server. They enable the endpoints for updates, and keep the server from
+    sending anything to other machines."""
     out = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
     out |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
     return {**out, "VLLM_CPU_OMP_THREADS_BIND": "nobind"} if cpu else out
 
 
-# Newer versions of vLLM offer the endpoint for token ids only if asked to; older ones do not know the argument.
+# Newer versions of vLLM need this argument to offer the endpoint for token ids. Older versions do not accept it.
 _LOOK = """
 import importlib.util, pathlib, sys
 found = importlib.util.find_spec("vllm")

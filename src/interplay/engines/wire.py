@@ -1,7 +1,7 @@
-"""HTTP to an engine's server: JSON in, JSON out, with a time limit on every call.
+"""An HTTP client for an engine's server. It sends and receives JSON, with a time limit on every call.
 
-Calls run on an event loop of their own, so that connections outlive the caller's event loop, and so that the learner's
-thread can call while episodes wait for answers. Every failure is an `EngineError` that names the server.
+Calls run on a separate event loop. So connections stay open when the caller's event loop ends, and the learner's thread
+can make calls while episodes wait for answers. Every failure is an `EngineError` that names the server.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from interplay.errors import ConfigError, EngineError
 
 T = TypeVar("T")
 _IDLE = 2.0  # seconds after which an idle connection is not used again
-_SHOWN = 300  # characters of a server's text that an error shows
+_SHOWN = 300  # number of characters of a server's answer that an error shows
 
 
 class ServerFailed(EngineError):
-    """The connection was lost, or the server answered that it has failed. It may have ended."""
+    """The connection was lost, or the server reported an internal failure. The server may have ended."""
 
 
 class Wire:
@@ -30,11 +30,11 @@ class Wire:
         except ImportError:
             raise ConfigError("an engine on a server needs the httpx package: pip install 'interplay[vllm]'.") from None
         self.url, self._errors = url.rstrip("/"), httpx.HTTPError
-        # Servers close idle connections, uvicorn after 5 s. A request on one of them would be lost.
+        # Servers close idle connections (uvicorn after 5 s). A request on a closed connection would be lost.
         limits = httpx.Limits(
             max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=_IDLE
         )
-        # A request that waits for a free connection waits on this side, so its time limit begins when it is sent.
+        # A request waits for a free connection in this client. Its time limit begins when it is sent.
         self._client = httpx.AsyncClient(base_url=self.url, limits=limits, timeout=None, trust_env=False)
         self._loop = LoopThread("interplay-wire")
         self._closed = False
@@ -47,7 +47,7 @@ class Wire:
         return await self._send("GET", path, limit, {})
 
     async def post(self, path: str, limit: float, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
-        """The decoded answer; None if it has no body."""
+        """Send a POST request and return the decoded answer; None if the answer has no body."""
         return await self._send("POST", path, limit, {"json": body, "params": query})
 
     async def _send(self, method: str, path: str, limit: float, options: dict[str, Any]) -> Any:

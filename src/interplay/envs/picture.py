@@ -1,4 +1,4 @@
-"""Pictures that environments draw: PNG files, made with the standard library alone.
+"""Draws pictures for environments, as PNG files. It needs only the standard library.
 
 A board is drawn cell by cell. Each symbol has a `Look`, and every cell has the same size in pixels.
 """
@@ -25,7 +25,7 @@ class Look:
 
 
 def png(width: int, height: int, lines: Iterable[bytes]) -> bytes:
-    """A PNG file of `height` lines, each of `width` pixels with three bytes."""
+    """Return a PNG file with `height` lines. Each line has `width` pixels of three bytes."""
 
     def part(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -36,7 +36,7 @@ def png(width: int, height: int, lines: Iterable[bytes]) -> bytes:
 
 
 def draw(board: str, looks: Mapping[str, Look], cell: int) -> bytes:
-    """A board as a picture. `board` has a line of symbols for each row, as games write it, with spaces between."""
+    """Draw a board as a PNG picture. `board` has one line for each row, with spaces between the symbols."""
     rows = [line.split() for line in board.splitlines()]
     lines = [
         b"".join(line) for row in rows for line in zip(*(_tile(looks[symbol], cell) for symbol in row), strict=True)
@@ -46,7 +46,7 @@ def draw(board: str, looks: Mapping[str, Look], cell: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _tile(look: Look, cell: int) -> tuple[bytes, ...]:
-    """The lines of a cell."""
+    """Return the lines of pixels of one cell."""
     middle = (cell - 1) / 2
     out = []
     for y in range(cell):

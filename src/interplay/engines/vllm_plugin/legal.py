@@ -1,5 +1,5 @@
-"""A logits processor that lets only listed replies be sampled, token by token. A reply is a list of ids that ends with
-the token that ends the turn. The learner rebuilds the same mask, so sampled log-probs and trained ones agree."""
+"""A logits processor that masks every token that does not continue one of the listed replies. A reply is a list of ids;
+its last id ends the turn. The learner computes the same mask, so the log-probs of engine and learner agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 
 class LegalReplies:
-    """Of one request."""
+    """The legal replies of one request."""
 
     def __init__(self, replies: list[list[int]]) -> None:
         self.replies = [tuple(reply) for reply in replies]

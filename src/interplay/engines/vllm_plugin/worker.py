@@ -1,4 +1,4 @@
-"""Methods that are added to vLLM's workers, for `/collective_rpc`."""
+"""Methods that Interplay adds to vLLM's workers. `/collective_rpc` calls them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class Worker:
     model_runner: Any
 
     def interplay_repack(self) -> int:
-        """vLLM on a CPU (0.32) keeps a packed copy of the output layer. After a reload with tied embeddings this copy
-        has the old weights, so it is packed again. Returns the number of layers; 0 on a GPU."""
+        """Pack the output layer again after a reload. On a CPU, vLLM 0.32 keeps a packed copy of this layer, and with
+        tied embeddings a reload leaves the old weights in the copy. Return the number of packed layers; 0 on a GPU."""
         from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
         modules = self.model_runner.model.modules()

@@ -1,13 +1,13 @@
-"""Hearing: an order is sounded, and the listener writes it down.
+"""Hearing: the listener hears a sequence of moves as sounds and writes it down.
 
-Rules         an order is `length` of the moves U, D, L and R. Each sounds as one note whose pitch moves: U rises, D
-              falls, L dips and comes back, R climbs and comes back. The voice (pitch and timbre), the speed and the
-              noise differ from task to task. Voices of one split never sound in another.
+Rules         an order is a sequence of `length` moves, each U, D, L or R. Each move is one note with a changing pitch:
+              U rises, D falls, L falls and rises again, R rises and falls again. The voice (pitch and timbre), the
+              speed and the noise differ between tasks. Each split has its own voices.
 Roles         listener.
-Observation   the sound (WAV, 8,000 samples a second). There are no words that say the same.
+Observation   the sound (WAV, 8,000 samples a second). No text describes it.
 Actions       the moves in order, such as `U, R` (words and other separators are read too). A reply ends the episode.
 Rewards       `followed` (agent): 1 if every move is right, else 0. `heard` (agent): the share of moves that are right.
-              `illegal` (process): −0.1 for a reply that cannot be read or has another number of moves.
+              `illegal` (process): −0.1 for a reply that cannot be read or has the wrong number of moves.
 Difficulty    length, noise.
 Version       1
 """
@@ -29,7 +29,7 @@ from interplay.types import Media, MediaKind, Message, Observation, Rewards, Rol
 
 
 class Options(Section):
-    length: int = Field(1, ge=1, le=4, description="moves in an order")
+    length: int = Field(1, ge=1, le=4, description="number of moves in an order")
     noise: float = Field(0.1, ge=0, le=2, description="largest strength of the noise; the voice has strength 1")
 
 

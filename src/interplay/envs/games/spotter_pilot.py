@@ -1,16 +1,16 @@
-"""Spotter and pilot: one sees the doors, the other hears which one to take, and they must talk.
+"""Spotter and pilot: the spotter sees the doors, the pilot hears which door to take, and the spotter must tell it.
 
-Rules         four doors in a row carry the signs U, D, L and R in some order. The spotter sees the doors and says
-              something. The pilot hears one of the signs, reads what the spotter said, and takes a door.
+Rules         four doors in a row carry the signs U, D, L and R in a random order. The spotter sees the doors and sends
+              a message. The pilot hears one of the signs, reads the message, and chooses a door.
 Roles         spotter, then pilot.
 Observation   spotter: a picture of the doors (U a blue disc, D a red square, L a green ring, R dark). Pilot: the sound
-              of the wanted sign (`hearing` says how it sounds) and the spotter's words. Every prompt is fresh.
+              of the wanted sign (as in the environment `hearing`) and the spotter's message. Prompts have no history.
 Actions       spotter: free text, cut at 400 characters, or with `speech = "signs"` one of the 24 orders of the signs,
               such as `U L D R`. Pilot: the number of a door, 1 to 4.
 Rewards       `found` (team): 1 for the door with the wanted sign, else 0. `illegal` (process): −0.1 for a reply that
-              names no door, or that is no order of the signs where one is asked for; the episode then ends.
-Known answer  together 1. With a spotter who tells nothing, or a pilot who hears nothing, 1/4: the wanted sign and the
-              order of the doors are independent, and each is uniform.
+              names no door, or (with `speech = "signs"`) is not an order of the signs; the episode then ends.
+Known answer  1 if they work together perfectly. 1/4 if the spotter tells nothing or the pilot hears nothing, because
+              the wanted sign and the order of the doors are independent, and each is uniform.
 Version       1
 """
 
@@ -36,10 +36,10 @@ ORDERS = tuple(" ".join(order) for order in itertools.permutations(SIGNS))
 
 class Options(Section):
     speech: Literal["free", "signs"] = Field(
-        "signs", description="what the spotter says: anything, or an order of signs"
+        "signs", description="what the spotter may say: any text, or an order of the signs"
     )
     noise: float = Field(0.1, ge=0, le=2, description="largest strength of the noise; the voice has strength 1")
-    cell: int = Field(8, ge=2, le=64, description="pixels of a door's width; doors are four times as high")
+    cell: int = Field(8, ge=2, le=64, description="width of a door in pixels; its height is four times that")
 
 
 @register("spotter_pilot")
