@@ -40,7 +40,8 @@ class JudgeTrainSection(Section):
     lr: float = Field(1e-3, gt=0, description="learning rate")
     balance: Literal["none", "class", "question"] = Field(
         "question",
-        description="verifier: keep as many right as wrong answers, over all tasks (class) or within each task (question)",
+        description="verifier: keep as many right as wrong answers, over all tasks (class) or within each task "
+        "(question)",
     )
     holdout: float = Field(0.2, gt=0, lt=1, description="share of the tasks that are used only for testing")
     least: float = Field(
@@ -86,8 +87,8 @@ class JudgeSection(Section):
         "reward_model and verifier are models that output a score"
     )
     who: str = Field(
-        description="a policy, gold:NAME (a component of the reward), base:MODEL (a new reward model made from MODEL), the "
-        "folder of a reward model, or the http:// address of a reward server"
+        description="a policy, gold:NAME (a component of the reward), base:MODEL (a new reward model made from MODEL), "
+        "the folder of a reward model, or the http:// address of a reward server"
     )
     against: str | None = Field(
         None,

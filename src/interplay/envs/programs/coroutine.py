@@ -85,7 +85,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 @dataclass(frozen=True)
 class How:
-    """How a coroutine is run. `seconds` limits the time between two answers; `only` lists the allowed replies of a role."""
+    """How a coroutine is run: `seconds` limits the time between two answers, `only` lists a role's allowed replies."""
 
     seconds: float
     history: HistoryMatch = "noise"
