@@ -36,8 +36,8 @@ class RunSection(Section):
     )
     blame: Literal["replay", "machinery"] = Field(
         "replay",
-        description="after a crash that follows a reply: replay to see whether the policy caused it, or always drop the "
-        "episode",
+        description="after a crash that follows a reply: replay to see whether the policy caused it, or always drop "
+        "the episode",
     )
     crashed: float = Field(-0.1, description="the team's reward `crashed` if a policy's reply made the program crash")
     effects: bool = Field(False, description="the program's tools have side effects, so it must not be replayed")
