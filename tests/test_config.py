@@ -111,14 +111,14 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "policy without a seat",
         changed(policies={"player": {"base": "tiny"}, "spare": {"base": "tiny"}}),
         (),
-        ("policies.spare sits in no seat", "expected seats to name it", "player"),
+        ("policies.spare has no seat", "expected seats to name it", "player"),
     ),
-    ("unknown role", BASE, ("seats.XX=player",), ("seats.XX is no role", "known: O, X.", "Did you mean 'X'?")),
+    ("unknown role", BASE, ("seats.XX=player",), ("seats.XX is not a role", "known: O, X.", "Did you mean 'X'?")),
     (
         "unknown role in a matchup",
         changed(matchups=[{"share": 0.5, "seats": {"XX": "bot:random"}}]),
         (),
-        ("matchups.0.seats.XX is no role of this environment", "Did you mean 'X'?"),
+        ("matchups.0.seats.XX is not a role of this environment", "Did you mean 'X'?"),
     ),
     (
         "unknown policy in a matchup",
@@ -162,7 +162,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "a matchup of half a pair",
         changed(matchups=[{"share": 0.5, "one": "player"}]),
         (),
-        ("either seats", "both one and others"),
+        ("both of seats and one/others", "both one and others"),
     ),
     (
         "a schedule out of order",
@@ -307,7 +307,9 @@ def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_without_a_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds no run.json; expected a run that interplay train has begun"):
+    with pytest.raises(
+        ConfigError, match=r"has no run.json; expected the folder of a run that interplay train started"
+    ):
         load(tmp_path)
     (tmp_path / "runs" / "first").mkdir(parents=True)
     (tmp_path / "runs" / "first" / "run.json").write_text("{}")

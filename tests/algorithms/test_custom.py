@@ -32,7 +32,7 @@ def test_a_baseline_of_ones_own_later_returns_is_refused(grouping: list[str]) ->
     """With independent episodes such a group is one line of play: its later returns follow from its earlier actions."""
     with pytest.raises(ConfigError) as caught:
         custom(plan=FLAT, grouping=grouping)
-    assert all(word in str(caught.value) for word in (str(grouping), "caused by the earlier", "'task' in place of"))
+    assert all(word in str(caught.value) for word in (str(grouping), "Earlier turns influence", "'task' in place of"))
 
 
 def line(make_turn: MakeTurn, rewards: list[float], replica: int) -> list[Turn]:

@@ -578,10 +578,12 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
 
 
 def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm.kl has no reference.*kl_reward"):
+    with pytest.raises(ConfigError, match=r"algorithm.kl is above 0.*no reference log-probs.*kl_reward"):
         make("maddpg", actor="gumbel", kl=0.1)
     assert make("maddpg", actor="gumbel", kl_reward=0.1).reference
-    with pytest.raises(ConfigError, match=r"algorithm.average = 'turn' divides each legal reply by its own length"):
+    with pytest.raises(
+        ConfigError, match=r"algorithm.average = 'turn' divides the loss of each legal reply by its own length"
+    ):
         make("maddpg", actor="gumbel", average="turn")
 
 

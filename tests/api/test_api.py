@@ -60,9 +60,9 @@ def test_a_team_plays_and_answers(trained: ip.TrainedRun) -> None:
         assert {str(t.policy) for t in mixed.line()} == {"player", "bot:random"}
         said = team.chat("p0", [{"role": "user", "content": "rock?"}, ip.Message("assistant", "no")], max_tokens=3)
         assert isinstance(said, str)
-        with pytest.raises(ip.ConfigError, match="'p2' is no role here"):
+        with pytest.raises(ip.ConfigError, match="'p2' is not a role of this environment"):
             team.chat("p2", [])
-        with pytest.raises(ip.ConfigError, match="'q' is no role here"):
+        with pytest.raises(ip.ConfigError, match="'q' is not a role of this environment"):
             team.play(0, seats={"q": "bot:random"})
 
 

@@ -104,10 +104,13 @@ def test_an_impossible_composition_is_refused_with_the_reason(recipe: str, overr
 
 
 def test_continuation_none_is_refused_where_only_the_end_pays(recipe: str) -> None:
-    with pytest.raises(ConfigError, match=r"rewards only at the end, so all candidates tie; expected 'playout'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"gives rewards only at the end, so all candidates would have the same return; expected 'playout'",
+    ):
         train(recipe, "env={name='tictactoe'}", "algorithm.plan.continuation=none", "reward.weights={}", "--dry-run")
 
 
 def test_the_gumbel_actor_is_refused_without_masks(recipe: str) -> None:
-    with pytest.raises(ConfigError, match=r"weighs every legal reply.*expected sampling.legal = true"):
+    with pytest.raises(ConfigError, match=r"trains every legal reply.*expected sampling.legal = true"):
         train(recipe, "algorithm={name='maddpg', actor='gumbel'}", "--dry-run")

@@ -175,13 +175,13 @@ def test_what_cannot_be_loaded_is_one_sentence_and_changes_nothing() -> None:
     good = random_adapter(model, 3, 1)
     name, (down, up) = next(iter(good.weights.items()))
     wrong = {
-        "has weights for 'model.layers.9.q', a layer this model does not have": {"model.layers.9.q": (down, up)},
+        "has weights for 'model.layers.9.q', a layer that this model does not have": {"model.layers.9.q": (down, up)},
         r"of shape \(3, 31\) and \(64, 3\) for 'model.layers.0.self_attn.q_proj'; expected \(3, 32\) and \(64, 3\)": {
             name: (down[:, :-1], up)
         },
         r"of shape \(3, 32\) and \(3, 64\)": {name: (down, up.T)},
         r"of shape \(2, 32\)": {name: (down[:2], up)},
-        "layer this model does not have": {"lm_head": (down, up)},
+        "layer that this model does not have": {"lm_head": (down, up)},
     }
     for sentence, weights in wrong.items():
         with pytest.raises(EngineError, match=sentence) as caught:

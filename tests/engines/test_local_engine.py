@@ -274,8 +274,8 @@ def test_the_version_of_the_weights_is_stamped_on_every_token(small: Pair) -> No
         ((7, 8), 0, "max_tokens is 0; expected at least 1"),
         ((7, VOCABULARY), 4, f"vocabulary of {VOCABULARY}"),
         ((7, -1), 4, f"vocabulary of {VOCABULARY}"),
-        ((7,) * 250, 7, r"\(250\) plus max_tokens \(7\) is 257 tokens; the model takes at most 256"),
-        ((7,) * 30, 40, "70 tokens can never fit the engine's cache of 64 tokens"),
+        ((7,) * 250, 7, r"\(250\) plus max_tokens \(7\) is 257 tokens, but the model takes at most 256"),
+        ((7,) * 30, 40, "70 tokens can never fit into the engine's cache of 64 tokens"),
         ((7,) * 30, 34, "64 tokens can never fit"),  # the prompt's half-filled last block is there twice
     ],
 )
@@ -294,7 +294,7 @@ def test_a_prompt_with_a_picture_is_refused_by_an_engine_that_reads_text_alone(s
     engine = small.engine()
     request = ask(0, (7, 8, 9), 4)
     assert not engine.capabilities.media
-    with pytest.raises(EngineError, match="this engine reads text alone; expected a prompt without pictures"):
+    with pytest.raises(EngineError, match="this engine reads only text; expected a prompt without pictures"):
         serve(engine, [replace(request, media=(MediaSpan(1, 1, "ca7"),))])
     small.check(request, serve(engine, [request])[0])
     assert empty(engine)

@@ -113,7 +113,7 @@ def test_a_missing_package_is_named(chat: Chat, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_proxy_that_cannot_be_used_is_said_without_its_password(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "gopher://user:pass-word@host:1")
-    with pytest.raises(ConfigError, match=r"no connection .* can be set up .* HTTP_PROXY") as caught:
+    with pytest.raises(ConfigError, match=r"the connection to .* cannot be set up .* HTTP_PROXY") as caught:
         ask(chat)
     assert "pass-word" not in "".join(traceback.format_exception(caught.value))
 

@@ -191,7 +191,7 @@ def test_prepared_rows_may_bring_one(tmp_path: Path, file: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken.duckdb"
     broken.write_bytes(file.read_bytes()[:12] + b"\0" * 5000)
-    with pytest.raises(DataError, match="no DuckDB database"):
+    with pytest.raises(DataError, match="not a DuckDB database"):
         database.read(broken)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ConfigError, match=r"interplay\[duckdb\]"):

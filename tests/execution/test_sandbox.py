@@ -261,7 +261,9 @@ def test_no_silent_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SandboxError, match=r"switched off.*too old.*isolation = 'rlimits'"):
         Sandbox(1)
     assert choose("rlimits") == "rlimits"
-    with pytest.raises(SandboxError, match="isolation = 'namespaces' is more than this machine offers: switched off"):
+    with pytest.raises(
+        SandboxError, match="isolation is 'namespaces', but this machine does not offer it: switched off"
+    ):
         Sandbox(1, "namespaces")
     with pytest.raises(SandboxError, match="Did you mean 'landlock'"):
         choose("landlok")  # type: ignore[arg-type]
@@ -287,4 +289,4 @@ def test_without_user_namespaces_the_reason_is_said() -> None:
     done = subprocess.run(prevented, env=env, capture_output=True, text=True, check=False)
     if done.returncode and "Traceback" not in done.stderr:
         pytest.skip(f"user namespaces cannot be switched off for a process here: {done.stderr.strip()}")
-    assert "isolation = 'namespaces' is more than this machine offers: user namespaces" in done.stdout, done
+    assert "isolation is 'namespaces', but this machine does not offer it: user namespaces" in done.stdout, done

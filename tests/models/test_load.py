@@ -97,7 +97,7 @@ def test_every_end_token_of_the_generation_config_stops(tiny: Loaded, tmp_path: 
     "base", ["tiny-64", "tiny-65x2", "tiny-64x0", "tiny-0x2", "tiny-x", "tiny-²x2", "tiny-big", "tiny-64x2x2"]
 )
 def test_a_tiny_shape_that_is_none_is_refused_with_an_example(base: str) -> None:
-    with pytest.raises(ModelError, match=rf"model '{base}' is no tiny shape; expected .*tiny-128x4"):
+    with pytest.raises(ModelError, match=rf"model '{base}' is not the name of a tiny model; expected .*tiny-128x4"):
         locate(base, 0)
 
 
@@ -163,7 +163,7 @@ def test_a_model_that_brings_its_own_code_is_refused_without_asking(
     (tmp_path / where).write_text(json.dumps(data))
     (tmp_path / "own.py").write_text("raise SystemExit('it ran')\n")
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
-    with pytest.raises(ModelError, match=r"brings code of its own .* expected a model whose class is part of"):
+    with pytest.raises(ModelError, match=r"contains its own code .* expected a model whose class is part of"):
         load(str(tmp_path), "cpu", torch.float32, 0)
 
 
@@ -196,15 +196,15 @@ REFUSED = [
             first_k_dense_replace=2,
             **(SMALL | {"num_key_value_heads": 4}),
         ),
-        "keys and values of sizes that differ",
+        "keys and values of different sizes",
     ),
     (
         lambda: Qwen3NextConfig(head_dim=8, num_experts=2, layer_types=["linear_attention", "full_attention"], **SMALL),
-        "layers of linear_attention; expected full attention or sliding windows",
+        "layers of type linear_attention; expected full attention or sliding windows",
     ),
     (
         lambda: BloomConfig(vocab_size=640, hidden_size=32, n_layer=2, n_head=4, eos_token_id=1),
-        "sends 0 of its 2 layers through",
+        "only 0 of the 2 layers",
     ),
     (
         lambda: Phi3Config(
@@ -214,7 +214,7 @@ REFUSED = [
             original_max_position_embeddings=32,
             **SMALL,
         ),
-        "once a sequence passes 32 tokens",
+        "when a sequence is longer than 32 tokens",
     ),
 ]  # fmt: skip
 

@@ -244,7 +244,7 @@ def test_the_choice_is_a_function_of_seed_and_history(settings: CurriculumSectio
 
 def test_the_state_of_another_kind_is_refused() -> None:
     """A changed recipe on an old checkpoint is named."""
-    with pytest.raises(CheckpointError, match="curriculum is 'staged', this recipe's is 'replay'"):
+    with pytest.raises(CheckpointError, match="the curriculum 'staged', but this recipe has 'replay'"):
         make_curriculum(ALL[2], 0).load_state_dict(make_curriculum(ALL[0], 0).state_dict())
 
 
@@ -313,7 +313,7 @@ BASE: dict[str, Any] = {
             "easy to hard at difficulty 0.5: env.bl",
         ),
         ({"kind": "replay", "success": "solve"}, "curriculum.success is 'solve'.*Did you mean 'solved'"),
-        ({"kind": "replay", "score": "regret"}, "needs a critic's values, and grpo has none"),
+        ({"kind": "replay", "score": "regret"}, "needs the values of a critic, but grpo has no critic"),
         ({"kind": "replay", "thresold": 1.0}, "unknown key 'thresold' in \\[curriculum\\].*Did you mean 'threshold'"),
     ],
 )

@@ -181,7 +181,9 @@ def test_tools_are_recorded_and_say_that_they_cannot_be_run(file: Path, episodes
     (record,) = read(file)
     (found,) = record.episode.turns[0].observation.tools
     assert found == tool and found.parameters == tool.parameters
-    with pytest.raises(InterplayError, match="read from a record cannot be run; make the environment from its task"):
+    with pytest.raises(
+        InterplayError, match="read from a record cannot be run; make the environment again from its task"
+    ):
         found.run(what="x")
 
 

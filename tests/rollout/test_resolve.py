@@ -95,7 +95,7 @@ def test_plans_that_cannot_work_are_refused_before_anything_is_loaded() -> None:
     composed = {"name": "custom", "grouping": ["episode", "decision", "role"]}
     tree = {"kind": "tree", "continuation": "none"}
     assert plan(**two, algorithm={**composed, "plan": tree})
-    with pytest.raises(ConfigError, match="rewards only at the end, so all candidates tie"):
+    with pytest.raises(ConfigError, match="gives rewards only at the end"):
         plan(algorithm={**composed, "plan": tree})
 
 
@@ -109,7 +109,9 @@ def test_an_environment_that_names_no_rewards_is_told_so(monkeypatch: pytest.Mon
         reward_names = Env.reward_names
 
     monkeypatch.setitem(registry.ENVIRONMENTS.classes, "nameless", Nameless)
-    with pytest.raises(ConfigError, match=r"eval.success is 'win'; expected a reward of nameless, and it names none"):
+    with pytest.raises(
+        ConfigError, match=r"eval.success is 'win'; expected the name of a reward of nameless, but it lists no rewards"
+    ):
         plan(env={"name": "nameless"}, eval={"opponents": ["team"], "success": "win"})
 
 
@@ -122,7 +124,7 @@ def test_curriculum_and_league_refuse_a_tree_that_hides_what_the_policy_earns(se
     }
     tree = {"name": "at_grpo", "continuation": "critic"}
     with pytest.raises(
-        ConfigError, match=rf"\[{section}\] goes by what the policy itself earns.*expected keep = 'unif"
+        ConfigError, match=rf"\[{section}\] needs to know what the policy itself earns.*expected keep = 'unif"
     ):
         plan(algorithm=tree, **asked[section])
     plan(algorithm={**tree, "keep": "uniform"}, **asked[section])

@@ -59,9 +59,15 @@ def test_a_policy_behind_a_server_is_seated_as_remote() -> None:
     [
         ({"X@0": "opener", "X": "closer", "O": "bot:random"}, "has the turn '0'; expected role@turn"),
         ({"X@first": "opener", "X": "closer", "O": "bot:random"}, "has the turn 'first'"),
-        ({"Y@1": "opener", "X": "closer", "O": "bot:random"}, "seats.Y@1 is no role of this environment; known: O, X"),
-        ({"X@2": "opener", "O": "closer"}, "seats.X@2 is given, but not X@1"),
-        ({"X@1": "opener", "O": "closer"}, "seats names 1 turn of X, which can have 2; expected seats.X, or every"),
+        (
+            {"Y@1": "opener", "X": "closer", "O": "bot:random"},
+            "seats.Y@1 is not a role of this environment; known: O, X",
+        ),
+        ({"X@2": "opener", "O": "closer"}, "seats.X@2 is set, but X@1 is not"),
+        (
+            {"X@1": "opener", "O": "closer"},
+            "seats names 1 turn of X, but X can have 2 turns; expected seats.X, or every",
+        ),
         ({"X@1": "opner", "X": "closer", "O": "bot:random"}, "names policy 'opner'.*Did you mean 'opener'"),
         ({"X@1": "bot:nobody", "X": "closer", "O": "opener"}, "seats.X is 'bot:nobody'"),
     ],
@@ -84,7 +90,7 @@ def test_a_policy_per_role_is_as_many_policies() -> None:
     assert plan.recipe.matchups[0].seats == {"O": "player-O@start"} and plan.snapshots == [Snapshot("player-O")]
     assert {plan.settings(n).lr for n in plan.trainable} == {0.1}
     assert resolve(parse(plan.recipe.model_dump())).recipe == plan.recipe, "what a run folder keeps is the same plan"
-    with pytest.raises(ConfigError, match=r"eval\.opponents names 'player', which is one policy per role"):
+    with pytest.raises(ConfigError, match=r"eval\.opponents names 'player', which has per = 'role'"):
         resolve(parse(shared, ['eval.opponents=["player"]']))
 
 
@@ -114,15 +120,15 @@ def test_a_matchup_of_a_policy_per_role_seats_each_roles_own() -> None:
     only = {**data, "seats": {"X": "player", "O": "bot:random"}, "league": None}
     grown = resolve(parse({**only, "matchups": [{"share": 0.5, "seats": {"O": "player"}}]}))
     assert grown.trainable == ["player-X", "player-O"], "a seat in a matchup is one to learn in too"
-    with pytest.raises(ConfigError, match=r"seats 'player-O@start', but 'player-O'.* learns in no seat of that role"):
+    with pytest.raises(ConfigError, match=r"seats 'player-O@start', but 'player-O'.* is not trained in that role"):
         resolve(parse({**only, "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}]}))
-    with pytest.raises(ConfigError, match=r"league\.alarm\.panel names 'player@start', which is one policy per role"):
+    with pytest.raises(ConfigError, match=r"league\.alarm\.panel names 'player@start', which has per = 'role'"):
         resolve(parse({**data, "league": {"alarm": {"panel": ["player@start"]}}}))
 
 
 def test_a_run_in_which_nobody_may_learn_is_refused() -> None:
     data = {**RECIPE, "policies": {"player": {**TINY, "frozen": [[0]]}}, "seats": "player"}
-    with pytest.raises(ConfigError, match=r"every trainable policy is frozen in all of the \d+ steps"):
+    with pytest.raises(ConfigError, match=r"every trainable policy is frozen in all \d+ steps"):
         resolve(parse(data))
     resolve(parse(data), training=False)
 

@@ -84,7 +84,9 @@ def test_a_snapshots_tokens_are_its_policys(texts: TokenTexts) -> None:
 
 
 def test_a_missing_tokenizer_is_named(texts: TokenTexts) -> None:
-    with pytest.raises(InterplayError, match=r"nobody\.json' is missing, so the tokens of 'nobody' have no texts"):
+    with pytest.raises(
+        InterplayError, match=r"nobody\.json' is missing, so the tokens of 'nobody' cannot be shown as text"
+    ):
         texts.of("nobody", [1])
 
 

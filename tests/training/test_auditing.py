@@ -77,8 +77,11 @@ def test_a_reward_model_is_audited_in_the_run_and_a_resumed_run_is_bit_identical
 @pytest.mark.parametrize(
     ("judge", "message"),
     [
-        ({"kind": "pointwise", "who": "gold:proxy", "audit": {"checks": ["length"]}}, "a program has no taste"),
-        ({**LEARNS, "audit": {"checks": ["position"]}}, "expected it of pairwise judges"),
+        (
+            {"kind": "pointwise", "who": "gold:proxy", "audit": {"checks": ["length"]}},
+            "a program has no biases to check",
+        ),
+        ({**LEARNS, "audit": {"checks": ["position"]}}, "only a pairwise judge sees replies in an order"),
         ({**LEARNS, "audit": {}}, "neither gold nor checks"),
         ({**LEARNS, "audit": {"checks": ["lenght"]}}, "length"),
     ],

@@ -115,7 +115,7 @@ def test_a_full_disk_leaves_no_checkpoint_and_is_one_sentence(
         module = {"torch": torch, "json": json, "os": os}[victim.split(".")[0]]
         patch.setattr(module, victim.split(".")[1], full)
         with pytest.raises(
-            CheckpointError, match=r"step-000002' could not be written, for the disk is full; free some"
+            CheckpointError, match=r"step-000002' could not be written, because the disk is full; free some"
         ):
             save(2)
     found = checkpoint.latest(tmp_path)
@@ -207,8 +207,8 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
     found = checkpoint.latest(tmp_path)
     assert found is not None and found.step == 1
     said = " ".join(caplog.messages)
-    assert f"step-000002' is damaged at {name}" in said and "going on from the checkpoint before" in said
-    with pytest.raises(CheckpointError, match="is damaged at"):
+    assert f"step-000002' is damaged: {name} is not" in said and "continuing from the checkpoint before it" in said
+    with pytest.raises(CheckpointError, match="is damaged"):
         checkpoint.read(folder)
 
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_without_its_papers_and_nothing_before_it_is_refused(
     tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object]
 ) -> None:
     damage(save(2) / name)
-    with pytest.raises(CheckpointError, match=r"step-000002' is not readable \(.*\)\. There is no other checkpoint"):
+    with pytest.raises(CheckpointError, match=r"step-000002' cannot be read \(.*\)\. There is no other checkpoint"):
         checkpoint.latest(tmp_path)
 
 
@@ -226,7 +226,7 @@ def test_a_forged_trainer_file_is_refused(tmp_path: Path, save: Save) -> None:
     """Valid JSON, but not what was saved."""
     folder = save(2)
     (folder / "trainer.json").write_text('{"step": 99, "format": 2}')
-    with pytest.raises(CheckpointError, match=r"damaged at trainer\.json"):
+    with pytest.raises(CheckpointError, match=r"damaged: trainer\.json"):
         checkpoint.latest(tmp_path)
 
 
@@ -239,9 +239,7 @@ def test_an_older_or_newer_format_is_refused_by_its_number(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "FORMAT", other)
         save(2)
-    says = (
-        rf"step-000002' has format {other}, this version of Interplay reads 2; resume it with the version that wrote it"
-    )
+    says = rf"step-000002' has format {other}, but this version of Interplay reads format 2; resume it with the version"
     with pytest.raises(CheckpointError, match=says):
         checkpoint.latest(tmp_path)
 

@@ -163,7 +163,9 @@ def test_a_judge_that_falls_below_its_limit_goes_back_to_the_version_that_passed
     assert pupil.model.raw([(question, "1111")]) == good
     pupil.good = None
     pupil.seen = pupil.seen * 8
-    with pytest.raises(GuardError, match=r"no version before was above it; give it more or cleaner comparisons"):
+    with pytest.raises(
+        GuardError, match=r"no earlier version was above this limit; give it more or cleaner comparisons"
+    ):
         for _ in range(8):
             pupil.learn()
     trainer.close()
@@ -250,7 +252,7 @@ def test_a_fitted_temperature_makes_probabilities_true_and_is_saved_with_the_mod
         ({"kind": "pointwise", "who": "gold:prxy"}, "Did you mean 'proxy'"),
         ({"kind": "pointwise", "who": "critc"}, "judges.taste.who names policy 'critc'"),
         ({"kind": "reward_model", "who": "base:tiny"}, r"expected \[judges.NAME.train\]"),
-        ({"kind": "rubric", "who": "gold:proxy", "rubric": ["x"]}, "a gold program gives one number"),
+        ({"kind": "rubric", "who": "gold:proxy", "rubric": ["x"]}, "a gold program gives only one number"),
         ({"kind": "pointwise", "who": "gold:proxy", "roles": ["riter"]}, "Did you mean 'writer'"),
         ({"kind": "pointwise", "who": "http://127.0.0.1:9"}, "expected kind 'reward_model' or 'verifier'"),
     ],
@@ -262,7 +264,7 @@ def test_a_judge_that_makes_no_sense_is_refused_with_the_remedy(judge: dict[str,
 
 def test_a_judge_may_not_have_the_name_of_another_reward() -> None:
     data = {**SMALL, "judges": {"gold": {"kind": "pointwise", "who": "gold:proxy"}}}
-    with pytest.raises(ConfigError, match="the name of another reward"):
+    with pytest.raises(ConfigError, match="the same name as another reward"):
         resolve(parse(data))
     assert JudgeSection(kind="pointwise", who="gold:proxy").components == ["proxy"]
 
@@ -360,7 +362,7 @@ def test_the_best_of_several_replies_is_said_and_its_score_is_the_expected_maxim
 
 def test_a_policy_that_learns_never_says_the_best_of_several() -> None:
     data = judged(LEARNS, sampling={**SMALL["sampling"], "best_of": 4, "best_by": "taste"})
-    with pytest.raises(ConfigError, match="every policy learns"):
+    with pytest.raises(ConfigError, match="every policy is trained"):
         resolve(parse(data))
     with pytest.raises(ConfigError, match=r"eval.best_by is 'tast'.*Did you mean 'taste'"):
         resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 4, "best_by": "tast"})))

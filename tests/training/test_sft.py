@@ -101,7 +101,7 @@ def test_recorded_play_warms_a_policy_up(tmp_path: Path) -> None:
     [
         ({}, "neither or both of bot and records"),
         ({"bot": "bot:random", "records": "x"}, "neither or both of bot and records"),
-        ({"records": "nowhere"}, r"warmstart\.records is 'nowhere', where no episodes are"),
+        ({"records": "nowhere"}, r"warmstart\.records is 'nowhere', but there are no episodes"),
         ({"bot": "bot:random", "min_reward": 1.0}, r"min_reward is set with warmstart\.bot"),
     ],
 )
@@ -202,7 +202,7 @@ def test_early_records_name_no_tools_so_their_tasks_are_played_again(tmp_path: P
     for row in rows:
         row["episode"]["task"]["data"]["tools"] = []
     (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ConfigError, match=r"calls tools at decision 0, and played again math offers none there"):
+    with pytest.raises(ConfigError, match=r"calls tools at decision 0, but math offers no tools at this decision"):
         samples_of({**recipe, "warmstart": {"records": str(tmp_path)}})
 
 
@@ -299,7 +299,7 @@ def test_a_tool_sees_the_environment_as_it_is_when_it_is_called() -> None:
     [
         (
             ("poke", {}),
-            r"warmstart.bot: .*'guest' as guest in vault makes no call: there is no tool 'poke'. Tools: peek",
+            r"warmstart.bot: .*'guest' as guest in vault is malformed: there is no tool 'poke'. Tools: peek",
         ),
         (("peek", {"at": "x"}), r"peek has no argument 'at'; expected \"what\""),
         (("peek", {}), r"peek needs the argument 'what'"),
@@ -398,7 +398,9 @@ def test_early_records_that_cannot_be_played_again_are_refused_where_tools_matte
     assert [s.text for s in samples_of(recipe)[0]] == ["@peek a", "open", "open"]
     assert Vault.steps == 1, "the last step shows no more tools"
     recipe = vault_records(tmp_path, "@peek a", ("one",), early=True, made=False)
-    with pytest.raises(ConfigError, match=r"cannot be played again, .* \(the vault's data is gone\); expected what"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be played again to find them \(the vault's data is gone\); restore what"
+    ):
         samples_of(recipe)
     assert [s.text for s in samples_of(recipe, "tools.calls=0")[0]] == ["open", "open"]
 

@@ -175,7 +175,7 @@ def test_stale_tokens_have_no_gradient(tmp_path: Path) -> None:
 
 def refused(trainer: Any) -> None:
     try:
-        with pytest.raises(GuardError, match="the engine does not sample from the weights that were trained"):
+        with pytest.raises(GuardError, match="The engine does not use the weights that were trained"):
             trainer.train()
     finally:
         trainer.close()

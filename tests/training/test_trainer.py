@@ -635,6 +635,6 @@ def test_a_guard_warns_or_stops_the_run(tmp_path: Path, caplog: pytest.LogCaptur
     """A threshold that every policy is under: a warning when it begins, or, if the recipe says so, the end."""
     with caplog.at_level(logging.WARNING, "interplay"):
         train(tmp_path / "on", BASE, "train.guard_entropy=100")
-    assert [r.message[:7] for r in caplog.records if "under train.guard_entropy" in r.message] == ["step 1:"]
+    assert [r.message[:7] for r in caplog.records if "below train.guard_entropy" in r.message] == ["step 1:"]
     with pytest.raises(GuardError, match=r"step 1: policy 'player': the entropy is .* train.stop_on_guard is set"):
         train(tmp_path / "off", BASE, "train.guard_entropy=100", "train.stop_on_guard=true")

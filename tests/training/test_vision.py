@@ -77,9 +77,12 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"policies": {"player": {"base": "tiny-16x1"}}}, "shows the state in pictures alone, and 'player' takes none"),
-        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads text alone; expected a base that sees"),
-        ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies nothing to read"),
+        (
+            {"policies": {"player": {"base": "tiny-16x1"}}},
+            "shows the state only in pictures, but 'player' cannot read them",
+        ),
+        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads only text; expected a base that reads"),
+        ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies no pictures or sounds"),
         (
             {
                 "policies": {
@@ -93,7 +96,7 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
         ),
         (
             {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
-            "belongs to local models, and 'openai:x' is remote",
+            "is for local models, but 'openai:x' is remote",
         ),
     ],
 )

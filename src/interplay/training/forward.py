@@ -82,7 +82,9 @@ def _overlay(model: PreTrainedModel, batch: MicroBatch) -> Overlay | None:
         return None
     sense = senses.of(model)
     if sense is None:
-        raise GuardError("a sample has a picture or a sound, and its model reads text alone; expected one that sees.")
+        raise GuardError(
+            "a sample has a picture or a sound, but its model reads only text; expected a model that reads media."
+        )
     return sense.overlay(batch.media, batch.places_3T)
 
 
@@ -243,5 +245,8 @@ def logprobs(
 def temperature_of(examples: Sequence[Example]) -> float:
     temperatures = {e.sample.temperature for e in examples}
     if len(temperatures) != 1:
-        raise GuardError(f"one policy's replies were sampled at temperatures {sorted(temperatures)}; expected one.")
+        raise GuardError(
+            f"replies of one policy were sampled at different temperatures, {sorted(temperatures)}; expected a single "
+            "one."
+        )
     return temperatures.pop()

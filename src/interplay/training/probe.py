@@ -76,7 +76,7 @@ class Probe:
         if not gap <= limit:  # also true for NaN
             raise GuardError(
                 f"policy '{member.name}': after the update the engine's log-probs differ from the learner's by "
-                f"{gap:.2e} over {len(gaps)} recent tokens, past train.{key} ({limit:g}): the engine does not sample "
-                "from the weights that were trained, so the run stops before it does."
+                f"{gap:.2e} over {len(gaps)} recent tokens, more than train.{key} ({limit:g}). The engine does not use "
+                "the weights that were trained, so the run stops before anything is sampled."
             )
         return {f"{member.name}/probe": gap}

@@ -97,7 +97,9 @@ class RunFolder:
                 continue
             noted, size = offsets[path.name], path.stat().st_size
             if size < noted:
-                log.warning("'%s' has %d bytes, and the checkpoint notes %d: lines of it were lost.", path, size, noted)
+                log.warning(
+                    "'%s' has %d bytes, but the checkpoint expects %d: some of its lines are lost.", path, size, noted
+                )
                 continue
             with path.open("r+b") as file:
                 file.truncate(noted)
@@ -118,7 +120,7 @@ def _tensorboard(folder: Path, wanted: str) -> Any:
             from interplay.errors import ConfigError
 
             raise ConfigError(
-                "records.tensorboard is 'on', but it is not installed: pip install 'interplay[tensorboard]'."
+                "records.tensorboard is 'on', but TensorBoard is not installed; pip install 'interplay[tensorboard]'."
             ) from None
         return None
     return SummaryWriter(folder / "tensorboard")
