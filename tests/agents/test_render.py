@@ -187,7 +187,7 @@ def test_a_reply_that_ended_with_another_stop_token_than_the_templates_keeps_it(
 
 def test_a_template_that_refuses_gives_a_sentence() -> None:
     refusing = renderer("{{ raise_exception('roles must alternate') }}")
-    with pytest.raises(ModelError, match=r"chat template refused the messages.*roles must alternate"):
+    with pytest.raises(ModelError, match=r"chat template does not accept the messages.*roles must alternate"):
         refusing.prompt((Message("user", "go"),))
 
 

@@ -181,7 +181,7 @@ def test_a_turn_that_nobody_takes_stops_the_run(private_cache: None) -> None:
     seats: dict[str, Occupant] = {"X": ByTurn((Policy("opener"),), always=False), "O": Scripted("random")}
     short = team.seating(lambda task: seats, Speech(1.0, 2, legal=True))
     runner = Runner(0, RolloutSection(), Independent(), RewardSection())
-    with pytest.raises(ConfigError, match="role X has a turn 2, and nobody sits there"):
+    with pytest.raises(ConfigError, match="role X has a turn 2, but no player is named for it"):
         asyncio.run(runner.run([plan.task(0)], short))
     team.close()
 

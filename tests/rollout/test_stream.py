@@ -175,13 +175,13 @@ def test_an_error_that_affects_every_episode_ends_the_stream() -> None:
     async def hook(number: int, replica: int) -> None:
         await asyncio.sleep(0.001 * number)
         if number == 1:
-            raise ConfigError("nobody sits there")
+            raise ConfigError("no player is named for it")
 
     async def main() -> None:
         fake = Fake(Pace(batch=3, replicas=1, staleness=0, concurrency=100), hook)
         async with fake.stream.running() as stream:
             stream.begin(0, 0)
-            with pytest.raises(ConfigError, match="nobody sits there"):
+            with pytest.raises(ConfigError, match="no player is named for it"):
                 await stream.pull(3)
             assert fake.playing == 0
 

@@ -87,7 +87,7 @@ def test_a_player_that_cannot_be_copied_is_refused(table: Any, monkeypatch: pyte
     seats = table(free_cell, plan=playouts(2))
     thrifty = {role: Thrifty(seats.agent(role), Purse(100), free=False, policy="thrifty") for role in "XO"}
     monkeypatch.setattr(seats, "agent", thrifty.get)
-    with pytest.raises(ConfigError, match="thrifty in role X plays one line and cannot be copied"):
+    with pytest.raises(ConfigError, match="thrifty in role X plays only one line and cannot be copied"):
         seats.play()
     seats.plan = Independent()
     (episode,) = seats.play()

@@ -311,9 +311,9 @@ def test_a_bots_call_that_cannot_be_is_named(call: tuple[str, dict[str, Any]], w
 
 
 def test_a_tool_that_breaks_or_hangs_in_a_demonstration_is_a_tool_error() -> None:
-    with pytest.raises(ToolError, match=r"tool 'peek' broke: ValueError: the lamp is out"):
+    with pytest.raises(ToolError, match=r"tool 'peek' failed: ValueError: the lamp is out"):
         samples_of(vault(PEEK, fault=True))
-    with pytest.raises(ToolError, match=r"tool 'peek' ran longer than its 0.05 seconds"):
+    with pytest.raises(ToolError, match=r"tool 'peek' exceeded its limit of 0.05 seconds"):
         samples_of(vault(PEEK, slow=True))
 
 

@@ -237,7 +237,7 @@ def test_minimax_is_generic(nim: Env) -> None:
     [
         (NimForTwoWinners, "is not zero-sum"),
         (NimWithASecret, "has hidden information"),
-        (NimPuttingBack, "can go on for too many moves, or come back to a position"),
+        (NimPuttingBack, "can take too many moves, or return to a position"),
     ],
     indirect=["nim"],
 )
@@ -263,7 +263,7 @@ def test_bots_act_only_for_the_role_to_act(name: str) -> None:
     """Asked out of turn or after the end, a bot refuses."""
     bot = make_bot(name, "tictactoe")
     for env in (tictactoe(), tictactoe(1, 4, 2, 5, 3)):
-        with pytest.raises(EnvError, match="who is not to act in 'tictactoe' now"):
+        with pytest.raises(EnvError, match="must not act in 'tictactoe' now"):
             bot.act(env, "O", random.Random(0))
 
 
@@ -347,7 +347,7 @@ def test_greedy_does_not_peek() -> None:
 
 def test_a_setting_is_refused_where_none_is_taken() -> None:
     """`bot:random:3` is a mistake in a recipe, not a random player."""
-    with pytest.raises(ConfigError, match="bot 'random' takes no setting, but '3' follows"):
+    with pytest.raises(ConfigError, match="bot 'random' takes no setting, but its name is followed by ':3'"):
         make_bot("random:3", "tictactoe")
     with pytest.raises(ConfigError, match=r"'minmax' is not a bot; .*Did you mean 'minimax'"):
         make_bot("minmax:3", "tictactoe")

@@ -87,5 +87,5 @@ def test_it_beats_simpler_players_from_both_seats(opponent: str) -> None:
 @pytest.mark.parametrize("setting", ["0", "-1", "x", "2.5"])
 def test_a_wrong_depth_is_refused(setting: str) -> None:
     """One sentence."""
-    with pytest.raises(ConfigError, match="has no such depth; expected a whole number from 1"):
+    with pytest.raises(ConfigError, match="has a wrong depth; expected a whole number from 1"):
         make_bot(f"alpha_beta:{setting}", "connect_four")

@@ -53,5 +53,5 @@ def test_it_acts_with_the_stated_chance(card: str, before: tuple[str, ...], chan
 @pytest.mark.parametrize("setting", [":-0.1", ":0.4", ":x", ":nan"])
 def test_a_wrong_alpha_is_refused(setting: str) -> None:
     """Outside the family there is no equilibrium."""
-    with pytest.raises(ConfigError, match="has no such alpha; expected a number from 0 to 1/3"):
+    with pytest.raises(ConfigError, match="has a wrong alpha; expected a number from 0 to 1/3"):
         equilibrium(setting)

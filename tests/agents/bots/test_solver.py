@@ -93,7 +93,7 @@ def test_what_it_cannot_play_it_refuses() -> None:
         bot.suits(env)
     with pytest.raises(ConfigError, match="bot 'solver' cannot play 'tictactoe'"):
         bot.act(env, "X", random.Random(0))
-    with pytest.raises(EnvError, match="who is not to act"):
+    with pytest.raises(EnvError, match="must not act"):
         make_bot("solver", "sudoku").act(make(sample_task("sudoku", {})), "actor", random.Random(0))
 
 

@@ -228,7 +228,7 @@ def test_a_script_that_a_calculator_cannot_follow_is_refused() -> None:
     env.step({"reasoner": env.script("reasoner")})
     with pytest.raises(ConfigError, match="cannot compute '2n' with a calculator"):
         env.script("tool")
-    with pytest.raises(ConfigError, match="is no task over data"):
+    with pytest.raises(ConfigError, match="is not a task over a data set"):
         make_bot("expert", "tictactoe").suits(make(sample_task("tictactoe", {})))
 
 
