@@ -148,7 +148,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "an exploiter that is no policy",
         changed(matchups=[{"share": 0.5, "one": "player", "others": "@league"}], league={"exploiters": {"playr": {}}}),
         (),
-        ("league.exploiters.playr is no policy", "Did you mean 'player'?"),
+        ("league.exploiters.playr is not a policy", "Did you mean 'player'?"),
     ),
     (
         "a panel of policies that change",
@@ -255,7 +255,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "candidates that all tie",
         changed(algorithm={"name": "at_grpo", "continuation": "none"}),
         (),
-        ("algorithm.continuation is 'none'", "tictactoe", "tie", "expected 'playout' or 'critic'"),
+        ("algorithm.continuation is 'none'", "tictactoe", "the same return", "expected 'playout' or 'critic'"),
     ),
 ]
 

@@ -102,7 +102,7 @@ def test_wrong_jobs() -> None:
     for name in ("/etc/x", "../x", "a/../../x", ""):
         with pytest.raises(SandboxError, match="expected a relative path"):
             Job("", files={name: ""})
-    with pytest.raises(SandboxError, match="expected one of them"):
+    with pytest.raises(SandboxError, match="expected only one of them"):
         Job("x", argv=("y",))
 
 

@@ -307,7 +307,7 @@ BASE: dict[str, Any] = {
         ({"kind": "self_paced"}, "curriculum.easy is empty"),
         ({"kind": "self_paced", "easy": {"blanks": 1}, "hard": {"size": 9}}, "expected the same options in both"),
         ({"kind": "staged", "stages": [{"blanks": 1}, {"blank": 2}]}, r"curriculum.stages.1: unknown key 'blank'"),
-        ({"kind": "staged", "stages": [{"team": "single"}]}, "has the roles actor, \\[env\\] planner, actor"),
+        ({"kind": "staged", "stages": [{"team": "single"}]}, "has the roles actor, but \\[env\\] has planner, actor"),
         (
             {"kind": "self_paced", "easy": {"blanks": 1}, "hard": {"blanks": 30}},
             "easy to hard at difficulty 0.5: env.bl",

@@ -160,7 +160,7 @@ def test_a_damaged_line_is_named(file: Path, episodes: list[Episode], damage: An
     file.write_text(f"{first}\n{damage(second)}\n")
     found = read(file)
     assert next(found).episode == episodes[0]
-    with pytest.raises(InterplayError, match=r"episodes\.jsonl line 2 is no episode record \(.*\)\.") as caught:
+    with pytest.raises(InterplayError, match=r"episodes\.jsonl line 2 is not an episode record \(.*\)\.") as caught:
         next(found)
     assert type(caught.value) is InterplayError
 
@@ -168,7 +168,7 @@ def test_a_damaged_line_is_named(file: Path, episodes: list[Episode], damage: An
 def test_a_newer_schema_is_refused_with_a_sentence(file: Path, episodes: list[Episode]) -> None:
     write(file, episodes[:1], 1)
     file.write_text(file.read_text().replace('"schema":1', '"schema":2'))
-    says = r"line 1 has schema 2, and this version of Interplay reads up to 1; use a newer version\."
+    says = r"line 1 has schema 2, but this version of Interplay reads schemas up to 1; use a newer version\."
     with pytest.raises(InterplayError, match=says):
         next(read(file))
 
@@ -297,7 +297,7 @@ def test_a_damaged_record_without_an_index_is_named(kept: Path) -> None:
     kept.with_name("episodes.index").unlink()
     lines = kept.read_bytes().splitlines(keepends=True)
     kept.write_bytes(lines[0] + b'{"schema": 1}\n' + lines[1])
-    with pytest.raises(InterplayError, match=rf"episodes\.jsonl at byte {len(lines[0])} is no episode record"):
+    with pytest.raises(InterplayError, match=rf"episodes\.jsonl at byte {len(lines[0])} is not an episode record"):
         index(kept)
 
 

@@ -42,7 +42,7 @@ def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
     assert isinstance(fixed, ModelAgent) and not fixed.trainable
     assert isinstance(bot, BotAgent) and not bot.trainable
     assert player.engine is not fixed.engine
-    with pytest.raises(ConfigError, match=r"'playr' is no policy of this run.*Did you mean 'player'"):
+    with pytest.raises(ConfigError, match=r"'playr' is not a policy of this run.*Did you mean 'player'"):
         team.agent("X", Policy("playr"), how)
     team.close()
 

@@ -260,7 +260,7 @@ def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["random", "first", "greedy", "minimax"])
 def test_bots_act_only_for_the_role_to_act(name: str) -> None:
-    """Asked out of turn or after the end, a bot refuses."""
+    """Asked out of turn or the game has ended, a bot refuses."""
     bot = make_bot(name, "tictactoe")
     for env in (tictactoe(), tictactoe(1, 4, 2, 5, 3)):
         with pytest.raises(EnvError, match="must not act in 'tictactoe' now"):
@@ -269,7 +269,7 @@ def test_bots_act_only_for_the_role_to_act(name: str) -> None:
 
 def test_no_best_move_after_the_end() -> None:
     """Over is over for solvers too."""
-    with pytest.raises(EnvError, match="after the end"):
+    with pytest.raises(EnvError, match="the game has ended"):
         perfect().best(tictactoe(1, 4, 2, 5, 3))
 
 
