@@ -121,13 +121,13 @@ def test_against_an_opponent_the_others_take_the_role() -> None:
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"ablations": ["swap"]}, r"eval.ablations has 'swap', but one policy sits in every seat"),
+        ({"ablations": ["swap"]}, r"eval.ablations has 'swap', but a single policy plays every role"),
         ({"ablations": ["without"], "opponents": ["bot:random"]}, r'set eval.opponents = \["team"\]'),
         (
             {"ablations": ["without"], "substitute": "bass"},
             r"eval.substitute is 'bass'; expected base, start, bot:NAME",
         ),
-        ({"ablations": ["budget"]}, r"eval.single is missing; expected the options that leave one role"),
+        ({"ablations": ["budget"]}, r"eval.single is missing; expected options that leave only one role"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(section: dict[str, Any], says: str) -> None:
