@@ -84,5 +84,5 @@ def test_what_cannot_be_listed_is_refused_in_a_sentence(task: Task, monkeypatch:
     with pytest.raises(EnvError, match="draws real numbers or bits"):
         list(chance.steps(env, {"a": "real"}))
     monkeypatch.setattr(chance, "LIMIT", 3)
-    with pytest.raises(EnvError, match="chance can go more than 3 ways here"):
+    with pytest.raises(EnvError, match="there are more than 3 random outcomes here"):
         list(chance.steps(env, {"a": "go"}))

@@ -102,7 +102,7 @@ def test_the_state_says_when_it_is_over() -> None:
     ("options", "sentence"),
     [
         ({"game": "stag_hnt"}, "env.game is 'stag_hnt'; .*Did you mean 'stag_hunt'"),
-        ({"actions": [["a"], ["b"]]}, "env.actions and env.payoff go together"),
+        ({"actions": [["a"], ["b"]]}, "env.actions and env.payoff belong together"),
         ({"actions": [["a"], ["b"]], "payoff": [[[1]]]}, r"env.payoff at \[0, 0\] is \[1\]; expected 2 numbers"),
         ({"actions": [["a", "c"], ["b"]], "payoff": [[[1, 1]]]}, r"env.payoff at \[1, 0\] is None"),
         ({"actions": [["a"], ["b"]], "payoff": [[[1, "x"]]]}, r"env.payoff at \[0, 0\] is \[1, 'x'\]"),

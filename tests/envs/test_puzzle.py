@@ -286,7 +286,7 @@ def test_options_that_allow_no_level_say_so() -> None:
     """A range that nothing falls into is one sentence, not a hang."""
     with pytest.raises(ConfigError, match=r"no PlanPath level for the train split was found in .* expected a wider"):
         puzzle("plan_path", size=3, min_length=9)
-    with pytest.raises(ConfigError, match=r"env\.max_length is 2; expected at least env\.min_length"):
+    with pytest.raises(ConfigError, match=r"env\.max_length is 2; expected 0, or at least env\.min_length"):
         puzzle("blocksworld", min_length=3, max_length=2)
     with pytest.raises(ConfigError, match=r"env\.blanks is 12; expected at most 10 with size 4"):
         puzzle("sudoku", blanks=12)

@@ -152,7 +152,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     """No file, an empty one, or one without a level for the split."""
     with pytest.raises(ConfigError, match="cannot be read"):
         make(sample_task("sokoban", {"file": str(tmp_path / "none.xsb")}))
-    with pytest.raises(ConfigError, match="holds no level"):
+    with pytest.raises(ConfigError, match="contains no level"):
         room(tmp_path, "; nothing\n")
     text = "####\n#@$.#\n#####"
     refused = 0

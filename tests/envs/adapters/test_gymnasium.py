@@ -76,7 +76,7 @@ def test_arrays_are_told() -> None:
     planes[0, 0, 0] = planes[1, 1, 1] = 1
     assert told(planes) == "\na .\n. b"
     assert told(np.array([0] * 9 + [1])) == "ones at 9"
-    with pytest.raises(ConfigError, match="no text"):
+    with pytest.raises(ConfigError, match="cannot be shown as text"):
         told(np.zeros((100, 100, 3)))
 
 

@@ -1,13 +1,13 @@
-"""Any Gymnasium environment that can be told in text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
+"""Any Gymnasium environment that can be shown as text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
 
 Roles         player.
-Observation   the environment's own `ansi` rendering where it has one, its colours in words, else its observation: text
-              as it is, numbers with their names where the game is known. Below it the legal actions. Every prompt is
-              fresh and complete.
-Actions       names where the game is known or `actions` gives them, numbers otherwise, those that
-              `info["action_mask"]` lets through. Where the action space is Text, any reply is an action.
-Rewards       `payoff` (agent): what every step pays. An illegal reply changes nothing, counts as a step and is −1,
-              `illegal` (process).
+Observation   the environment's own `ansi` rendering if it has one, with its colours in words. Otherwise its
+              observation: text unchanged, numbers with their names if the game is known. The legal actions follow.
+              Every prompt is fresh and complete.
+Actions       names if the game is known or `actions` gives them, otherwise numbers; only those that
+              `info["action_mask"]` allows. If the action space is Text, any reply is an action.
+Rewards       `payoff` (agent): the reward of every step. An illegal reply changes nothing, counts as a step and costs
+              −1, `illegal` (process).
 Version       2 (tested with gymnasium 1.4.0). Environments of other packages: `arguments` go to `gymnasium.make`, and
               the name may be `module:Name-v0`, which imports the module first.
 """
@@ -28,7 +28,7 @@ from interplay.envs.env import register
 from interplay.errors import ConfigError
 from interplay.types import Observation, Rewards, Role, Task
 
-ACTIONS = {  # of Gymnasium's own, by name without version, in the order of their numbers
+ACTIONS = {  # for Gymnasium's own environments, by name without version, in the order of their numbers
     "Acrobot": ("pull left", "nothing", "pull right"),
     "Blackjack": ("stick", "hit"),
     "CartPole": ("left", "right"),
@@ -39,7 +39,7 @@ ACTIONS = {  # of Gymnasium's own, by name without version, in the order of thei
     "MountainCar": ("left", "nothing", "right"),
     "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
-_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # the last action, which moves the rows of a map
+_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # a line with the last action, which would shift the rows of a map
 
 
 class Options(AdapterOptions):
@@ -51,7 +51,7 @@ class Gymnasium(Copied):
     Options = Options
     package = "gymnasium"
     roles = ("player",)
-    version = "2"  # 1 gave no rules and bare numbers
+    version = "2"  # version 1 gave no rules and only numbers
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -105,7 +105,7 @@ class Gymnasium(Copied):
         if action is None:
             return Rewards.process("illegal", {"player": -1.0})
         seen, reward, ended, cut, info = self.env.step(action)
-        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may write into what it gave
+        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may change these objects later
         self.over = bool(ended or cut)
         self.total += float(reward)
         return Rewards.agent("payoff", {"player": float(reward)})
@@ -118,7 +118,7 @@ class Gymnasium(Copied):
         return f"{self._text()}\n{end}, {self.total:g} so far"
 
     def redeal(self, role: Role, rng: random.Random) -> Gymnasium:
-        return self.fork(rng.getrandbits(62))  # for one player only the future is hidden
+        return self.fork(rng.getrandbits(62))  # for a single player only the future is hidden
 
 
 def _modes(spec: Any) -> list[str]:

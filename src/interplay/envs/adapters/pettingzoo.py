@@ -1,14 +1,14 @@
 """Any PettingZoo game whose actions can be listed: `pettingzoo:tictactoe_v3`, `pettingzoo:chess_v6`, AEC or Parallel.
 
 Roles         the game's agents, such as player_0.
-Observation   what PettingZoo gives that agent and no other, as text: boards, cards and moves in words for the classic
-              games, other observations by `adapters/spaces.py`. Below it the legal actions. Every prompt is fresh.
-Actions       in words for the classic games (chess: e2e4), else numbers or `actions`; those that the action mask lets
-              through, in the observation or in the info.
-Moves         where the game has a Parallel version, all its agents move at once; else in turn (`api` chooses).
-Rewards       `payoff` (agent; `level = "team"`: the mean, for all): what every step pays each agent. An illegal reply
-              ends the game as in PettingZoo's own wrapper: its player gets `forfeit`, the others nothing more, and
-              `illegal` is −1 (process). Where a game's payoffs run below −1, set `forfeit` lower than they do.
+Observation   what PettingZoo gives to that agent only, as text: boards, cards and moves in words for the classic games,
+              other observations by `adapters/spaces.py`. The legal actions follow. Every prompt is fresh.
+Actions       in words for the classic games (chess: e2e4), else numbers or `actions`; only those that the action mask
+              in the observation or in the info allows.
+Moves         if the game has a Parallel version, all its agents move at once; otherwise in turn (`api` chooses).
+Rewards       `payoff` (agent; with `level = "team"` the mean, for all): what every step pays each agent. An illegal
+              reply ends the game as in PettingZoo's own wrapper: its player gets `forfeit`, the others nothing more,
+              and `illegal` is −1 (process). If a game's payoffs can be below −1, set `forfeit` lower than these.
 Version       2 (tested with pettingzoo 1.27.0). Games of other packages: `pettingzoo:package.module`, a module with
               `env` or `parallel_env`. A fork keeps what was drawn when the game began, such as a shuffled deck.
 """
@@ -32,17 +32,19 @@ from interplay.types import Observation, Rewards, Role, Task
 
 
 class Options(AdapterOptions):
-    api: Literal["auto", "aec", "parallel"] = Field("auto", description="in turn, or at once; auto: at once if it can")
+    api: Literal["auto", "aec", "parallel"] = Field(
+        "auto", description="in turn, or at once; auto: at once if possible"
+    )
     actions: list[str] = Field([], description="names of the actions, in the order of their numbers")
-    level: Literal["agent", "team"] = Field("agent", description="whom payoffs belong to; team: their mean, to all")
-    forfeit: float = Field(-1.0, description="payoff of who replies illegally, which ends the game")
+    level: Literal["agent", "team"] = Field("agent", description="who gets the payoffs; team: all get their mean")
+    forfeit: float = Field(-1.0, description="payoff for an illegal reply, which ends the game")
 
 
 @register("pettingzoo:")
 class PettingZoo(Copied):
     Options = Options
     package = "pettingzoo"
-    version = "2"  # 1 gave no rules
+    version = "2"  # version 1 gave no rules
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -74,14 +76,16 @@ class PettingZoo(Copied):
         wanted = task.data["api"]
         api = wanted if wanted != "auto" else "parallel" if "parallel" in makers else "aec"
         if api not in makers:
-            raise ConfigError(f"env.api is '{api}', which '{task.env}' does not have; expected {' or '.join(makers)}.")
+            raise ConfigError(
+                f"env.api is '{api}', but '{task.env}' does not have this API; expected {' or '.join(makers)}."
+            )
         failed = self.library("pettingzoo.env_registry.exceptions").FailedToImport
         try:
             return makers[api](**task.data["arguments"]), api == "parallel"
         except (ImportError, failed) as error:
             raise ConfigError(f"env.name '{task.env}' cannot be made: {error}") from None
         except TypeError as error:
-            raise ConfigError(f"env.arguments of '{task.env}' do not fit it: {error}.") from None
+            raise ConfigError(f"the game '{task.env}' does not accept env.arguments: {error}.") from None
 
     def _listed(self, agent: Any) -> dict[str, Any] | None:
         space, names = self.env.action_space(agent), self.task.data["actions"]
@@ -132,7 +136,7 @@ class PettingZoo(Copied):
         if self.parallel:
             moves = {agents[role]: action for role, action in chosen.items()}
             seen, rewards, _, _, infos = self.env.step(moves)
-            self.seen, self.infos = copy.deepcopy((seen, infos))  # a game may write into what it gave
+            self.seen, self.infos = copy.deepcopy((seen, infos))  # a game may change these objects later
         else:
             (action,) = chosen.values()
             self.env.step(action)
@@ -158,7 +162,7 @@ class PettingZoo(Copied):
         return self._payoff(dict.fromkeys(self.guilty, self.task.data["forfeit"]))
 
     def state(self) -> str:
-        """What every agent sees, and how things stand."""
+        """What every agent sees, and whether the game is over."""
         lines = [f"{role} {total:g}" for role, total in self.totals.items()]
         for agent in self.env.agents:
             value = self.seen.get(agent) if self.parallel else self.env.observe(agent)
@@ -173,7 +177,7 @@ class PettingZoo(Copied):
 
 
 def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
-    """How to make a game, by kind: from PettingZoo's registry, or from a module of somebody else's."""
+    """The functions that make a game, by kind: from PettingZoo's registry, or from a module of another package."""
     game = env.game
     if "." in game:
         module = env.library(game)
@@ -189,5 +193,5 @@ def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
 
 
 def _module(name: str) -> str:
-    """`tictactoe_v3`, as games are imported, of `classic/tictactoe-v3`, as they are registered."""
+    """`tictactoe_v3`, as games are imported, from `classic/tictactoe-v3`, as they are registered."""
     return re.sub(r"-v(\d+)$", r"_v\1", name.rpartition("/")[2])

@@ -1,20 +1,20 @@
-"""Negotiation: two players split books, hats and balls that each values differently, and in private.
+"""Negotiation: two players split books, hats and balls. Each has its own values for them, which the other does not know.
 
 Rules         There are 5 to 7 items of three kinds, at least one of each. Each player has its own value for each kind,
-              a whole number; all items together are worth 10 to either. Every kind is worth something to somebody,
-              and one at least to both. In turn the players offer a split or accept the last offer, which ends it.
-              After `turns` turns without a deal nobody gets anything.
-Roles         p0 (speaks first) and p1.
-Observation   the items, one's own values, what the other said and offered; the other's values never. A conversation:
-              each prompt adds what is new. Phase `offer` before the first offer, then `answer`.
-Actions       any text, then on the last line, alone, `offer 1 0 2` (what one keeps for oneself, in the order books,
-              hats, balls) or `accept`. The text reaches the other as one line, cut to 500 characters. With
-              `talk = false` the line is the whole reply, and all legal ones are listed.
+              a whole number; all items together are worth 10 to each player. Every kind has a value for at least one
+              player, and at least one kind has a value for both. In turn the players offer a split or accept the last
+              offer, which ends the game. After `turns` turns without a deal nobody gets anything.
+Roles         p0 (acts first) and p1.
+Observation   the items, one's own values, and what the other said and offered, but never the other's values. It is a
+              conversation: each prompt adds what is new. The phase is `offer` before the first offer, then `answer`.
+Actions       any text, and then on the last line, alone, `offer 1 0 2` (what one keeps, in the order books, hats,
+              balls) or `accept`. The text reaches the other player as one line, cut to 500 characters. With
+              `talk = false` this line is the whole reply, and all legal replies are listed.
 Rewards       `payoff` (agent, at the end): the value of one's share, 0 to 10; 0 without a deal. A reply without such a
-              line, an offer of more than there is and accepting nothing are illegal: they end the game without a deal
-              and cost their player −1, `illegal` (process).
-              With `gold = true` also `gold` (agent, at the end), what a fair judge would say: a tenth of (payoff − half
-              the difference of the payoffs − 1 for each offer in which one asks for more than in one's offer before).
+              line, an offer of more than there is, and accepting without an offer are illegal: they end the game
+              without a deal and cost their player −1, `illegal` (process).
+              With `gold = true` also `gold` (agent, at the end), a fair judge's score: a tenth of (payoff − half the
+              difference of the payoffs − 1 for each offer that asks for more than one's previous offer).
 Options       `turns`, `talk`, `gold`.
 Version       1. Instances are like those of OpenSpiel's `bargaining` (Lewis et al. 2017, DeVault et al. 2015).
 """
@@ -33,9 +33,9 @@ from interplay.envs.env import Env, register
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 ITEMS = ("books", "hats", "balls")
-WORTH = 10  # of all items together, to either player
-INEQUALITY, RETREAT = 0.5, 1.0  # what they cost in gold, in points
-TALK = 500  # characters of a message that reach the other
+WORTH = 10  # the value of all items together, for each player
+INEQUALITY, RETREAT = 0.5, 1.0  # their costs in gold, in points
+TALK = 500  # characters of a message that the other player gets
 _LINE = re.compile(r"offer\s+(\d{1,2})\s+(\d{1,2})\s+(\d{1,2})|accept", re.IGNORECASE | re.ASCII)
 Three = tuple[int, int, int]
 
@@ -46,7 +46,7 @@ def worth(items: Three, values: Three) -> int:
 
 @cache
 def valuations(pool: Three) -> tuple[Three, ...]:
-    """Every way to value the pool at `WORTH` in whole numbers."""
+    """All ways to give the pool the value `WORTH` in whole numbers."""
     a, b, c = pool
     pairs = itertools.product(range(WORTH // a + 1), range(WORTH // b + 1))
     rest = (((x, y), WORTH - a * x - b * y) for x, y in pairs)
@@ -54,7 +54,7 @@ def valuations(pool: Three) -> tuple[Three, ...]:
 
 
 def compatible(mine: Three, theirs: Three) -> bool:
-    """Whether two valuations make an instance: no kind that nobody wants, and one that both do."""
+    """Whether two valuations make an instance: every kind has a value for somebody, and one kind for both."""
     both = list(zip(mine, theirs, strict=True))
     return all(a or b for a, b in both) and any(a and b for a, b in both)
 
@@ -71,9 +71,9 @@ def pools() -> tuple[Three, ...]:
 
 
 class Options(Section):
-    turns: int = Field(10, ge=2, description="turns of both players together until it is too late")
-    talk: bool = Field(True, description="text before the offer is allowed and reaches the other")
-    gold: bool = Field(False, description="also give what a fair judge says of each player's part")
+    turns: int = Field(10, ge=2, description="turns of both players together, after which there is no deal")
+    talk: bool = Field(True, description="allow text before the offer; the other player gets it")
+    gold: bool = Field(False, description="also give a fair judge's score of each player")
 
 
 @register("negotiation")
@@ -86,7 +86,7 @@ class Negotiation(Env):
         super().__init__(task)
         self.pool = self.rng.choice(pools())
         self.values = self.rng.choice(instances(self.pool))
-        self.said: tuple[tuple[str, Three], ...] = ()  # the text and the offer of each turn: what its speaker keeps
+        self.said: tuple[tuple[str, Three], ...] = ()  # for each turn, the text and the offer (what its speaker keeps)
         self.deal: tuple[Three, Three] | None = None
         self.over = False
 
@@ -116,7 +116,7 @@ class Negotiation(Env):
             self.deal = (mine, theirs) if self.roles.index(role) == 0 else (theirs, mine)
             self.over = True
         elif keeps is not None:
-            text = " ".join(before.split())[:TALK]  # one line, so that it cannot pass for anything else in the prompt
+            text = " ".join(before.split())[:TALK]  # one line, so that it cannot look like another part of the prompt
             self.said += ((text, keeps),)
             self.over = len(self.said) >= self.task.data["turns"]
         return Rewards()
@@ -128,8 +128,8 @@ class Negotiation(Env):
         return paid + Rewards.agent("gold", self._gold(points)) if self.task.data["gold"] else paid
 
     def _gold(self, points: dict[Role, float]) -> dict[Role, float]:
-        """A tenth of the payoff, less half a tenth of what one got more or less than the other, less a tenth for every
-        offer that took back something one had offered before."""
+        """A tenth of the payoff, minus half a tenth of the difference to the other's payoff, minus a tenth for every
+        offer that took back something that one had offered before."""
         inequality = abs(points["p0"] - points["p1"])
         out = {}
         for i, role in enumerate(self.roles):
@@ -139,11 +139,11 @@ class Negotiation(Env):
         return out
 
     def taken(self, role: Role) -> int:
-        """How many turns a role has had."""
+        """The number of turns that a role has had."""
         return (len(self.said) + 1 - self.roles.index(role)) // 2
 
     def best_joint(self) -> int:
-        """The most that both can get together: every kind to who values it more."""
+        """The most that both can get together: every kind goes to the player who values it more."""
         return sum(n * max(a, b) for n, a, b in zip(self.pool, *self.values, strict=True))
 
     def state(self) -> str:
@@ -155,7 +155,7 @@ class Negotiation(Env):
         return f"{_listed(self.pool)}; {values}; best together {self.best_joint()}{said}\n{now}"
 
     def fork(self, seed: int | None = None) -> Negotiation:
-        return self.twin()  # all values are immutable, and no chance is left after the deal
+        return self.twin()  # all values are immutable, and there is no randomness after the deal
 
     def redeal(self, role: Role, rng: random.Random) -> Negotiation:
         twin, me = self.fork(), self.roles.index(role)
@@ -165,7 +165,7 @@ class Negotiation(Env):
         return twin
 
     def rest(self, keeps: Three) -> Three:
-        """What is left for the other."""
+        """What is left for the other player."""
         a, b, c = (n - k for n, k in zip(self.pool, keeps, strict=True))
         return a, b, c
 

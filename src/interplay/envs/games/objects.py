@@ -1,7 +1,7 @@
-"""The things that the word games are about: what each is, what can be asked about them, and how they are drawn.
+"""The objects of the word games: their properties, the questions about them, and how they are drawn.
 
-Used by twenty questions, taboo and the spy. A statement is one of `QUESTIONS` with its answer, as a sentence; scripted
-players speak and understand these alone.
+Used by twenty questions, taboo and the spy. A statement is one of `QUESTIONS` with its answer, written as a sentence.
+Scripted players say and understand only these statements.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ QUESTIONS = {
     "cold": "Is it cold, or at home in the cold?",
 }
 
-# What the lines share, then each object with what is also true of it.
+# The properties that the objects of a line share, then each object with its other properties.
 _TABLE = """
 alive animal legs fur: dog kept, cat kept soft, lion danger big yellow, tiger danger big red, bear danger big
 alive animal legs fur: polar bear danger big white cold, wolf danger, fox red, rabbit kept soft hand white, mouse hand
