@@ -111,7 +111,7 @@ def test_a_file_puzzle_without_one_solution_is_refused(tmp_path: Path) -> None:
 
 def test_a_puzzle_that_is_solved_already_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full.txt").write_text("1234341221434321\n")
-    with pytest.raises(ConfigError, match="solved already; expected blanks"):
+    with pytest.raises(ConfigError, match="already solved; expected blanks"):
         sudoku(file=str(tmp_path / "full.txt"), holdout=False)
 
 

@@ -73,5 +73,5 @@ def test_levels_come_from_its_curriculum() -> None:
 
     assert length(0) < length(2) < length(4)
     assert made("chain_sum", arguments={"min_terms": 9, "max_terms": 9}).state().count(" + ") >= 0
-    with pytest.raises(ConfigError, match="does not accept env.arguments"):
+    with pytest.raises(ConfigError, match=r"does not accept env\.arguments"):
         made("chain_sum", arguments={"terms": 3})

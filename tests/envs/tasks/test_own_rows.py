@@ -87,7 +87,7 @@ def test_answers_can_be_compared_by_a_function_of_your_own(tmp_path: Path, monke
     ("row", "sentence"),
     [
         ({"prompt": "p", "anwser": "1"}, r"row 1 has no column 'answer'; .*Did you mean 'anwser'\?"),
-        ({"prompt": "p", "answer": ["1"]}, r"has a list in 'answer'; expected a text or a number: name a part of it"),
+        ({"prompt": "p", "answer": ["1"]}, r"has a list in 'answer'; expected a text or a number. Name a part of it"),
         ({"prompt": {"a": 1}, "answer": "1"}, r"has a dict in 'prompt'"),
         ([1], r"row 1 is list; expected an object with named fields"),
     ],

@@ -189,7 +189,7 @@ def test_a_folder_that_is_missing_changed_or_of_another_kind(tmp_path: Path) -> 
         envs.sample_task("nli", {"data": missing}, "test")
     with (tmp_path / "gsm8k/test.jsonl").open("a") as file:
         file.write(json.dumps({"id": "x", "question": "slipped in", "answer": "1"}) + "\n")
-    with pytest.raises(DataError, match=r"not what manifest.json says it is; prepare it again"):
+    with pytest.raises(DataError, match=r"differs from its checksum in manifest.json; prepare it again"):
         envs.sample_task("math", {"data": missing}, "test")
 
 
@@ -471,11 +471,11 @@ def test_another_kind_of_data_set_may_be_held_against(tmp_path: Path) -> None:
         DataError, match=r"share 13 words in a row with one \(train.jsonl row 1 shares words with .*held"
     ):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
-    with pytest.raises(ConfigError, match=r"--against is '.*nowhere', which holds no prepared data set"):
+    with pytest.raises(ConfigError, match=r"--against is '.*nowhere', which is not a prepared data set"):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "nowhere"])
     manifest = json.loads((tmp_path / "held" / MANIFEST).read_text())
     (tmp_path / "held" / MANIFEST).write_text(json.dumps({**manifest, "splits": {"test": 3}}))
-    with pytest.raises(DataError, match=r"is no manifest of interplay prepare"):
+    with pytest.raises(DataError, match=r"is not a manifest of interplay prepare"):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
 
 

@@ -200,7 +200,7 @@ def test_the_bug_itself_is_no_mending() -> None:
 def test_a_row_that_lacks_something_is_refused() -> None:
     task = envs.sample_task("debugging", {"team": "single"})
     bare = {**task.data, "row": {**task.data["row"], "buggy": ""}}
-    with pytest.raises(ConfigError, match="no bug of its own"):
+    with pytest.raises(ConfigError, match="a row has no bug"):
         envs.make(type(task)(task.id, task.env, task.seed, bare))
     task = envs.sample_task("code", {"rounds": 1})
     bare = {**task.data, "row": {**task.data["row"], "golden": ""}}

@@ -1,4 +1,4 @@
-"""Negotiation: two players split books, hats and balls. Each has its own values for them, which the other does not know.
+"""Negotiation: two players split books, hats and balls. Each has its own values for them, unknown to the other.
 
 Rules         There are 5 to 7 items of three kinds, at least one of each. Each player has its own value for each kind,
               a whole number; all items together are worth 10 to each player. Every kind has a value for at least one

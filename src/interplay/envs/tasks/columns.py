@@ -1,4 +1,4 @@
-"""Which columns of somebody's own rows are the question and the answer, and where the rows are."""
+"""The columns of your own rows that hold the question and the answer, and the place of the rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HUB = "hub:"
 @dataclass(frozen=True)
 class Columns:
     """`question` and `answer` name columns; a dot goes into a table or a list (`answers.text.0`). `compare` says when
-    an answer is right: `math` (by what it means), `text` (the same words) or `package.module:function`, which is called
-    with the right answer and the given one."""
+    an answer is right: `math` (by its meaning), `text` (the same words) or `package.module:function`, which is called
+    with the right answer and the given answer."""
 
     question: str
     answer: str
@@ -28,7 +28,7 @@ class Columns:
             raise ConfigError(f"--compare is '{self.compare}'; expected math, text or package.module:function.")
 
     def applied(self, parts: Iterator[SourcePart]) -> Iterator[SourcePart]:
-        """The same parts, with the rows as the format `questions` has them."""
+        """The same parts, with rows in the form of the format `questions`."""
         for where, split, raws in parts:
             yield where, split, (self._row(where, n, raw) for n, raw in enumerate(sound(where, raws), 1))
 
@@ -40,7 +40,7 @@ class Columns:
 
 def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
     value: Any = raw
-    if path in raw:  # a column whose name has a dot
+    if path in raw:  # a column whose name contains a dot
         value = raw[path]
     else:
         for part in path.split("."):
@@ -54,7 +54,9 @@ def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         kind = type(value).__name__
-        raise DataError(f"{where} has a {kind} in '{path}'; expected a text or a number: name a part of it, as a.b.0.")
+        raise DataError(
+            f"{where} has a {kind} in '{path}'; expected a text or a number. Name a part of it, such as a.b.0."
+        )
     return str(value)
 
 
@@ -69,7 +71,7 @@ def hub_format(cls: type[Public], name: str) -> type[Public]:
         ) from None
     try:
         splits = datasets.get_dataset_split_names(source, configuration or None)
-    except Exception as error:  # the hub, the network and the cache raise what they like
+    except Exception as error:  # the hub, the network and the cache can raise anything
         reason = str(error).strip().split("\n")[0]
         raise DataError(f"{source} could not be read from the hub ({type(error).__name__}: {reason}).") from None
     words = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}
