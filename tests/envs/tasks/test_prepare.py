@@ -89,13 +89,13 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "row", "says"),
     [
-        ("gsm8k", {"question": "x"}, "row 2 is no row of gsm8k: answer is missing; expected a string"),
-        ("gsm8k", {"question": 3, "answer": "#### 1"}, "row 2 is no row of gsm8k: question is 3; expected a string"),
-        ("gsm8k", gsm8k("x", "seven"), "row 2 is no row of gsm8k: answer has no final '#### N'"),
+        ("gsm8k", {"question": "x"}, "row 2 is not a row of gsm8k: answer is missing; expected a string"),
+        ("gsm8k", {"question": 3, "answer": "#### 1"}, "row 2 is not a row of gsm8k: question is 3; expected a string"),
+        ("gsm8k", gsm8k("x", "seven"), "row 2 is not a row of gsm8k: answer has no final '#### N'"),
         ("gsm8k", ["x"], "row 2 is list; expected an object"),
-        ("snli", {"premise": "a", "hypothesis": "b", "label": "maybe"}, "row 2 is no row of snli: label is 'maybe'"),
-        ("aime", {"problem": "x", "answer": "1000"}, "row 2 is no row of aime: answer is '1000'; expected a whole"),
-        ("hotpotqa", {"question": "q", "answer": "a"}, "row 2 is no row of hotpotqa: context and supporting_facts"),
+        ("snli", {"premise": "a", "hypothesis": "b", "label": "maybe"}, "row 2 is not a row of snli: label is 'maybe'"),
+        ("aime", {"problem": "x", "answer": "1000"}, "row 2 is not a row of aime: answer is '1000'; expected a whole"),
+        ("hotpotqa", {"question": "q", "answer": "a"}, "row 2 is not a row of hotpotqa: context and supporting_facts"),
         ("musique", {"id": "1", "question": "q", "answer": "a", "paragraphs": [{"title": "t"}]}, "paragraph_text"),
     ],
 )  # fmt: skip
@@ -122,9 +122,9 @@ def test_broken_json_and_other_mistakes(tmp_path: Path) -> None:
         prepare("gsm8k", tmp_path / "nowhere", tmp_path / "out")
     with pytest.raises(ConfigError, match="Did you mean 'gsm8k'"):
         prepare("gsm8", tmp_path, tmp_path / "out")
-    with pytest.raises(ConfigError, match="tells no split"):
+    with pytest.raises(ConfigError, match="does not tell its split"):
         prepare("gsm8k", lines(tmp_path / "rows.jsonl", [gsm8k("q")]), tmp_path / "out")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         prepare("gsm8k", lines(tmp_path / "test.jsonl", [gsm8k("q")]), tmp_path)
 
 
@@ -406,9 +406,9 @@ PACKED = gzip.compress(ROW * 50, mtime=0)
         ("train.jsonl.gz", PACKED[:-12], r"train.jsonl.gz is damaged \(Compressed file ended"),
         ("train.jsonl.gz", PACKED[:30] + bytes(9) + PACKED[39:], r"train.jsonl.gz is damaged \("),
         ("train.jsonl.gz", ROW, r"train.jsonl.gz is damaged \(Not a gzipped file"),
-        ("train.jsonl", b'{"question": " ", "answer": "#### 7"}', r"holds no usable row"),
-        ("contest.jsonl", ROW, r"'contest.jsonl' tells no split"),
-        ("latest/rows.jsonl", ROW, r"rows.jsonl' tells no split"),
+        ("train.jsonl", b'{"question": " ", "answer": "#### 7"}', r"has no usable row"),
+        ("contest.jsonl", ROW, r"'contest.jsonl' does not tell its split"),
+        ("latest/rows.jsonl", ROW, r"rows.jsonl' does not tell its split"),
     ],
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, content: bytes, why: str) -> None:
@@ -426,7 +426,7 @@ def test_damaged_parquet_and_packed_tests(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train.parquet is damaged"):
         prepare("gsm8k", tmp_path / "train.parquet", tmp_path / "out")
     row = {"question_content": "x", "public_test_cases": "[]", "private_test_cases": "AAAA"}
-    with pytest.raises(DataError, match=r"row 1 is no row of livecodebench"):
+    with pytest.raises(DataError, match=r"row 1 is not a row of livecodebench"):
         prepare("livecodebench", lines(tmp_path / "test.jsonl", [row]), tmp_path / "out")
 
 
@@ -468,7 +468,7 @@ def test_another_kind_of_data_set_may_be_held_against(tmp_path: Path) -> None:
     prepare("snli", lines(tmp_path / "snli/test.jsonl", [held]), tmp_path / "held")
     source = lines(tmp_path / "train.jsonl", [gsm8k(f"Say {LONG} now."), gsm8k("Why?")])
     with pytest.raises(
-        DataError, match=r"share 13 words in a row with one \(train.jsonl row 1 shares words with .*held"
+        DataError, match=r"share 13 consecutive words with one \(train.jsonl row 1 shares words with .*held"
     ):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
     with pytest.raises(ConfigError, match=r"--against is '.*nowhere', which is not a prepared data set"):
