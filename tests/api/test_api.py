@@ -73,7 +73,7 @@ def test_an_evaluation_is_returned_and_written(trained: ip.TrainedRun, tmp_path:
 
 
 def test_training_goes_on_where_it_stopped(trained: ip.TrainedRun) -> None:
-    with pytest.raises(ip.ConfigError, match="already holds a run"):
+    with pytest.raises(ip.ConfigError, match="already contains a run"):
         ip.train(SMALL, run=trained)
     longer = ip.train(trained, "train.steps=3", resume=True, quiet=True)
     assert longer.folder == trained.folder and longer.step == 3

@@ -140,12 +140,15 @@ def test_version() -> None:
         (["check", "tictactoe", "siz=4"], "unknown key 'siz' in [env]"),
         (["envs", "matrx"], "Did you mean 'matrix'?"),
         (["algorithms", "grop"], "Did you mean 'grpo'?"),
-        (["models", "--save", "tiny"], "--save needs --to FOLDER."),
+        (["models", "--save", "tiny"], "--save is given without --to; expected --to FOLDER."),
         (["train", "RECIPE", "algorithm.name=ppo"], "to replace the whole table give 'algorithm={name = \"ppo\"}'."),
         (["train", "RECIPE", "env.name=kuhn"], "to replace the whole table give 'env={name = \"kuhn\"}'."),
-        (["arena", "RECIPE", "bot:random", "playr"], "'playr' is no player; expected bot:NAME, a run or checkpoint"),
-        (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is no player"),
-        (["arena", "RECIPE", "bot:random", "far=openai:"], "names no model; expected openai:MODEL@http://HOST/v1."),
+        (["arena", "RECIPE", "bot:random", "playr"], "'playr' is not a player; expected bot:NAME, a run or checkpoint"),
+        (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is not a player"),
+        (
+            ["arena", "RECIPE", "bot:random", "far=openai:"],
+            "does not name a model; expected openai:MODEL@http://HOST/v1.",
+        ),
         (["arena", "RECIPE", "bot:random", "far=openai:m@host"], "remote.url is 'host'; expected http:// or"),
     ],
 )
@@ -198,7 +201,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(sys, "argv", ["interplay", "arena", "kuhn", "bot:random", "bot:first"])
     with pytest.raises(SystemExit) as caught:
         cli.main()
-    assert caught.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
+    assert caught.value.code == 130 and "the same command continues from there" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -243,7 +246,7 @@ def test_a_folder_that_is_being_trained_is_refused(recipe: str, tmp_path: Path) 
 
     with alone(tmp_path / "run"):
         (tmp_path / "run" / "run.json").write_text("{}")
-        with pytest.raises(ConfigError, match=r"run' is being trained by another process; wait for it"):
+        with pytest.raises(ConfigError, match=r"another process is training in run folder '.*run'; wait for it"):
             call("train", recipe, "--run", str(tmp_path / "run"))
     with alone(tmp_path / "run"), alone(tmp_path / "other"):
         pass
@@ -335,7 +338,7 @@ def test_the_page_of_keys_is_current_and_every_key_says_what_it_does() -> None:
     assert [k for k in keys if "  " not in k and not k.endswith(("= {}", "= (none)"))] == [], "tables alone say nothing"
     assert "train.lr = 1e-06  learning rate" in keys and 'train.schedule = "constant"' in page
     assert call("keys", "tools").output.splitlines()[0].startswith("tools.calls = 4")
-    with pytest.raises(ConfigError, match=r"'trian' is no key of a recipe; .*Did you mean 'train'"):
+    with pytest.raises(ConfigError, match=r"'trian' is not a key of a recipe; .*Did you mean 'train'"):
         call("keys", "trian")
 
 
@@ -405,7 +408,7 @@ def test_a_saved_model_is_an_ordinary_hugging_face_folder(tmp_path: Path) -> Non
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=False)
     out = model.generate(ids, max_new_tokens=3, do_sample=False)
     assert out.shape[1] > ids.shape[1] and torch.equal(out[:, : ids.shape[1]], ids)
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         call("models", "--save", "tiny", "--to", str(folder))
 
 
@@ -547,9 +550,9 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     assert {stage: len(rows) for stage, rows in report["results"].items()} == {"untrained": 4, "before": 4, "after": 4}
     assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["step-000001", "step-000002"]
 
-    with pytest.raises(ConfigError, match="already holds a run; add --resume"):
+    with pytest.raises(ConfigError, match="already contains a run; add --resume"):
         call("train", recipe, "--run", str(run))
-    with pytest.raises(ConfigError, match="already holds a run; add --resume"):
+    with pytest.raises(ConfigError, match="already contains a run; add --resume"):
         call("train", str(run))
 
     result = call("train", str(run), "train.steps=3", "--resume")

@@ -1,4 +1,4 @@
-"""`interplay prepare`: makes a folder of rows that tasks can trust, or lists the data sets that it knows."""
+"""`interplay prepare`: makes a folder of rows that tasks can rely on, or lists the data sets that it knows."""
 
 from __future__ import annotations
 
@@ -85,15 +85,18 @@ def own_rows(name: str, source: Path | None, question: str | None, answer: str |
     is_file = file.exists() or file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".gz")
     if not is_file and not name.startswith(HUB):
         if question or answer:
-            raise ConfigError(f"--question and --answer are for your own rows, but '{name}' is a format with columns.")
+            raise ConfigError(
+                f"--question and --answer are for your own rows, but '{name}' is a format that knows its columns; "
+                "remove them."
+            )
         return OwnRows(source, name.rpartition(":")[2], None)
     if question is None or answer is None:
         raise ConfigError(
-            f"'{name}' holds your own rows; expected --question COLUMN and --answer COLUMN to name its columns."
+            f"'{name}' contains your own rows; expected --question COLUMN and --answer COLUMN to name its columns."
         )
     columns = Columns(question, answer, compare)
     if is_file and source is not None:
-        raise ConfigError(f"--from is '{source}', but '{name}' is a file already; expected one of them.")
+        raise ConfigError(f"--from is '{source}', but '{name}' is already a file; expected only one of them.")
     folder = name.removeprefix(HUB).replace("/", "-").replace(":", "-") if not is_file else file.name.split(".")[0]
     return OwnRows(file if is_file else None, folder, columns)
 
@@ -122,7 +125,7 @@ def _show(report: Preparation) -> None:
     if report.held_out:
         console.print(f"held out of the training rows: {report.held_out}", highlight=False)
     if report.unchecked:
-        console.print(f"{report.unchecked} gold answers could not be checked, or were not to be", highlight=False)
+        console.print(f"{report.unchecked} gold answers were not checked, or could not be", highlight=False)
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)
