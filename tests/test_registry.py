@@ -54,7 +54,7 @@ def test_a_class_outside_is_named_by_its_module_and_must_be_of_the_kind(
     (tmp_path / "outside.py").write_text("class Stone: pass\n")
     zoo: Registry[int] = Registry(int, "a number", "n")
     assert zoo.lookup("builtins:bool") is bool
-    with pytest.raises(ConfigError, match=r"^n 'outside:Stone' is no number; expected a subclass of builtins.int\.$"):
+    with pytest.raises(ConfigError, match=r"^n 'outside:Stone' is not a number; expected a subclass of builtins.int\.$"):
         zoo.lookup("outside:Stone")
     for name, why in (("nowhere:X", "No module named 'nowhere'"), ("outside:X", "has no attribute 'X'")):
         with pytest.raises(
@@ -109,5 +109,5 @@ def test_an_installed_package_adds_names_by_its_entry_points(tmp_path: Path, mon
     made: Registry[Env] = Registry(Env, "an environment", "env.name", group="interplay.environments")
     assert made.known() == ["cow", "stone"]
     assert made.lookup("cow").__name__ == "Cow"
-    with pytest.raises(ConfigError, match=r"env.name 'stone' is no environment; expected a subclass"):
+    with pytest.raises(ConfigError, match=r"env.name 'stone' is not an environment; expected a subclass"):
         made.lookup("stone")

@@ -237,7 +237,7 @@ def test_the_readme_s_own_environment_and_algorithm_are_found(readme: None, reci
     assert here("check", "guessing:Guess", "--episodes", "3").returncode == 0
     change = 'algorithm={name="bestof:BestOf"}'
     assert here("train", recipe, change, "--dry-run").returncode == 0
-    for wrong, says in (("Best", "cannot be imported: "), ("credit", "is no algorithm; expected a subclass")):
+    for wrong, says in (("Best", "cannot be imported: "), ("credit", "is not an algorithm; expected a subclass")):
         assert says in here("train", recipe, change.replace("BestOf", wrong), "--dry-run").stderr
 
 
