@@ -54,7 +54,9 @@ def test_a_class_outside_is_named_by_its_module_and_must_be_of_the_kind(
     (tmp_path / "outside.py").write_text("class Stone: pass\n")
     zoo: Registry[int] = Registry(int, "a number", "n")
     assert zoo.lookup("builtins:bool") is bool
-    with pytest.raises(ConfigError, match=r"^n 'outside:Stone' is not a number; expected a subclass of builtins.int\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^n 'outside:Stone' is not a number; expected a subclass of builtins.int\.$"
+    ):
         zoo.lookup("outside:Stone")
     for name, why in (("nowhere:X", "No module named 'nowhere'"), ("outside:X", "has no attribute 'X'")):
         with pytest.raises(
