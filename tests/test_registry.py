@@ -95,7 +95,7 @@ def test_listing_names_imports_no_environment_no_algorithm_and_no_bot() -> None:
 
 
 def test_an_installed_package_adds_names_by_its_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `pip install` leaves them: a module, and a folder of metadata beside it."""
+    """As `pip install` installs it: a module, and a folder of metadata beside it."""
     (tmp_path / "farm_animals.py").write_text(
         "from interplay.envs import Env\nclass Cow(Env):\n    pass\nclass Stone:\n    pass\n"
     )

@@ -1,4 +1,4 @@
-"""Seats by role and turn, policies per role, and agents that take a role's turns one after another."""
+"""Seats by role and turn, policies per role, and agents that take the turns of a role one after another."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_seat_is_a_role_or_a_turn_of_it() -> None:
 
 
 def test_a_policy_behind_a_server_is_seated_as_remote() -> None:
-    """Wherever it is named: the recipe says so in one place, and nobody has to look again."""
+    """Wherever it is named: only the recipe's policy says that it is remote."""
     seats = Seats({"far": PolicySection(base="openai:gpt", trainable=False), "near": PolicySection(base="tiny")})
     assert seats.map("far", ("a",)) == {"a": Remote("far")}
     assert seats.map({"a@1": "far", "a": "near"}, ("a",)) == {"a": ByTurn((Remote("far"), Policy("near")), always=True)}
@@ -95,7 +95,8 @@ def test_a_policy_per_role_is_as_many_policies() -> None:
 
 
 def test_a_matchup_of_a_policy_per_role_seats_each_roles_own() -> None:
-    """One line turns a league of one policy into a league of one per role: the share is split over who sits where."""
+    """One line turns a league of one policy into a league of one policy per role: the share is divided among the roles
+    that `one` can play."""
     data = {
         **RECIPE,
         "policies": {"player": {**TINY, "per": "role"}},
@@ -143,7 +144,8 @@ def play(data: dict[str, Any], tree: bool = False) -> tuple[Team, list[Any]]:
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_each_turn_is_taken_by_whoever_sits_there(private_cache: None, tree: bool) -> None:
-    """With one memory: each turn extends the one before token for token, though another policy took it."""
+    """They share one conversation: each turn extends the one before token for token, although another policy took
+    it."""
     team, episodes = play(ROUNDS, tree)
     seats = {"p0": ByTurn((Policy("opener"), Policy("closer")), always=True), "p1": Scripted("random")}
     assert all(e.error is None and e.seats == seats for e in episodes)
@@ -162,7 +164,7 @@ def test_each_turn_is_taken_by_whoever_sits_there(private_cache: None, tree: boo
 
 @pytest.mark.parametrize("opener", ["bot:first", "stranger"])
 def test_what_another_said_for_the_role_is_remembered(private_cache: None, opener: str) -> None:
-    """Also where it was a bot, or a model with a tokenizer of its own: then the prompt is rendered anew."""
+    """Also after a bot, or a model with another tokenizer: then the prompt is rendered from scratch."""
     policies = {"closer": TINY} | ({} if opener.startswith("bot:") else {opener: TINY})
     data = {**ROUNDS, "policies": policies, "seats": {"p0@1": opener, "p0": "closer", "p1": "bot:random"}}
     team, episodes = play(data)
@@ -175,7 +177,7 @@ def test_what_another_said_for_the_role_is_remembered(private_cache: None, opene
 
 
 def test_a_turn_that_nobody_takes_stops_the_run(private_cache: None) -> None:
-    """Not an episode's failure, which would only be dropped: it would bias what is trained on."""
+    """This is not a failure of an episode, which would only be dropped and would bias the training data."""
     plan = resolve(parse(RECIPE))
     team = Team(plan.recipe)
     seats: dict[str, Occupant] = {"X": ByTurn((Policy("opener"),), always=False), "O": Scripted("random")}

@@ -1,4 +1,4 @@
-"""The recipe's policies in memory: who is trainable, and snapshots that stay as they were."""
+"""The recipe's policies in memory: which are trainable, and snapshots that do not change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
 
 
 def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None:
-    """A frozen copy with tensors of its own: it plays, has one candidate, and does not follow its origin."""
+    """A frozen copy with its own tensors: it plays, has one candidate, and does not change with its policy."""
     plan = resolve(parse(RECIPE))
     team = Team(plan.recipe)
     origin = team.members["player"].loaded.model

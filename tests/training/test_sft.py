@@ -1,4 +1,4 @@
-"""Imitation of a bot and of recorded play, into a policy or into the base under its adapters."""
+"""Imitation of a bot and of recorded play, by a policy or by the base under its adapters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RECIPE: dict[str, Any] = {
 
 
 def place(sample: Sample) -> tuple[int, str, int]:
-    """Decision, role and call of a demonstration, which its id ends with."""
+    """The decision, role and call of a demonstration, from the end of its id."""
     found = re.fullmatch(r".*/(\d+)([A-Za-z]+)(?:\.(\d+))?", sample.id)
     assert found
     return int(found[1]), found[2], int(found[3] or 0)
@@ -71,7 +71,7 @@ def shown(data: dict[str, Any], *overrides: str) -> dict[str, list[tuple[Any, ..
 
 
 def test_recorded_play_is_imitated_token_for_token(tmp_path: Path) -> None:
-    """What was played, as the policy would have seen and said it: the very tokens, where it was this policy."""
+    """What was played, as the policy would have seen and said it: exactly the same tokens if it was this policy."""
     train(tmp_path, RECIPE)
     played = [r.episode for r in records.read(tmp_path / "episodes.jsonl")]
     again = {**RECIPE, "warmstart": {"records": str(tmp_path)}}
@@ -86,7 +86,7 @@ def test_recorded_play_is_imitated_token_for_token(tmp_path: Path) -> None:
 
 
 def test_recorded_play_warms_a_policy_up(tmp_path: Path) -> None:
-    """Another policy, with another template of seats, learns from it: its loss falls."""
+    """Another policy, with another template of seats, learns from it, and its loss falls."""
     train(tmp_path / "old", RECIPE, "train.steps=2")
     losses: list[float] = []
     watch = Observer(warmstarted=lambda name, done, of, loss: losses.append(loss))
@@ -176,7 +176,7 @@ def tokens(samples: list[Sample]) -> list[tuple[Any, ...]]:
 
 
 def test_recorded_tool_calls_are_imitated_with_what_they_were_answered(tmp_path: Path) -> None:
-    """The record says which tools there were: the very tokens are learned, though no environment is made."""
+    """The record contains the tools: exactly the same tokens are learned, although no environment is made."""
     shown, _ = samples_of(MATH)
     for n, (asked, answer) in enumerate(zip(shown[::2], shown[1::2], strict=True)):
         observation = envs.make(task := resolve(parse(MATH)).task(n)).observe()["reasoner"]
@@ -193,7 +193,7 @@ EARLY = Path(__file__).parents[1] / "data" / "schema_0" / "tools.jsonl"
 
 
 def test_early_records_name_no_tools_so_their_tasks_are_played_again(tmp_path: Path) -> None:
-    """Of a run that called tools, written by an early version: its very tokens, after the same description of tools."""
+    """Records of an early version with tool calls: exactly the same tokens, after the same description of tools."""
     recipe = {**MATH, "env": {**MATH["env"], "largest": 9}}
     found, renderer = samples_of({**recipe, "warmstart": {"records": str(EARLY)}})
     said = [s for r in records.read(EARLY) for t in r.episode.line() for s in t.samples]
@@ -207,7 +207,7 @@ def test_early_records_name_no_tools_so_their_tasks_are_played_again(tmp_path: P
 
 
 class Vault(envs.Env):
-    """Two turns in one conversation; `peek` tells how many are over, `fault` breaks it, `slow` lets it sleep."""
+    """Two turns in one conversation; `peek` returns how many are over, `fault` makes it fail, `slow` makes it sleep."""
 
     class Options(Section):
         fault: bool = False
@@ -249,7 +249,7 @@ class Vault(envs.Env):
 
 
 class Guest(Bot):
-    """Peeks, as it is told to."""
+    """Calls `peek` as it is told to."""
 
     name = "guest"
     takes = "a call as JSON"
@@ -372,7 +372,7 @@ def as_early(episode: Episode) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("early", [False, True])
 def test_calls_recorded_in_another_models_form_are_said_in_this_ones(tmp_path: Path, text: str, early: bool) -> None:
-    """A call that the learner could not make would teach it to answer with one."""
+    """If the learner imitated calls in another format, it would learn to answer with them."""
     answers = ("one <|end|>", "two", "error: no call\n(no calls left: answer now)")
     recipe = vault_records(tmp_path, text, answers, early)
     found, renderer = samples_of(recipe)
@@ -383,7 +383,7 @@ def test_calls_recorded_in_another_models_form_are_said_in_this_ones(tmp_path: P
 
 
 def test_imitating_recorded_calls_plays_nothing_again(tmp_path: Path) -> None:
-    """The tools are in the record: their environment may be gone."""
+    """The tools are in the record, so their environment need not exist any more."""
     recipe = vault_records(tmp_path, "@peek a", ("one",), made=False)
     Vault.steps = 0
     found, renderer = samples_of(recipe)
@@ -409,7 +409,7 @@ ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": 
 
 
 def test_the_base_under_adapters_learns_once_and_stays_with_the_run(tmp_path: Path) -> None:
-    """Adapters start from nothing on it, in training, after a kill, on disk and in PEFT."""
+    """New adapters start on it, in training, after a kill, on disk and in PEFT."""
 
     whole = train(tmp_path / "whole", ADAPTERS, "warmstart.base=true", "train.steps=2")
     with pytest.raises(Killed):
