@@ -43,7 +43,7 @@ class Dull(TwoKeys):
 
 @pytest.fixture(scope="module", autouse=True)
 def scripted() -> Iterator[None]:
-    """`key:1` says the right word of p0 wherever it sits, `key:2` that of p1."""
+    """`key:1` says the right word of p0 in any seat, `key:2` that of p1."""
 
     @register_bot("key")
     class Key(Bot):
@@ -91,7 +91,7 @@ def changes(plan: RunPlan, found: Iterator[tuple[str, dict[Role, Occupant]]], ga
 
 
 def test_leaving_one_out_costs_what_it_did() -> None:
-    """Both keys are needed: with a random word in either's place a third of the doors open. Nobody hears p2."""
+    """Both keys are needed: with a random word in place of either, a third of the doors open. Nobody hears p2."""
     plan = planned(f"{__name__}:Dull", {"p0": "bot:key:1", "p1": "bot:key:2", "p2": "bot:key:0"})
     found = changes(plan, without(plan, dict.fromkeys(plan.roles, Scripted("random"))), games=120)
     assert [c.what for c in found] == ["p0 = bot:random", "p1 = bot:random", "p2 = bot:random"]

@@ -1,4 +1,4 @@
-"""Models come and go in Hugging Face's own formats, and what cannot be used is refused in a sentence."""
+"""Models are loaded and saved in Hugging Face's formats, and unsuitable ones are refused with a sentence."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_model_that_was_copied_in_part_says_which_part(
 
 
 def test_a_model_that_cannot_end_a_reply_is_refused_and_one_end_is_enough(tiny: Loaded, tmp_path: Path) -> None:
-    """Where only the generation config names an end token, imitation and masks end replies with it too."""
+    """If only the generation config names an end token, imitation and masks also end replies with it."""
     save(tiny, tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     assert loading(str(tmp_path)).tokenizer.eos_token_id == tiny.tokenizer.eos_token_id
@@ -154,7 +154,7 @@ def test_a_model_that_cannot_end_a_reply_is_refused_and_one_end_is_enough(tiny: 
 def test_a_model_that_brings_its_own_code_is_refused_without_asking(
     tiny: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Nothing is asked on the terminal, and the code does not run."""
+    """There is no question on the terminal, and the code does not run."""
     tiny.model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
     data = json.loads((tmp_path / where).read_text())
@@ -248,7 +248,7 @@ def test_full_attention_and_sliding_windows_are_not_refused(tiny: Loaded, tmp_pa
     ids=lambda c: c.model_type,
 )
 def test_logits_that_are_changed_after_the_output_layer_are_refused(tiny: Loaded, tmp_path: Path, config: Any) -> None:
-    """Sampling and training would both use another distribution than the model's, and agree about it."""
+    """Sampling and training would both use a distribution that is not the model's, and agree about it."""
     with pytest.raises(ModelError, match="scales or caps its logits"):
         loading(folder_of(config, tiny, tmp_path))
 

@@ -1,4 +1,4 @@
-"""Adapters on disk are PEFT's: what PEFT wrote is read, what is written PEFT reads, with the same logits."""
+"""Adapters on disk are in PEFT's format: each side reads what the other wrote, with the same logits."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def test_files_that_are_missing_broken_or_hold_something_else_are_refused(tmp_pa
 
 
 def test_what_is_saved_is_what_vllms_loader_asks_for(tmp_path: Path) -> None:
-    """vLLM takes an adapter by its tensors' names, each a linear layer of the base, and refuses modules saved whole,
-    DoRA and biases; it multiplies by alpha over the rank."""
+    """vLLM identifies an adapter by the names of its tensors, each of a linear layer of the base. It refuses complete
+    modules, DoRA and biases, and multiplies by alpha / rank."""
     base = make("llama")
     save_adapter(random_adapter(base, rank=8, seed=5, scale=0.5), tmp_path)
     config = json.loads((tmp_path / CONFIG).read_text())
