@@ -163,7 +163,7 @@ def test_a_model_that_brings_its_own_code_is_refused_without_asking(
     (tmp_path / where).write_text(json.dumps(data))
     (tmp_path / "own.py").write_text("raise SystemExit('it ran')\n")
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
-    with pytest.raises(ModelError, match=r"contains its own code .* expected a model whose class is part of"):
+    with pytest.raises(ModelError, match=r"contains its own code, .* expected a model whose class is part of"):
         load(str(tmp_path), "cpu", torch.float32, 0)
 
 
