@@ -1,4 +1,4 @@
-"""`package:game` names: resolved lazily, checked without the package, and errors that name the remedy."""
+"""`package:game` names are resolved lazily and checked without the package, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_replies_are_matched_to_actions() -> None:
 @pytest.mark.parametrize("name", ["openspiel:leduc_poker", "pettingzoo:rps_v2", "textarena:TicTacToe-v0"])
 @pytest.mark.parametrize("bot", ["random", "first", "greedy"])
 def test_bots_play_a_whole_game(name: str, bot: str) -> None:
-    """Any bot that works from legal actions plays any adapted game that lists its games, and is never refused."""
+    """Any bot that uses legal actions can play any adapted game that lists them, and is never refused."""
     env = envs.make(envs.sample_task(name, {}))
     player, rng = make_bot(bot, name), env.dice(1)
     player.suits(env)

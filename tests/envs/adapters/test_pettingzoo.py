@@ -1,4 +1,4 @@
-"""PettingZoo against its adapter, and our own games against PettingZoo's."""
+"""The PettingZoo adapter compared with PettingZoo, and our own games compared with PettingZoo's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_same_moves_give_the_same_game(game: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_native_games_agree(seed: int) -> None:
-    """Our tic-tac-toe and Connect Four and PettingZoo's: the same legal moves and the same winner."""
+    """Our tic-tac-toe and Connect Four, and PettingZoo's: the same legal moves and the same winner."""
     for name, game, place in (
         ("tictactoe", "tictactoe_v3", lambda m: str(3 * ((int(m) - 1) % 3) + (int(m) - 1) // 3)),
         ("connect_four", "connect_four_v3", lambda m: str(int(m) - 1)),
