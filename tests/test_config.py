@@ -111,7 +111,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "policy without a seat",
         changed(policies={"player": {"base": "tiny"}, "spare": {"base": "tiny"}}),
         (),
-        ("policies.spare has no seat", "expected seats to name it", "player"),
+        ("policies.spare sits in no seat", "expected seats to name it", "player"),
     ),
     ("unknown role", BASE, ("seats.XX=player",), ("seats.XX is not a role", "known: O, X.", "Did you mean 'X'?")),
     (

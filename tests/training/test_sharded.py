@@ -117,7 +117,7 @@ def test_adapters_on_one_base_share_its_ranks_and_a_lost_rank_is_named(tmp_path:
     ("overrides", "sentence"),
     [
         (("cluster.learners=2",), "cluster.learners is 2, but train.shard is 'none'"),
-        ((*TWO, "train.optimizer=adamw_8bit"), "needs whole tensors; expected 'adamw'"),
+        ((*TWO, "train.optimizer=adamw_8bit"), "works on whole tensors; expected 'adamw'"),
         ((*TWO, "algorithm.name=ppo", "algorithm={name='ppo'}"), "ppo trains a critic, which cannot be sharded yet"),
         ((*TWO, "warmstart={bot='bot:random', base=true}"), "warmstart.base is true"),
     ],

@@ -106,8 +106,8 @@ def spoken_in(syntax: Syntax, text: str, call: ProgramCall, name: str) -> Spoken
 
 
 def told(message: Message, how: HistoryMatch) -> tuple[object, ...]:
-    """The key by which a message is recognised. `noise` ignores white space, the formatting of JSON and text around
-    think tags. `ids` also recognises a message by the ids of its tool calls alone, whatever its words."""
+    """What a message is recognised by. `noise` forgives white space, the writing of JSON and the surroundings of think
+    tags; `ids` also goes by the ids of tool calls alone, whatever words stand beside them."""
     if message.role != "assistant":
         return message.role, message.content, message.tool_call_id
     if how == "exact":

@@ -85,18 +85,15 @@ def own_rows(name: str, source: Path | None, question: str | None, answer: str |
     is_file = file.exists() or file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".gz")
     if not is_file and not name.startswith(HUB):
         if question or answer:
-            raise ConfigError(
-                f"--question and --answer are for your own rows, but '{name}' is a format that knows its columns; "
-                "remove them."
-            )
+            raise ConfigError(f"--question and --answer are for your own rows, but '{name}' is a format with columns.")
         return OwnRows(source, name.rpartition(":")[2], None)
     if question is None or answer is None:
         raise ConfigError(
-            f"'{name}' contains your own rows; expected --question COLUMN and --answer COLUMN to name its columns."
+            f"'{name}' holds your own rows; expected --question COLUMN and --answer COLUMN to name its columns."
         )
     columns = Columns(question, answer, compare)
     if is_file and source is not None:
-        raise ConfigError(f"--from is '{source}', but '{name}' is already a file; expected only one of them.")
+        raise ConfigError(f"--from is '{source}', but '{name}' is a file already; expected one of them.")
     folder = name.removeprefix(HUB).replace("/", "-").replace(":", "-") if not is_file else file.name.split(".")[0]
     return OwnRows(file if is_file else None, folder, columns)
 

@@ -119,8 +119,8 @@ class Recipe(Section):
         for name in self.policies:
             if name not in named.values() and name not in (*self.eval.opponents, self._designer):
                 raise ConfigError(
-                    f"policies.{name} has no seat; expected seats to name it, or remove it. The seats name: "
-                    f"{', '.join(sorted(set(named.values())))}."
+                    f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
+                    f"seats hold: {', '.join(sorted(set(named.values())))}."
                 )
         return self
 

@@ -54,7 +54,7 @@ class Worth:
         return math.sqrt(max(spread, 1 / self.count) / self.count)
 
 
-# Plays a workflow on the tasks with the given numbers. Returns the reward minus the price of the tokens for each task.
+# What one workflow earned on each of some tasks, given their numbers: reward less the price of the tokens.
 PlayGraph = Callable[[Graph, Sequence[int]], Awaitable[Sequence[float]]]
 
 
@@ -79,7 +79,7 @@ class Evolution:
     # -- one round ------------------------------------------------------------------------------------------------
 
     async def round(self, play: PlayGraph, designs: Sequence[Graph] = ()) -> dict[str, float]:
-        """Play a round. `designs` are the proposals of a designer, which take part beside those made from motifs."""
+        """Play a round; `designs` are a designer's proposals, which take part beside those of the motifs."""
         rng = random.Random(seed_of("evolve", self.seed, self.rounds))
         left = self._field(rng, designs)
         for worth in self.worth.values():

@@ -24,8 +24,8 @@ def check_shard(plan: RunPlan) -> None:
     odd = {plan.settings(name).optimizer for name in plan.trainable} - {"adamw"}
     if odd:
         raise ConfigError(
-            f"train.shard is 'fsdp', but the optimizer '{odd.pop()}' needs whole tensors; expected 'adamw', whose "
-            "state can be sharded."
+            f"train.shard is 'fsdp', but optimizer '{odd.pop()}' works on whole tensors; expected 'adamw', "
+            "whose state can be sharded."
         )
     if warmstart is not None and warmstart.base:
         raise ConfigError(

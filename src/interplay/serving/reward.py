@@ -81,7 +81,7 @@ class RewardServer:
         except (ValueError, KeyError, TypeError):
             return JSONResponse({"error": 'expected {"items": [{"messages": [[role, content]], "reply": text}]}.'}, 400)
         if len(self._waiting) + len(items) > self.most:
-            return JSONResponse({"error": "too many replies are waiting; try again later."}, 503)
+            return JSONResponse({"error": "too many replies wait already; try again later."}, 503)
         futures = [asyncio.get_running_loop().create_future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         self._arrived.set()

@@ -61,7 +61,7 @@ class Evolver:
         return metrics
 
     async def _play(self, graph: Graph, numbers: Sequence[int]) -> list[float]:
-        """Play a workflow. Return the reward minus the price of the tokens, for each episode that did not fail."""
+        """Reward less the price of the tokens, of every episode that did not fail."""
         recipe = self.plan.recipe
         runner = Runner(recipe.seed, recipe.rollout, Independent(1), recipe.reward)
         tasks = [self.plan.task(n, "validation", {"workflow": graph}) for n in numbers]
@@ -69,7 +69,7 @@ class Evolver:
         played = await runner.run(tasks, self.team.seating(lambda _: self.plan.seats, how))
         good = [e for e in played if e.error is None]
         if not good:
-            raise GuardError(f"every episode of a workflow failed; the error of the first one: {played[0].error}")
+            raise GuardError(f"every episode of a workflow failed; the first: {played[0].error}")
         return [self._worth(e) for e in good]
 
     def _worth(self, episode: Episode) -> float:

@@ -82,9 +82,7 @@ def _overlay(model: PreTrainedModel, batch: MicroBatch) -> Overlay | None:
         return None
     sense = senses.of(model)
     if sense is None:
-        raise GuardError(
-            "a sample has a picture or a sound, but its model reads only text; expected a model that reads media."
-        )
+        raise GuardError("a sample has a picture or a sound, and its model reads text alone; expected one that sees.")
     return sense.overlay(batch.media, batch.places_3T)
 
 

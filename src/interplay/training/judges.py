@@ -1,9 +1,8 @@
-"""The judges of a run that have state: reward models, the comparisons they have learned from, and gold rewards that are
-recorded beside them.
+"""The judges of a run that hold something: reward models, what they have learned from, and gold watched beside them.
 
-After some steps, a rater compares episodes of the run, and the reward model learns from the comparisons. Some tasks are
-held out by their names. If the accuracy on them falls below its limit, the model goes back to its last version whose
-whole confidence interval was above the limit. If there is no such version, the run stops.
+After some steps a rater compares the run's own episodes, and the reward model learns from that. Some tasks are held
+out by their names; where the accuracy on them falls below its limit, the model goes back to its last version whose
+whole interval was above it, and where there is none the run stops.
 """
 
 from __future__ import annotations

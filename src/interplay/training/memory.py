@@ -67,7 +67,7 @@ class MemoryEstimate:
         if self.needed > self.available:
             listed = ", ".join(f"{name} {size_text(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
-                f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), but "
+                f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), and "
                 f"{_place(self.device)} has {size_text(self.available)}; {REMEDY}."
             )
 
@@ -325,9 +325,9 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
     first = (str(error).strip().splitlines() or ["no further details"])[0]
     recipe = plan.recipe
     return ResourceError(
-        f"the run is out of memory ({first}); {REMEDY}. At present train.micro_batch_tokens is "
-        f"{recipe.train.micro_batch_tokens} and rollout.concurrency is {recipe.rollout.concurrency}; interplay train "
-        "RUN KEY=VALUE --resume continues from the newest checkpoint."
+        f"the run is out of memory ({first}); {REMEDY}. Now train.micro_batch_tokens is "
+        f"{recipe.train.micro_batch_tokens} and rollout.concurrency {recipe.rollout.concurrency}; "
+        "interplay train RUN KEY=VALUE --resume goes on from the newest checkpoint."
     )
 
 

@@ -120,7 +120,7 @@ def _tensorboard(folder: Path, wanted: str) -> Any:
             from interplay.errors import ConfigError
 
             raise ConfigError(
-                "records.tensorboard is 'on', but TensorBoard is not installed; pip install 'interplay[tensorboard]'."
+                "records.tensorboard is 'on', but it is not installed: pip install 'interplay[tensorboard]'."
             ) from None
         return None
     return SummaryWriter(folder / "tensorboard")

@@ -120,7 +120,7 @@ def test_a_team_is_paid_together() -> None:
 def test_games_of_other_modules() -> None:
     env = made("pettingzoo.classic.rps_v2")
     assert env.observe()["player_0"].legal == ("rock", "paper", "scissors")
-    with pytest.raises(ConfigError, match=r"env.api is 'parallel', but .* does not have this API; expected aec"):
+    with pytest.raises(ConfigError, match=r"env.api is 'parallel', which .* does not have; expected aec"):
         made("tictactoe_v3", api="parallel")
     with pytest.raises(ConfigError, match=r"'pettingzoo:tictactoe_v3' does not accept env.arguments"):
         made("tictactoe_v3", arguments={"bord_size": 4})

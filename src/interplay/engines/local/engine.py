@@ -195,7 +195,7 @@ class LocalEngine:
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
         if request.media and not self.capabilities.media:
-            raise EngineError("this engine reads only text; expected a prompt without pictures and sounds.")
+            raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
         refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
         if request.sampling.stop_strings and self._tokenizer is None:
             raise EngineError("stop strings need a tokenizer; make the engine with one, or use stop ids.")

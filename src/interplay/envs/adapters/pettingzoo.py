@@ -1,14 +1,14 @@
 """Any PettingZoo game whose actions can be listed: `pettingzoo:tictactoe_v3`, `pettingzoo:chess_v6`, AEC or Parallel.
 
 Roles         the game's agents, such as player_0.
-Observation   what PettingZoo gives to that agent only, as text: boards, cards and moves in words for the classic games,
-              other observations by `adapters/spaces.py`. The legal actions follow. Every prompt is fresh.
-Actions       in words for the classic games (chess: e2e4), else numbers or `actions`; only those that the action mask
-              in the observation or in the info allows.
-Moves         if the game has a Parallel version, all its agents move at once; otherwise in turn (`api` chooses).
-Rewards       `payoff` (agent; with `level = "team"` the mean, for all): what every step pays each agent. An illegal
-              reply ends the game as in PettingZoo's own wrapper: its player gets `forfeit`, the others nothing more,
-              and `illegal` is −1 (process). If a game's payoffs can be below −1, set `forfeit` lower than these.
+Observation   what PettingZoo gives that agent and no other, as text: boards, cards and moves in words for the classic
+              games, other observations by `adapters/spaces.py`. Below it the legal actions. Every prompt is fresh.
+Actions       in words for the classic games (chess: e2e4), else numbers or `actions`; those that the action mask lets
+              through, in the observation or in the info.
+Moves         where the game has a Parallel version, all its agents move at once; else in turn (`api` chooses).
+Rewards       `payoff` (agent; `level = "team"`: the mean, for all): what every step pays each agent. An illegal reply
+              ends the game as in PettingZoo's own wrapper: its player gets `forfeit`, the others nothing more, and
+              `illegal` is −1 (process). Where a game's payoffs run below −1, set `forfeit` lower than they do.
 Version       2 (tested with pettingzoo 1.27.0). Games of other packages: `pettingzoo:package.module`, a module with
               `env` or `parallel_env`. A fork keeps what was drawn when the game began, such as a shuffled deck.
 """
@@ -32,9 +32,7 @@ from interplay.types import Observation, Rewards, Role, Task
 
 
 class Options(AdapterOptions):
-    api: Literal["auto", "aec", "parallel"] = Field(
-        "auto", description="in turn, or at once; auto: at once if possible"
-    )
+    api: Literal["auto", "aec", "parallel"] = Field("auto", description="in turn, or at once; auto: at once if it can")
     actions: list[str] = Field([], description="names of the actions, in the order of their numbers")
     level: Literal["agent", "team"] = Field("agent", description="who gets the payoffs; team: all get their mean")
     forfeit: float = Field(-1.0, description="payoff for an illegal reply, which ends the game")
@@ -76,9 +74,7 @@ class PettingZoo(Copied):
         wanted = task.data["api"]
         api = wanted if wanted != "auto" else "parallel" if "parallel" in makers else "aec"
         if api not in makers:
-            raise ConfigError(
-                f"env.api is '{api}', but '{task.env}' does not have this API; expected {' or '.join(makers)}."
-            )
+            raise ConfigError(f"env.api is '{api}', which '{task.env}' does not have; expected {' or '.join(makers)}.")
         failed = self.library("pettingzoo.env_registry.exceptions").FailedToImport
         try:
             return makers[api](**task.data["arguments"]), api == "parallel"

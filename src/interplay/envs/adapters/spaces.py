@@ -138,7 +138,7 @@ def duplicate(env: Any) -> Any:
     for part in _parts(env):
         held = part.__dict__
         memo.update({id(held[name]): held[name] for name in SHARED if held.get(name) is not None})
-        if "_ezpickle_args" in held:  # a copy would be made anew, in the state before the first step
+        if "_ezpickle_args" in held:  # would be copied by making it anew, as it was before the first step
             memo[id(part)] = object.__new__(type(part))
             pickled.append(part)
     try:

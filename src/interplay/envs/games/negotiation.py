@@ -1,20 +1,20 @@
 """Negotiation: two players split books, hats and balls. Each has its own values for them, unknown to the other.
 
 Rules         There are 5 to 7 items of three kinds, at least one of each. Each player has its own value for each kind,
-              a whole number; all items together are worth 10 to each player. Every kind has a value for at least one
-              player, and at least one kind has a value for both. In turn the players offer a split or accept the last
-              offer, which ends the game. After `turns` turns without a deal nobody gets anything.
-Roles         p0 (acts first) and p1.
-Observation   the items, one's own values, and what the other said and offered, but never the other's values. It is a
-              conversation: each prompt adds what is new. The phase is `offer` before the first offer, then `answer`.
-Actions       any text, and then on the last line, alone, `offer 1 0 2` (what one keeps, in the order books, hats,
-              balls) or `accept`. The text reaches the other player as one line, cut to 500 characters. With
-              `talk = false` this line is the whole reply, and all legal replies are listed.
+              a whole number; all items together are worth 10 to either. Every kind is worth something to somebody,
+              and one at least to both. In turn the players offer a split or accept the last offer, which ends it.
+              After `turns` turns without a deal nobody gets anything.
+Roles         p0 (speaks first) and p1.
+Observation   the items, one's own values, what the other said and offered; the other's values never. A conversation:
+              each prompt adds what is new. Phase `offer` before the first offer, then `answer`.
+Actions       any text, then on the last line, alone, `offer 1 0 2` (what one keeps for oneself, in the order books,
+              hats, balls) or `accept`. The text reaches the other as one line, cut to 500 characters. With
+              `talk = false` the line is the whole reply, and all legal ones are listed.
 Rewards       `payoff` (agent, at the end): the value of one's share, 0 to 10; 0 without a deal. A reply without such a
-              line, an offer of more than there is, and accepting without an offer are illegal: they end the game
-              without a deal and cost their player −1, `illegal` (process).
-              With `gold = true` also `gold` (agent, at the end), a fair judge's score: a tenth of (payoff − half the
-              difference of the payoffs − 1 for each offer that asks for more than one's previous offer).
+              line, an offer of more than there is and accepting nothing are illegal: they end the game without a deal
+              and cost their player −1, `illegal` (process).
+              With `gold = true` also `gold` (agent, at the end), what a fair judge would say: a tenth of (payoff − half
+              the difference of the payoffs − 1 for each offer in which one asks for more than in one's offer before).
 Options       `turns`, `talk`, `gold`.
 Version       1. Instances are like those of OpenSpiel's `bargaining` (Lewis et al. 2017, DeVault et al. 2015).
 """
@@ -71,9 +71,9 @@ def pools() -> tuple[Three, ...]:
 
 
 class Options(Section):
-    turns: int = Field(10, ge=2, description="turns of both players together, after which there is no deal")
-    talk: bool = Field(True, description="allow text before the offer; the other player gets it")
-    gold: bool = Field(False, description="also give a fair judge's score of each player")
+    turns: int = Field(10, ge=2, description="turns of both players together until it is too late")
+    talk: bool = Field(True, description="text before the offer is allowed and reaches the other")
+    gold: bool = Field(False, description="also give what a fair judge says of each player's part")
 
 
 @register("negotiation")

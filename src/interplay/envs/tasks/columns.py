@@ -16,8 +16,8 @@ HUB = "hub:"
 @dataclass(frozen=True)
 class Columns:
     """`question` and `answer` name columns; a dot goes into a table or a list (`answers.text.0`). `compare` says when
-    an answer is right: `math` (by its meaning), `text` (the same words) or `package.module:function`, which is called
-    with the right answer and the given answer."""
+    an answer is right: `math` (by what it means), `text` (the same words) or `package.module:function`, which is called
+    with the right answer and the given one."""
 
     question: str
     answer: str
@@ -28,7 +28,7 @@ class Columns:
             raise ConfigError(f"--compare is '{self.compare}'; expected math, text or package.module:function.")
 
     def applied(self, parts: Iterator[SourcePart]) -> Iterator[SourcePart]:
-        """The same parts, with rows in the form of the format `questions`."""
+        """The same parts, with the rows as the format `questions` has them."""
         for where, split, raws in parts:
             yield where, split, (self._row(where, n, raw) for n, raw in enumerate(sound(where, raws), 1))
 
@@ -40,7 +40,7 @@ class Columns:
 
 def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
     value: Any = raw
-    if path in raw:  # a column whose name contains a dot
+    if path in raw:  # a column whose name has a dot
         value = raw[path]
     else:
         for part in path.split("."):
