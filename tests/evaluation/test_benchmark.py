@@ -167,7 +167,9 @@ def test_failed_games_are_counted_and_left_out(team: Team, monkeypatch: pytest.M
 
     monkeypatch.setattr(engine, "generate", generate)
     assert {(r.games, r.failed) for r in measure(team, games=6)} == {(4, 2)}
-    with pytest.raises(InterplayError, match=r"all 2 games with X = player, O = bot:random failed; the first: .*gone"):
+    with pytest.raises(
+        InterplayError, match=r"all 2 games with X = player, O = bot:random failed; the error of the first one: .*gone"
+    ):
         measure(team, games=2)
 
 

@@ -57,7 +57,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["policies={player = {base = 'tiny-16x1', per = 'role'}}"], "policies.player-p0.adapter is None"),
         (["policies.player.optimizer=adamw_8bit"], "policies.player-p0.optimizer is 'adamw_8bit'"),
         (["algorithm.critic.adapter={rank = 2}"], "algorithm.critic.adapter is {'rank': 2"),
-        (["policies.player.per=team"], "trains ['player-p0', 'player-p1'], but this recipe trains ['player']"),
+        (
+            ["policies.player.per=team"],
+            "trains the policies ['player-p0', 'player-p1'], but this recipe trains ['player']",
+        ),
     ],
 )
 def test_what_a_run_is_made_of_cannot_change(run: Path, tmp_path: Path, overrides: list[str], key: str) -> None:

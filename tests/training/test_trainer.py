@@ -391,7 +391,9 @@ def test_failed_episodes_are_dropped_and_counted(tmp_path: Path) -> None:
 def test_a_step_in_which_every_episode_failed_stops_the_run(tmp_path: Path) -> None:
     trainer = make(tmp_path, BASE)
     failing(trainer, lambda key: True)
-    with pytest.raises(GuardError, match=r"all 16 episodes of step 0 failed; the first: EngineError: the server is"):
+    with pytest.raises(
+        GuardError, match=r"all 16 episodes of step 0 failed; the error of the first one: EngineError: the server is"
+    ):
         trainer.train()
     trainer.close()
 

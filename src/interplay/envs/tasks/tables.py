@@ -1,10 +1,9 @@
 """Structured data: an analyst answers a question about a table, and a checker confirms the answer or gives another.
 
 Roles         analyst, checker; `team = "single"`: the analyst alone.
-Turns         the analyst reads table and question and answers. The checker reads all of this and gives the final
-              answer.
-Actions       free text that ends in `Answer: …`: cells separated by |, rows by ; (two decimals are enough for numbers).
-              The checker may also say `agree`.
+Turns         the analyst reads table and question and answers; the checker, who reads all that, has the last word.
+Actions       free text that ends in `Answer: …`: cells separated by |, rows by ; (numbers to two decimals will do). The
+              checker may also say `agree`.
 Tools         with `tools`, both may call `sql` (the table is `sheet`) and `calculator` inside their turn.
 Rewards       `correct` (team, at the end): 1 if the final answer is right, else 0. `analysis` (agent): the same for the
               analyst's own answer. `illegal` (process): −0.1 for a reply without an answer.
@@ -53,11 +52,11 @@ HeaderAndRows = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="analyst and checker, or the analyst alone")
-    tools: bool = Field(False, description="let both roles call sql and calculator")
-    file: str = Field("", description="without data: a CSV or Parquet file for generated questions")
-    size: int = Field(12, ge=4, le=400, description="number of orders in the generated table, without data and file")
-    shown: int = Field(50, ge=1, description="number of rows of the table that are shown")
-    patterns: list[str] = Field(list(PATTERNS), description="patterns of the generated questions")
+    tools: bool = Field(False, description="both roles may call sql and calculator")
+    file: str = Field("", description="without data: a CSV or Parquet file to make questions over")
+    size: int = Field(12, ge=4, le=400, description="orders in the table that is drawn without data and file")
+    shown: int = Field(50, ge=1, description="rows of the table that are shown")
+    patterns: list[str] = Field(list(PATTERNS), description="of the questions that are made")
 
 
 @register("tables")
