@@ -403,7 +403,7 @@ PACKED = gzip.compress(ROW * 50, mtime=0)
         ("train.jsonl", ROW + b"[1]\n", r"train.jsonl row 2 is list; expected an object"),
         ("train.json", b'["Why?"]', r"train.json row 1 is str; expected an object"),
         ("train.json", b"[" * 200_000, r"train.json is not JSON"),
-        ("train.jsonl", b'{"question": "a \\ud800 b", "answer": "#### 7"}', r"train-1 has '.ud800', which is half of a char"),
+        ("train.jsonl", b'{"question": "a \\ud800 b", "answer": "#### 7"}', r"'.ud800', which is half of a char"),
         ("train.jsonl.gz", PACKED[:-12], r"train.jsonl.gz is damaged \(Compressed file ended"),
         ("train.jsonl.gz", PACKED[:30] + bytes(9) + PACKED[39:], r"train.jsonl.gz is damaged \("),
         ("train.jsonl.gz", ROW, r"train.jsonl.gz is damaged \(Not a gzipped file"),
