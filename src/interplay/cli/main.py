@@ -126,7 +126,7 @@ def evaluate(
 
     interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
 
-    Writes eval.html, eval.md and eval.json. If killed, the same command continues from there. For pass@k set
+    Writes eval.html, eval.md and eval.json. Killed and called again, it goes on where it stopped. For pass@k set
     eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap"] adds one agent at the
     team's budget, each agent replaced in turn, and policies in each other's roles.
     """

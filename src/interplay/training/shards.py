@@ -30,7 +30,7 @@ def shard(model: PreTrainedModel, device: str) -> Ranks:
     layers = getattr(core, "layers", None)
     if layers is None:
         raise ConfigError(
-            f"train.shard is 'fsdp', but {type(model).__name__} has no list of layers to shard; expected a decoder "
+            f"train.shard is 'fsdp', and {type(model).__name__} has no list of layers to shard; expected a decoder "
             "such as Llama or Qwen, or train.shard = 'none'."
         )
     mesh = init_device_mesh(device, (dist.get_world_size(),))
