@@ -437,7 +437,7 @@ def test_the_name_of_an_environment_is_recipe_enough() -> None:
     result = call("play", "kuhn", "--seat", "p1", "--seed", "3", stdin="BET\nbet\n")
     assert result.exit_code == 0 and "p0 is bot:equilibrium" in result.output
     for command in (["play", "kuhnn"], ["arena", "kuhnn", "bot:random", "bot:first"]):
-        with pytest.raises(ConfigError, match=r"no recipe, run folder or environment; .*Did you mean 'kuhn'"):
+        with pytest.raises(ConfigError, match=r"not a recipe, run folder or environment; .*Did you mean 'kuhn'"):
             call(*command)
 
 

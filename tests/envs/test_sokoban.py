@@ -89,7 +89,7 @@ def test_progress_in_moves_counts_every_step_of_a_shortest_solution(tmp_path: Pa
     other.mkdir()
     with pytest.raises(ConfigError, match=r"env.nearer is 'moves', but a room has 3 boxes; expected at most 2"):
         room(other, "######\n#@...#\n# $$$#\n#    #\n######", nearer="moves")
-    with pytest.raises(ConfigError, match=r"a room of 3 boxes; expected at most 2"):
+    with pytest.raises(ConfigError, match=r"a room has 3 boxes; expected at most 2"):
         sample_task("sokoban", {"boxes": 3, "nearer": "moves"})
 
 

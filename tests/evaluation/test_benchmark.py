@@ -251,5 +251,7 @@ def test_a_team_that_fails_has_no_success() -> None:
 
 
 def test_a_team_needs_a_reward_that_says_success() -> None:
-    with pytest.raises(ConfigError, match=r"eval.success is 'solvd'; expected a reward of plan_path: solved"):
+    with pytest.raises(
+        ConfigError, match=r"eval.success is 'solvd'; expected the name of a reward of plan_path: solved"
+    ):
         resolve(parse({**PUZZLE, "eval": {"opponents": ["team"], "success": "solvd"}}))

@@ -221,7 +221,7 @@ def test_errors_name_the_key() -> None:
         made("kuhn_poker(playerss=3)")
     with pytest.raises(ConfigError, match="mean-field"):
         made("mfg_garnet")
-    with pytest.raises(ConfigError, match=r"env.view is 'information', which 'hanabi' does not write"):
+    with pytest.raises(ConfigError, match=r"env.view is 'information', but 'hanabi' does not have this view"):
         made("hanabi", view="information")
 
 

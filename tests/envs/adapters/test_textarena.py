@@ -91,7 +91,7 @@ def test_raw_games_keep_the_conversation() -> None:
 
 
 def test_what_cannot_be_made_says_why() -> None:
-    with pytest.raises(ConfigError, match=r"env.players is 5, which 'textarena:TicTacToe-v0' refuses"):
+    with pytest.raises(ConfigError, match=r"env.players is 5, but 'textarena:TicTacToe-v0' does not accept this"):
         made("TicTacToe-v0", players=5)
     with pytest.raises(ConfigError, match="cannot be made: TypeError"):
         made("TicTacToe-v0", arguments={"size": 4})

@@ -144,7 +144,7 @@ def test_overlap_is_refused_with_the_rows_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         prepare("gsm8k", tmp_path / "raw", tmp_path / "out")
     told = str(error.value)
-    assert "1 equal one and 1 share 13 words in a row" in told and "--drop-overlap" in told
+    assert "1 equal one and 1 share 13 consecutive words" in told and "--drop-overlap" in told
     assert "train.jsonl row 1 equals test.jsonl row 2" in told
     assert "train.jsonl row 2 shares words with test.jsonl row 3" in told
     report = prepare("gsm8k", tmp_path / "raw", tmp_path / "out", drop_overlap=True, holdout=0)
@@ -165,7 +165,7 @@ def test_another_data_set_can_be_held_out_too(tmp_path: Path) -> None:
     )
     both = {"data": {"train": str(tmp_path / "math"), "test": str(tmp_path / "math500")}, "team": "single"}
     assert envs.sample_task("math", both, "test").data["row"]["question"] == "Find x"
-    with pytest.raises(ConfigError, match="names no folder for the validation split; it has: train, test"):
+    with pytest.raises(ConfigError, match="names no folder for the validation split; it only has: train, test"):
         envs.sample_task("math", both, "validation")
 
 
@@ -383,7 +383,8 @@ def test_real_samples(tmp_path: Path, name: str, folder: str, counts: dict[str, 
 def test_the_overlap_of_the_real_samples_is_found() -> None:
     assert DATA is not None
     with pytest.raises(
-        DataError, match=r"0 equal one and 4 share 13 words .*train.jsonl row 21 shares words with test.jsonl"
+        DataError,
+        match=r"0 equal one and 4 share 13 consecutive words .*train.jsonl row 21 shares words with test.jsonl",
     ):
         preparing.prepare("gsm8k", DATA / "gsm8k", Path("never-written"))
     assert not Path("never-written").exists()
@@ -450,7 +451,7 @@ def test_a_mark_at_the_beginning_and_wide_fields_are_no_damage(tmp_path: Path) -
 def test_words_are_the_same_however_they_are_set(tmp_path: Path, train: str) -> None:
     lines(tmp_path / "raw/train.jsonl", [gsm8k(f"Say {train} now.")])
     lines(tmp_path / "raw/test.jsonl", [gsm8k(f"Read {LONG} then.")])
-    with pytest.raises(DataError, match=r"0 equal one and 1 share 13 words"):
+    with pytest.raises(DataError, match=r"0 equal one and 1 share 13 consecutive words"):
         prepare("gsm8k", tmp_path / "raw", tmp_path / "out")
 
 
