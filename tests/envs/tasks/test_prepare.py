@@ -190,7 +190,7 @@ def test_a_folder_that_is_missing_changed_or_of_another_kind(tmp_path: Path) -> 
         envs.sample_task("nli", {"data": missing}, "test")
     with (tmp_path / "gsm8k/test.jsonl").open("a") as file:
         file.write(json.dumps({"id": "x", "question": "slipped in", "answer": "1"}) + "\n")
-    with pytest.raises(DataError, match=r"differs from its checksum in manifest.json; prepare it again"):
+    with pytest.raises(DataError, match=r"not what manifest.json says it is; prepare it again"):
         envs.sample_task("math", {"data": missing}, "test")
 
 

@@ -152,8 +152,8 @@ class Prepared:
         file = self.folder / entry["file"]
         if not file.is_file() or _digest(file, file.stat().st_mtime_ns) != entry["sha256"]:
             raise DataError(
-                f"'{file}' is missing or differs from its checksum in {MANIFEST}; prepare it again: interplay prepare "
-                f"{self.manifest['format']} --to {self.folder}"
+                f"'{file}' is missing or not what {MANIFEST} says it is; prepare it again: "
+                f"interplay prepare {self.manifest['format']} --to {self.folder}"
             )
         return file
 
