@@ -1,7 +1,8 @@
-"""Learners of a study play with each other: every arm's learner in its role, with the learner of every arm in another.
+"""The arena of a study: the learner of every arm plays with the learner of every arm, which takes another role.
 
-Arms whose context agent learned are also played across seeds: a learner that only understands the partner it grew up
-with does worse with the partner of another seed (cross-play). What was played is written once and never again.
+If the context agent of an arm learns too, the arm is also played across seeds (cross-play): a learner that only
+understands the partner it was trained with does worse with the partner of another seed. Results are written once and
+never changed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ OTHER = "other"  # the policy that plays the other role
 
 
 def play_arena(study: Study, folder: Path, told: Callable[[str], None]) -> None:
-    """The games of all seeds whose runs are done."""
+    """Play the games of all seeds whose runs are done."""
     if study.section.arena is None:
         return
     where = folder / "arena"
@@ -46,13 +47,13 @@ def _once(path: Path, play: Callable[[], dict[str, Any]], told: Callable[[str], 
 
 
 def _context(study: Study, arm: str) -> str | None:
-    """The policy, besides the learner, that learns in an arm."""
+    """Return the policy other than the learner that is trained in an arm, if there is one."""
     plan = resolve(study.recipe(arm, study.section.seeds[0]))
     return next((name for name in plan.trainable if name != study.section.learner), None)
 
 
 def _gold(study: Study, folder: Path, mine: tuple[str, int], other: tuple[str, int, str]) -> float:
-    """What a learner earns with somebody else: of `mine` (arm, seed), with `other` (arm, seed, policy)."""
+    """Return the gold of the learner of `mine` (arm, seed) when it plays with `other` (arm, seed, policy)."""
     arena = study.section.arena
     assert arena is not None
     theirs = study.recipe(*other[:2]).policies[other[2]].model_dump()
@@ -70,7 +71,7 @@ def _weights(folder: Path, arm: str, seed: int, policy: str) -> str:
 
 
 def _arms(study: Study, folder: Path, seed: int) -> dict[str, Any]:
-    """Gold of each arm's learner with the learner of each arm, of one seed."""
+    """Return, for one seed, the gold of each arm's learner when it plays with the learner of each arm."""
     section = study.section
     pairs = {
         arm: {other: _gold(study, folder, (arm, seed), (other, seed, section.learner)) for other in section.arms}
@@ -80,7 +81,7 @@ def _arms(study: Study, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def _cross(study: Study, folder: Path, of: tuple[str, str], seeds: list[int]) -> dict[str, Any]:
-    """Gold of an arm's learner of each seed with the context agent of each seed."""
+    """Return the gold of an arm's learner of each seed when it plays with the context agent of each seed."""
     arm, context = of
     found = {str(i): {str(j): _gold(study, folder, (arm, i), (arm, j, context)) for j in seeds} for i in seeds}
     return {"arm": arm, "gold": found}

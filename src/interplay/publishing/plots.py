@@ -19,7 +19,7 @@ def _figure(wide: float = 6.4, high: float = 3.4) -> tuple[Any, Any]:
     except ImportError:
         raise ConfigError("plots need matplotlib: pip install 'interplay[publish]'.") from None
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # the same runs give the same files
+    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # so that the same runs give the same files
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(wide, high), layout="constrained")
@@ -36,7 +36,7 @@ def _save(figure: Any, folder: Path, name: str) -> None:
 
 
 def tests(results: Results, folder: Path) -> str:
-    """Gold of every arm in every test, a point for each seed and the mean with its interval."""
+    """Plot the gold of every arm in every test: a point for each seed, and the mean with its interval."""
     figure, axes = _figure(6.8, 0.5 + 0.42 * len(results.arms) * 1.3)
     names = list(results.about["tests"])
     for k, test in enumerate(names):
@@ -58,7 +58,7 @@ def tests(results: Results, folder: Path) -> str:
 
 
 def curves(results: Results, folder: Path, budget: Budget = "learner") -> str:
-    """Gold while training, against the learner's sampled tokens or everybody's: the mean over seeds."""
+    """Plot gold during training, as the mean over seeds, against the tokens sampled by the learner or by everybody."""
     figure, axes = _figure()
     key = f"reward/{results.about['gold']}/{results.about['role']}"
     for i, arm in enumerate(results.arms):
@@ -76,8 +76,8 @@ def curves(results: Results, folder: Path, budget: Budget = "learner") -> str:
 
 
 def proxies(results: Results, folder: Path) -> str:
-    """Gold and the learned judge's reward while training, against the learner's tokens, a panel for each arm. Where
-    they part, the judge is pleased and the work is not."""
+    """Plot gold and the reward of the learned judge during training against the learner's tokens, with a panel for each
+    arm. If the judge's reward rises and gold does not, the learner exploits errors of the judge."""
     arms = [arm for arm in results.arms if any(results.curve(arm, "judge/taste/proxy").values())]
     figure, axes = _panels(len(arms))
     for arm, panel in zip(arms, axes, strict=False):
@@ -96,7 +96,7 @@ def proxies(results: Results, folder: Path) -> str:
 
 
 def _panels(count: int) -> tuple[Any, list[Any]]:
-    """Small panels in rows of three."""
+    """Return small panels in rows of three."""
     figure, first = _figure(7.0, 2.1 * max(1, math.ceil(count / 3)))
     first.remove()
     grid = figure.subplots(max(1, math.ceil(count / 3)), 3, squeeze=False, sharey=True)
