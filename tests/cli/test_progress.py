@@ -1,4 +1,4 @@
-"""Progress where the output is no terminal."""
+"""Progress if the output is not a terminal."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_what_the_learner_cannot_rebuild_is_refused(connect: Connect, cut: dict[
     _, engine = connect()
     with pytest.raises(EngineError, match="top_k, top_p or min_p is set"):
         ask(engine, request(sampling=Sampling(1.0, 4, **cut)))
-    with pytest.raises(EngineError, match=r"plus max_tokens .62. is 65 tokens; the model takes at most 64"):
+    with pytest.raises(EngineError, match=r"plus max_tokens .62. is 65 tokens, but the model takes at most 64"):
         ask(engine, request(sampling=Sampling(1.0, 62)))
 
 

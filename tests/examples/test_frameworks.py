@@ -1,6 +1,6 @@
-"""Every example of examples/frameworks runs for real, in the environment it is installed in, and trains a tiny model.
+"""Every example of examples/frameworks really runs, in the environment where it is installed, and trains a tiny model.
 
-make test-frameworks makes those environments and says where they are; without them these tests are skipped.
+make test-frameworks makes these environments and says where they are; without them these tests are skipped.
 """
 
 from __future__ import annotations

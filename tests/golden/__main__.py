@@ -126,7 +126,7 @@ def _checkout(commit: str) -> Path:
 
 
 def _both(run: Run, base: str, old_tree: Path) -> tuple[list[str], float, float]:
-    """The differences, and how many seconds the old code (0: its result was kept) and the new code took."""
+    """The differences, and how many seconds the old code (0: its result was stored) and the new code took."""
     kept = STORE / f"{base}-{_key(run)}.json"
     before = 0.0
     if not kept.is_file():
@@ -186,7 +186,7 @@ def _differences(where: str, old: Any, new: Any) -> list[str]:
 
 
 def _report(run: Run, result: tuple[list[str], float, float], reason: str | None) -> bool:
-    """Whether the run came out as expected: identical, or changed where a reason is listed."""
+    """Whether the result is as expected: identical, or changed if a reason is listed."""
     found, before, after = result
     took = f"{after:.0f} s" + (f", before {before:.0f} s" if before else "")
     if reason is None:

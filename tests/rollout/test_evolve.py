@@ -158,7 +158,7 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
     ("change", "sentence"),
     [
         ('env={name = "tictactoe"}', r"unknown key 'workflow'|needs a workflow|seats"),
-        ("evolve.designer=nobody", "evolve.designer is 'nobody', which is no policy"),
+        ("evolve.designer=nobody", "evolve.designer is 'nobody', which is not a policy"),
         ('algorithm={name = "at_grpo", candidates = 2, continuation = "playout"}', "plays trees"),
     ],
 )

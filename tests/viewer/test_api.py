@@ -1,4 +1,4 @@
-"""The answers to the page's questions: lists and filters, episodes, tokens, and where an advantage comes from."""
+"""The answers to the page's requests: lists and filters, episodes, tokens, and the origin of an advantage."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ModelAgent:
     budget: int | None = None
     history: tuple[Message, ...] = ()
     said: Said | None = None
-    memory: Memory = field(default_factory=Memory)  # of what was said to an outside program
+    memory: Memory = field(default_factory=Memory)  # what was said to an outside program
     parent: str | None = None
 
     def look(self, observation: Observation) -> View:
@@ -107,7 +107,7 @@ class ModelAgent:
         return sample, completion.stop
 
     def _mask(self, observation: Observation) -> tuple[tuple[int, ...], ...]:
-        """The only replies that can be given, where that is asked for: none of them rules nothing out."""
+        """The only replies that can be given, if the recipe asks for that. An empty result allows every reply."""
         if observation.call is not None and observation.call.only:
             texts = [Message("assistant", s.content, tool_calls=s.calls) for s in observation.call.only]
             return self.renderer.replies(tuple(written(self.renderer.syntax, m) for m in texts))

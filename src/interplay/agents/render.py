@@ -128,7 +128,7 @@ class Renderer:
         """The ids of a given reply with its end token, for imitation and masks. Sampled text is never encoded again."""
         end = self.tokenizer.eos_token_id
         if end is None:
-            raise ModelError("the tokenizer has no eos token; imitation needs one to end a reply.")
+            raise ModelError("the tokenizer has no eos token; expected one, because imitation needs it to end a reply.")
         return (*self._encode(text), int(end))
 
     def harmless(self, text: str) -> str:
@@ -158,7 +158,7 @@ class Renderer:
         try:
             text = self.tokenizer.apply_chat_template(chat, tools=told, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is code by the model's author: jinja can raise anything
-            raise ModelError(f"the model's chat template refused the messages: {error}") from error
+            raise ModelError(f"the model's chat template does not accept the messages: {error}") from error
         return str(text)
 
     def _parts(self, words: dict[str, Any], media: tuple[Media, ...]) -> dict[str, Any]:
@@ -189,8 +189,8 @@ class Renderer:
             if len(spans) == len(media):
                 return tuple(ids), tuple(spans)
         raise ModelError(
-            f"the model's chat template wrote another number of '{self.senses.token}' than there are media "
-            f"({len(media)}); expected one for each picture or sound."
+            f"the model's chat template did not write '{self.senses.token}' once for each of the {len(media)} media; "
+            "expected one for each picture or sound."
         )
 
     def _encode(self, text: str) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
     elif Path(path).is_dir():
         latest = checkpoint.latest(Path(path) / "checkpoints")
         if latest is None:
-            raise ConfigError(f"run folder '{path}' holds no checkpoint; expected one made by interplay train.")
+            raise ConfigError(f"run folder '{path}' has no checkpoint; expected one made by interplay train.")
         found = latest
     else:
         return {}
@@ -86,7 +86,7 @@ def evaluate_run(
 
 
 def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:
-    """The judge that chooses among replies; one that learned in the run is that of the same checkpoint."""
+    """The judge that chooses among replies. If it learned in the run, its version is that of the checkpoint."""
     from interplay.agents.best_of import Choosing
     from interplay.training import checkpoint
     from interplay.training.judges import Judges
@@ -126,7 +126,7 @@ def publish(console: Console, folder: Path, stem: str, found: Findings) -> None:
     (folder / f"{stem}.md").write_text(text, encoding="utf-8")
     html = page(found.title, found.lead, found.sheets, found.charts)
     (folder / f"{stem}.html").write_text(html, encoding="utf-8")
-    console.print(f"\n{folder}/{stem}.html, .md and .json hold all of it", highlight=False, soft_wrap=True)
+    console.print(f"\n{folder}/{stem}.html, .md and .json contain all results", highlight=False, soft_wrap=True)
 
 
 def _substitutes(plan: RunPlan, team: Team, path: str) -> dict[Role, Occupant]:
@@ -140,7 +140,7 @@ def _substitutes(plan: RunPlan, team: Team, path: str) -> dict[Role, Occupant]:
         elif wanted == "base":
             if not isinstance(who, Policy):
                 raise ConfigError(
-                    f"{who} is no policy with weights here, and has no base; set eval.substitute to a policy or "
+                    f"{who} is not a policy with weights here, so it has no base; set eval.substitute to a policy or "
                     "bot:NAME."
                 )
             out[role] = team.bare(who.name, plan.recipe)
@@ -154,8 +154,8 @@ def _start(team: Team, policy: str, path: str) -> Snapshot:
     source = Path(path) / "snapshots" / str(who)
     if not source.is_dir():
         raise ConfigError(
-            f"eval.substitute is 'start', but '{source}' does not exist: a run keeps it where a matchup or the "
-            "algorithm names it; expected base, bot:NAME or a policy."
+            f"eval.substitute is 'start', but '{source}' does not exist, because a run keeps these weights only if a "
+            "matchup or the algorithm names them; expected base, bot:NAME or a policy."
         )
     if str(who) not in team.members:
         team.snapshot(who, source)

@@ -149,7 +149,7 @@ def play(
 
     interplay play runs/demo --seat O
 
-    In place of a recipe the name of an environment will do: interplay play hanabi env.players=3
+    An environment's name can replace the recipe: interplay play hanabi env.players=3
     """
     from interplay.cli.play import play_game
 
@@ -176,14 +176,14 @@ def arena(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write; default runs/NAME-arena.")] = None,
 ) -> None:
-    """Let players meet, every pair in both seats on the same tasks, and rate them; in games for a team, cross-play.
+    """Let players meet, every pair in both seats on the same tasks, and rate them; in team games, cross-play.
 
     interplay arena recipes/tictactoe/demo.toml bot:random bot:minimax new=runs/demo --games 200
 
-    In place of a recipe the name of an environment will do: interplay arena connect_four bot:greedy bot:alpha_beta:4
+    An environment's name can replace the recipe: interplay arena connect_four bot:greedy bot:alpha_beta:4
 
-    Writes arena.html, arena.md and arena.json. Killed and called again, it goes on where it stopped; a player more
-    costs only that player's games. A server's key is read from OPENAI_API_KEY.
+    Writes arena.html, arena.md and arena.json. If it was killed, the same command continues where it stopped. Adding a
+    player only runs that player's games. A server's key is read from OPENAI_API_KEY.
     """
     from interplay.cli.arena import run_arena
 
@@ -317,20 +317,18 @@ def main() -> None:
         _fail(_INTERRUPTED, 130)
 
 
-_INTERRUPTED = "interrupted; what was done is kept: the same command goes on from there (train: with --resume)."
+_INTERRUPTED = "interrupted; finished work is kept, and the same command continues from there (train: with --resume)."
 
 
 def _of_the_disk(error: OSError) -> str | None:
     """A sentence about what the user can do, if the disk is full or a path cannot be written; None for other errors."""
     many = error.args[0] if isinstance(error, shutil.Error) else []
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or any(f"[Errno {errno.ENOSPC}]" in str(why) for _, _, why in many):
-        return (
-            "the disk is full; free some space, then call again (train: with --resume; the newest checkpoint is whole)."
-        )
+        return "the disk is full; free some space, then call again (train: with --resume; the checkpoint is complete)."
     if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR):
         return (
-            f"'{error.filename}' cannot be used ({error.strerror}); expected a folder that can be written: name "
-            "another with --out, --run or --to."
+            f"'{error.filename}' cannot be used ({error.strerror}); expected a folder that can be written. Name "
+            "another one with --out, --run or --to."
         )
     return None
 

@@ -79,7 +79,7 @@ def refuse_used(folder: Path, resume: bool) -> None:
     """A new run does not overwrite another one."""
     if (folder / "checkpoints").exists() and not resume:
         raise ConfigError(
-            f"run folder '{folder}' already holds a run; add --resume to go on with it, or choose another --run."
+            f"run folder '{folder}' already contains a run; add --resume to continue it, or choose another --run."
         )
 
 
@@ -97,8 +97,8 @@ def alone(folder: Path) -> Iterator[None]:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    f"run folder '{folder}' is being trained by another process; wait for it, end it, or choose "
-                    "another --run."
+                    f"another process is training in run folder '{folder}'; wait for it, end it, or choose another "
+                    "--run."
                 ) from None
         yield
     finally:

@@ -21,9 +21,9 @@ class SingleSection(Section):
 class EvalSection(Section):
     """Evaluation before and after training, and short evaluations during it. Nothing is masked unless `legal` is set.
 
-    Every policy plays the roles that [seats] gives it. An opponent is a bot or a policy in all other seats; "team"
-    seats the recipe's own policies together, and `success` names the reward that says whether they made it. What
-    stands under `samples` is for `interplay eval` alone."""
+    Every policy plays the roles that [seats] gives it. An opponent is a bot or a policy in all other seats. With
+    "team", the policies of [seats] play together, and `success` names the reward that decides whether they succeed.
+    The options from `samples` on are only for `interplay eval`."""
 
     opponents: list[str] = Field(
         ["bot:random"], description="bots, policies or team; short evaluations use the first one"

@@ -78,7 +78,7 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _workflow_is_an_option_of_the_environment(cls, data: Any) -> Any:
-        """[workflow] stands beside [env] in a recipe, and belongs to it."""
+        """In a recipe, [workflow] is a section of its own. It becomes an option of [env]."""
         if isinstance(data, dict) and "workflow" in data and isinstance(data.get("env"), dict):
             rest = {key: value for key, value in data.items() if key != "workflow"}
             return {**rest, "env": {**data["env"], "workflow": data["workflow"]}}
@@ -107,10 +107,13 @@ class Recipe(Section):
         for key, name in named.items():
             self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
-            raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
+            raise ConfigError(
+                "the shares of [[matchups]] add up to more than 1; expected at most 1, since [seats] play the "
+                "remaining episodes."
+            )
         if self._designer and self._designer not in self.policies:
             known = did_you_mean(self._designer, self.policies)
-            raise ConfigError(f"evolve.designer is '{self._designer}', which is no policy; {known}")
+            raise ConfigError(f"evolve.designer is '{self._designer}', which is not a policy; {known}")
         if self.league is not None:
             self.league.check(self.policies, set(named.values()))
         for name in self.policies:
@@ -160,7 +163,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         file = _PACKAGED.joinpath(*file.parts[1:])
     if not file.is_file():
         if Path(path).is_dir():
-            raise ConfigError(f"folder '{path}' holds no run.json; expected a run that interplay train has begun.")
+            raise ConfigError(
+                f"folder '{path}' has no run.json; expected the folder of a run that interplay train started."
+            )
         beside = [*file.parent.glob("*.toml"), *(p.parent for p in file.parent.glob("*/run.json"))]
         near = map(str, beside or Path("recipes").glob("*/*.toml"))
         raise ConfigError(
@@ -180,7 +185,7 @@ def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     try:
         tree: dict[str, Any] = json.loads(json.dumps(data))  # a private copy
     except TypeError:
-        raise ConfigError("a recipe holds a date or time; expected strings, numbers, lists and tables.") from None
+        raise ConfigError("a recipe contains a date or time; expected strings, numbers, lists and tables.") from None
     before = {table: _name_in(tree, table) for table in ("env", "algorithm")}
     for text in overrides:
         _override(tree, text)
@@ -219,6 +224,9 @@ def _override(tree: dict[str, Any], text: str) -> None:
     for i, part in enumerate(path):
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
-            raise ConfigError(f"override '{text}' goes below {'.'.join(path[: i + 1])}, which is not a table.")
+            raise ConfigError(
+                f"override '{text}' sets a key below {'.'.join(path[: i + 1])}, which is not a table; expected the key "
+                "of a table."
+            )
         node = child
     node[last] = value

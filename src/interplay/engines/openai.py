@@ -67,10 +67,10 @@ class RemoteEngine:
 
     async def generate(self, request: Request) -> Completion:
         if not request.messages:
-            raise EngineError(f"remote model '{self.model}' was asked without messages; expected at least one.")
+            raise EngineError(f"remote model '{self.model}' got a request without messages; expected at least one.")
         if request.legal or request.forced:
             raise EngineError(
-                f"remote model '{self.model}' cannot be held to given replies; set sampling.legal = false."
+                f"remote model '{self.model}' cannot be restricted to given replies; set sampling.legal = false."
             )
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")

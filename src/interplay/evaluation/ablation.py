@@ -82,14 +82,14 @@ def check(plan: RunPlan) -> None:
     policies = {w for w in plan.seats.values() if not isinstance(w, Scripted)}
     if "swap" in section.ablations and len(policies) < 2:
         raise ConfigError(
-            "eval.ablations has 'swap', but one policy sits in every seat, and has nobody to exchange roles with; "
-            "remove it, or give the roles policies of their own in [seats]."
+            "eval.ablations has 'swap', but a single policy plays every role, so no roles can be exchanged; remove "
+            "'swap', or give the roles different policies in [seats]."
         )
     of_a_team = [name for name in section.ablations if name != "swap"]
     if of_a_team and TEAM not in section.opponents:
         raise ConfigError(
-            f"eval.ablations has {' and '.join(map(repr, of_a_team))}, which is asked of a team; set "
-            f'eval.opponents = ["{TEAM}"] and eval.success to the reward that says whether it made it.'
+            f"eval.ablations has {' and '.join(map(repr, of_a_team))}, which measures a team; set "
+            f'eval.opponents = ["{TEAM}"], and eval.success to the reward that says whether the team succeeded.'
         )
     if "without" in section.ablations:
         _check_substitute(plan)
@@ -113,14 +113,14 @@ def single(plan: RunPlan) -> tuple[Role, str]:
     section = plan.recipe.eval.single
     if section is None:
         raise ConfigError(
-            "eval.ablations has 'budget', but eval.single is missing; expected the options that leave one role, such "
-            'as eval.single = { options = { team = "single" } }.'
+            "eval.ablations has 'budget', but eval.single is missing; expected options that leave only one role, "
+            'such as eval.single = { options = { team = "single" } }.'
         )
     roles = envs.make(plan.task(0, "test", section.options)).roles
     if len(roles) != 1:
         raise ConfigError(
-            f"eval.single.options leaves the roles {', '.join(roles)}; expected options of {plan.recipe.env.name} "
-            "that leave one."
+            f"eval.single.options leaves the roles {', '.join(roles)}; expected options of {plan.recipe.env.name} that "
+            "leave only one role."
         )
     policy = section.policy or str(plan.seats.get(roles[0], ""))
     if policy not in plan.recipe.policies:

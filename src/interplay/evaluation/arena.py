@@ -97,11 +97,13 @@ async def meet(field: Field, players: Mapping[str, Entrant], together: bool | No
     """Plays all meetings, against each other or together. If `together` is None, `shares_rewards` decides."""
     plan = field.plan
     if len(players) < 2:
-        raise ConfigError("an arena needs at least two players; name another, such as bot:random or a run folder.")
+        raise ConfigError("an arena needs at least two players; add another one, such as bot:random or a run folder.")
     if together is None:
         together = shares_rewards(plan)
     if len(plan.roles) == 1:
-        raise ConfigError(f"{plan.recipe.env.name} has one role, and nobody to meet there; interplay eval measures it.")
+        raise ConfigError(
+            f"{plan.recipe.env.name} has only one role, so players cannot meet in it; use interplay eval to measure it."
+        )
     played: dict[Meeting, list[Episode]] = {}
     for meeting in meetings(plan, players, together):
         played[meeting] = await field.play(seats_of(plan, players, meeting))

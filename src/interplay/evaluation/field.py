@@ -69,7 +69,7 @@ class Field:
             out += await self.keep(part, seats, ("play", count), lambda r=runner, t=tasks, d=done: r.run(t, seating, d))  # type: ignore[misc]
         if all(e.error is not None for e in out):
             who = ", ".join(f"{r} = {w}" for r, w in seats.items())
-            raise InterplayError(f"all {len(out)} games with {who} failed; the first: {out[0].error}")
+            raise InterplayError(f"all {len(out)} games with {who} failed; the error of the first one: {out[0].error}")
         return out
 
     async def keep(

@@ -66,7 +66,7 @@ def _bot(team: Team, who: Scripted, asked: Sequence[StrategyQuestion]) -> list[O
     for a in asked:
         odds = bot.odds(a.env, a.role)
         if odds is None:
-            raise ConfigError(f"{who} does not say how likely its moves are.")
+            raise ConfigError(f"{who} does not report the probabilities of its moves.")
         out.append((odds, 0.0))
     return out
 
@@ -74,7 +74,7 @@ def _bot(team: Team, who: Scripted, asked: Sequence[StrategyQuestion]) -> list[O
 async def _model(team: Team, who: Occupant, asked: Sequence[StrategyQuestion]) -> list[Odds]:
     member = team.members.get(str(who))
     if member is None:
-        raise ConfigError(f"{who} is a remote model, which gives no log-probs.")
+        raise ConfigError(f"{who} is a remote model, which returns no log-probs.")
     return list(await asyncio.gather(*(_scored(member, a) for a in asked)))
 
 

@@ -97,7 +97,10 @@ class Members:
             _sense(name, policy, seated.loaded)
             able = seated.engine.capabilities
             if policy.trainable and not (able.token_ids and able.logprobs):
-                raise ConfigError(f"policies.{name} is trainable, but its engine gives no token ids and log-probs.")
+                raise ConfigError(
+                    f"policies.{name} is trainable, but its engine does not return token ids and log-probs; expected "
+                    "an engine that does."
+                )
             member = self.by_name[name] = Member(name, *seated, policy.trainable)
             if policy.adapter is not None:
                 seed = seed_of("adapter", recipe.seed, name)
@@ -201,7 +204,7 @@ def _refuse_two_eyes(policies: Mapping[str, PolicySection]) -> None:
         if policies[other].senses != policy.senses:
             raise ConfigError(
                 f"policies.{other} and policies.{name} are adapters of '{policy.base}' with different senses; expected "
-                "the same, because they share one eye or ear."
+                "the same senses, because they share one eye or ear."
             )
 
 
@@ -211,8 +214,8 @@ def _sense(name: str, policy: PolicySection, loaded: Loaded) -> None:
         return
     if loaded.senses is None:
         raise ConfigError(
-            f"policies.{name}.senses is set, but '{policy.base}' reads text alone; expected a base that sees or hears, "
-            "such as tiny-vl."
+            f"policies.{name}.senses is set, but '{policy.base}' reads only text; expected a base that reads pictures "
+            "or sounds, such as tiny-vl."
         )
     loaded.senses.learns = policy.senses.train
     loaded.senses.max_pixels, loaded.senses.limit = policy.senses.max_pixels, policy.senses.limit

@@ -24,8 +24,8 @@ def check_shard(plan: RunPlan) -> None:
     odd = {plan.settings(name).optimizer for name in plan.trainable} - {"adamw"}
     if odd:
         raise ConfigError(
-            f"train.shard is 'fsdp' with optimizer '{odd.pop()}', which works on whole tensors; expected 'adamw', "
-            "whose state is sharded too."
+            f"train.shard is 'fsdp', but optimizer '{odd.pop()}' works on whole tensors; expected 'adamw', "
+            "whose state can be sharded."
         )
     if warmstart is not None and warmstart.base:
         raise ConfigError(
@@ -64,7 +64,7 @@ def _check_workers(plan: RunPlan) -> None:
     }
     for what in (what for what, here in inside.items() if here):
         raise ConfigError(
-            f"{what} while an episode is played, which takes place in the process of the run; expected "
+            f"{what} while an episode is played, and this only works in the process of the run; expected "
             "cluster.rollout_workers = 0."
         )
     if recipe.device == "cuda" and not recipe.cluster.worker_gpus:

@@ -135,7 +135,7 @@ def _looked_up(line: bytes, at: int, path: Path) -> Entry:
         episode = row["episode"]
         return Entry(at, len(line), row.get("step", 0), episode["id"], episode["task"]["id"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InterplayError(f"{path} at byte {at} is no episode record ({error}).") from None
+        raise InterplayError(f"{path} at byte {at} is not an episode record ({error}).") from None
 
 
 def _parsed(line: str, store: MediaFolder, where: str) -> Record:
@@ -144,7 +144,8 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
         schema = row.get("schema", 0)
         if schema > SCHEMA:
             raise InterplayError(
-                f"{where} has schema {schema}, and this version of Interplay reads up to {SCHEMA}; use a newer version."
+                f"{where} has schema {schema}, but this version of Interplay reads schemas up to {SCHEMA}; use a newer "
+                "version."
             )
         if schema == 0:
             episode, credit = schema_0.from_json(row["episode"])
@@ -152,7 +153,7 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
             episode, credit = from_json(row["episode"], store)
         return Record(episode, credit, row.get("step", 0), schema)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InterplayError(f"{where} is no episode record ({error}).") from None
+        raise InterplayError(f"{where} is not an episode record ({error}).") from None
 
 
 def media(episode: Episode) -> Iterator[Media]:
@@ -272,7 +273,7 @@ def _tool_out(tool: Tool) -> dict[str, Any]:
 
 
 def _call_out(call: ProgramCall) -> dict[str, Any]:
-    """What an outside program wanted; of the replies that it accepted alone, their words and calls."""
+    """What an outside program asked for. Of replies, only the accepted ones are written, with their words and calls."""
     out = {f.name: getattr(call, f.name) for f in fields(ProgramCall)}
     return {**out, "only": [[s.content, [[c.id, c.name, c.arguments] for c in s.calls]] for s in call.only]}
 
@@ -373,7 +374,7 @@ def _tool_in(data: Mapping[str, Any]) -> Tool:
 
 
 def _recorded(**_: Any) -> str:
-    raise InterplayError("a tool that was read from a record cannot be run; make the environment from its task again.")
+    raise InterplayError("a tool that was read from a record cannot be run; make the environment again from its task.")
 
 
 def finite(data: Any) -> Any:

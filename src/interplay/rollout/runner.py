@@ -193,8 +193,8 @@ def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
         found = next((t for t in reversed(mine) if t.decision <= reward.turn), None)
         if found is not None and reward.role is not None and found.decision != reward.turn:
             raise EnvError(
-                f"the reward '{reward.name}' is for {reward.role}'s turn at decision {reward.turn}, where it did not "
-                "act; expected the number of a decision in which it did, or no turn."
+                f"the reward '{reward.name}' is for {reward.role}'s turn at decision {reward.turn}, but {reward.role} "
+                "did not act there; expected a decision at which it acted, or no turn."
             )
     if found is not None:
         found.rewards += Rewards((reward,))

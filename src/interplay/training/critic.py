@@ -162,8 +162,8 @@ def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Se
             loaded = load(base, str(member.loaded.model.device), torch.float32, recipe.seed)
         if loaded.tokenizer.get_vocab() != member.loaded.tokenizer.get_vocab():
             raise ConfigError(
-                f"algorithm.critic.base is '{base}', whose tokens are not those of policies.{name}; "
-                "expected a model with the same tokenizer."
+                f"algorithm.critic.base is '{base}', whose tokenizer differs from that of policies.{name}; expected a "
+                "model with the same tokenizer."
             )
         adapter = None
         if settings.adapter is not None:

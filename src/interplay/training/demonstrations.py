@@ -124,7 +124,9 @@ def _moves_of(bot: Bot, env: Env, rng: random.Random) -> Iterator[Demonstration]
 def _call(bot: Bot, role: Role, name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call:
     call = checked(name, given, tools)
     if isinstance(call, Malformed):
-        raise ConfigError(f"warmstart.bot: bot '{bot.name}' as {role} in {bot.env_name} makes no call: {call.why}")
+        raise ConfigError(
+            f"warmstart.bot: the tool call of bot '{bot.name}' as {role} in {bot.env_name} is malformed: {call.why}"
+        )
     return call
 
 
@@ -142,7 +144,7 @@ def _recorded_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[s
         for role in episode.seats:
             if role not in plan.roles:
                 raise ConfigError(
-                    f"warmstart.records: '{path}' has the role '{role}', which is none of {plan.recipe.env.name}; "
+                    f"warmstart.records: '{path}' has the role '{role}', which {plan.recipe.env.name} does not have; "
                     f"{did_you_mean(role, plan.roles)}"
                 )
         least, weights = section.min_reward, plan.recipe.reward
@@ -162,8 +164,9 @@ def _moves(record: Record, path: Path, may_call: bool) -> list[Demonstration]:
         offered = tools.get((t.decision, t.role), ())
         if len(t.samples) > 1 and may_call and not offered:
             raise ConfigError(
-                f"warmstart.records: episode {episode.id} of '{path}' calls tools at decision {t.decision}, and played "
-                f"again {episode.task.env} offers none there; expected records of this version of the environment."
+                f"warmstart.records: episode {episode.id} of '{path}' calls tools at decision {t.decision}, but "
+                f"{episode.task.env} offers no tools at this decision when the episode is played again; expected "
+                "records of this version of the environment."
             )
         calls = tuple(Called(None, c.text, after.messages) for c, after in itertools.pairwise(t.samples))
         moves.append(Demonstration(t.decision, t.role, replace(t.observation, tools=offered), t.text, calls))
@@ -180,8 +183,9 @@ def _tools_of(record: Record, path: Path) -> dict[tuple[int, Role], tuple[Tool, 
     except (InterplayError, LookupError) as error:  # data or a package is missing, or options have changed
         why = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
         raise ConfigError(
-            f"warmstart.records: episode {episode.id} of '{path}' cannot be played again, which shows what tools there "
-            f"were ({why.rstrip('.')}); expected what it was played with, or tools.calls = 0."
+            f"warmstart.records: the tools of episode {episode.id} of '{path}' are not recorded, and the episode "
+            f"cannot be played again to find them ({why.rstrip('.')}); restore what it was played with, or set "
+            "tools.calls = 0."
         ) from None
 
 

@@ -243,5 +243,8 @@ def logprobs(
 def temperature_of(examples: Sequence[Example]) -> float:
     temperatures = {e.sample.temperature for e in examples}
     if len(temperatures) != 1:
-        raise GuardError(f"one policy's replies were sampled at temperatures {sorted(temperatures)}; expected one.")
+        raise GuardError(
+            f"replies of one policy were sampled at different temperatures, {sorted(temperatures)}; expected a single "
+            "one."
+        )
     return temperatures.pop()

@@ -41,13 +41,13 @@ def refuse_another(plan: RunPlan, found: Checkpoint) -> None:
     """Raise if the recipe does not fit the run that wrote this checkpoint."""
     if set(found.trainer["versions"]) != set(plan.trainable):
         raise CheckpointError(
-            f"checkpoint '{found.folder}' trains {sorted(found.trainer['versions'])}, "
-            f"this recipe {sorted(plan.trainable)}."
+            f"checkpoint '{found.folder}' trains the policies {sorted(found.trainer['versions'])}, but this recipe "
+            f"trains {sorted(plan.trainable)}; expected the same policies, or a new run folder."
         )
     before: Mapping[str, Any] = found.trainer.get("made_of", {})
     for key, now in made_of(plan, found.trainer["bases"]).items():
         if key in before and before[key] != now:
             raise CheckpointError(
-                f"{key} is {now!r}, but '{found.folder}' was trained with {before[key]!r}, which cannot change within "
-                "a run; leave it as it was, or begin a new run (interplay export writes these weights for it)."
+                f"{key} is {now!r}, but '{found.folder}' was trained with {before[key]!r}, and this setting cannot "
+                "change within a run; set it back, or start a new run (interplay export writes these weights for it)."
             )

@@ -72,7 +72,10 @@ class Learning:
                 raise short_of_memory(plan, first)
             if first.startswith(f"{EngineLost.__name__}: "):
                 raise EngineLost(first.partition(": ")[2])
-            raise GuardError(f"all {len(episodes)} episodes of step {self.state.step_index} failed; the first: {first}")
+            raise GuardError(
+                f"all {len(episodes)} episodes of step {self.state.step_index} failed; the error of the first one: "
+                f"{first}"
+            )
         return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
 
     def _score(self, episodes: Sequence[Episode]) -> Credit:

@@ -78,7 +78,7 @@ class Probe:
         if not gap <= limit:  # also true for NaN
             raise GuardError(
                 f"policy '{member.name}': after the update the engine's log-probs differ from the learner's by "
-                f"{gap:.2e} over {len(gaps)} recent tokens, past train.{key} ({limit:g}): the engine does not sample "
-                "from the weights that were trained, so the run stops."
+                f"{gap:.2e} over {len(gaps)} recent tokens, more than train.{key} ({limit:g}). The engine does not use "
+                "the weights that were trained, so the run stops."
             )
         return {f"{member.name}/probe": gap}

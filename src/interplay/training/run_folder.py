@@ -97,7 +97,9 @@ class RunFolder:
                 continue
             noted, size = offsets[path.name], path.stat().st_size
             if size < noted:
-                log.warning("'%s' has %d bytes, and the checkpoint notes %d: lines of it were lost.", path, size, noted)
+                log.warning(
+                    "'%s' has %d bytes, but the checkpoint expects %d: some of its lines are lost.", path, size, noted
+                )
                 continue
             with path.open("r+b") as file:
                 file.truncate(noted)

@@ -143,7 +143,7 @@ def sharded_learners(plan: RunPlan, team: Team) -> dict[str, Learner]:
     device = device_of(recipe)
     if device == "cuda" and recipe.cluster.learners > torch.cuda.device_count():
         raise ConfigError(
-            f"cluster.learners is {recipe.cluster.learners}, and this machine has {torch.cuda.device_count()} GPUs; "
+            f"cluster.learners is {recipe.cluster.learners}, but this machine has {torch.cuda.device_count()} GPUs; "
             "expected at most one process for each GPU."
         )
     by_model: dict[int, list[str]] = defaultdict(list)

@@ -134,8 +134,8 @@ class RunState:
         state, papers = found.state(), found.trainer
         if set(state["critics"]) != set(self.critics):
             raise CheckpointError(
-                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, "
-                f"this recipe for {sorted(self.critics)}."
+                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, but this recipe has critics "
+                f"for {sorted(self.critics)}; start a new run."
             )
         for name, learner in self.learners.items():
             learner.load_state_dict(state["learners"][name])
@@ -150,7 +150,9 @@ class RunState:
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.season is not None:
             if papers.get("league") is None:
-                raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
+                raise CheckpointError(
+                    f"checkpoint '{found.folder}' has no league, but this recipe has one; start a new run."
+                )
             self.season.load_state_dict(papers["league"])
         saved = papers.get("references", {})
         self.references |= {n: parse_snapshot(saved[n]) for n in self.references if n in saved}
@@ -166,7 +168,8 @@ class RunState:
         had, have = sorted(state.get("judges", {})), sorted(self.judges.pupils)
         if had != have:
             raise CheckpointError(
-                f"the checkpoint has reward models that learn for {had}, this recipe for {have}; begin a new run."
+                f"the checkpoint has reward models that learn for {had}, but this recipe has them for {have}; start a "
+                "new run."
             )
         self.judges.load(state.get("judges", {}), papers.get("judges", {"pupils": {}, "watches": {}}))
 

@@ -291,11 +291,11 @@ def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Steppin
         other.optimizer.zero_grad(set_to_none=True)
     if gap > limit:
         raise GuardError(
-            f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, past train.{key} "
+            f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, more than train.{key} "
             f"({limit:g}); the samples were not drawn from these weights."
         )
     raise GuardError(
         f"policy '{learner.name}': at the first minibatch the ratio to the policy before the step is "
-        f"{math.exp(stray):.4f} where nothing has moved, past train.{key} ({limit:g} in log-prob): two passes over the "
-        "same tokens disagree."
+        f"{math.exp(stray):.4f}, but it should be 1, because no weight has changed yet; the limit is train.{key} "
+        f"({limit:g} in log-prob). Two passes over the same tokens disagree."
     )

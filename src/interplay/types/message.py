@@ -36,8 +36,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A reply as chat APIs write it: its words and its tool calls apart. `pieces` are the texts of the sampled tokens,
-    where they were asked for. `refused` says why there is no reply: the prompt is longer than the model can read."""
+    """A reply as chat APIs write it, with its words separate from its tool calls. `pieces` are the texts of the sampled
+    tokens, if they were requested. `refused` says why there is no reply: the prompt is longer than the model can
+    read."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
@@ -50,10 +51,10 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is the chat role (system, user, assistant or tool), not the seat; `name` says who speaks
-    where several speakers share a chat role. A tool's message answers the call `tool_call_id`.
+    """One chat message. `role` is the chat role (system, user, assistant or tool), not the seat. `name` says who speaks
+    if several speakers share a chat role. A tool's message answers the call `tool_call_id`.
 
-    A model that takes no pictures or sounds gets the text alone."""
+    A model that cannot read pictures or sounds gets only the text."""
 
     role: str
     content: str

@@ -202,8 +202,8 @@ class LocalEngine:
         shared = len(request.ids) // cache.block_size  # the reply's sequence shares the prompt's full blocks
         if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) - shared > cache.total:
             raise EngineError(
-                f"a request of {total} tokens can never fit the engine's cache of {cache.total * cache.block_size} "
-                "tokens: raise its cache size or lower sampling.max_tokens."
+                f"a request of {total} tokens can never fit into the engine's cache of "
+                f"{cache.total * cache.block_size} tokens; use a larger cache, or lower sampling.max_tokens."
             )
 
     @property
@@ -285,7 +285,7 @@ class LocalEngine:
         return [self._delivery(*end) for end in ended]
 
     def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float], version: int) -> Stop | None:
-        """Add new tokens to a sequence; return why it ended, or None if it goes on."""
+        """Add new tokens to a sequence. Return why it ended, or None if it continues."""
         sampling = sequence.request.sampling
         self._sampled += len(tokens)
         if sampling.stop_strings and sequence.legal is None:
