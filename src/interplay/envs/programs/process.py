@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -77,24 +78,31 @@ class ProgramWorker:
         found = shutil.which(python)
         if found is None:
             raise ConfigError(f"env.program.python is '{python}', which is no program; expected a Python interpreter.")
+        here, lender = socket.socketpair()
+        paths = _program_paths(own=not how.python)
         made = {
             "walls": how.walls == "sandbox", "network": how.network, "port": gateway().port,
-            "socket": gateway().socket, "function": options.function, "command": options.command,
-            "path": [os.getcwd(), *(p for p in sys.path if p and "site-packages" not in p and "/lib/python" not in p)],
-            "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *_program_paths()], "cwd": os.getcwd(),
+            "lender": lender.fileno(), "function": options.function, "command": options.command,
+            "path": [os.getcwd(), *paths], "cwd": os.getcwd(),
+            "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
                             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.getcwd(), **how.environment},
         }  # fmt: skip
         self._process = subprocess.Popen(
             [found, "-u", str(Path(__file__).with_name("worker.py")), json.dumps(made)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**SILENT, "PATH": os.environ.get("PATH", os.defpath)},
+            pass_fds=(lender.fileno(),),
         )  # fmt: skip
+        lender.close()
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._runs: weakref.WeakValueDictionary[int, ProcessRun] = weakref.WeakValueDictionary()
         first = self._heard()
         if "trouble" in first:
             raise ConfigError(_why(options, first))
+        with here:
+            if made["walls"] and not how.network:
+                gateway().adopt(socket.socket(fileno=socket.recv_fds(here, 1, 1)[1][0]))
         threading.Thread(target=self._listen, name="programs", daemon=True).start()
 
     def begin(self, run: ProcessRun, environment: Mapping[str, str], row: Mapping[str, Any]) -> int:
@@ -151,9 +159,10 @@ class ProgramWorker:
             self._process.kill()
 
 
-def _program_paths() -> list[str]:
-    """The folders of `sys.path` that can contain the program's own modules."""
-    return [p for p in sys.path if p and "site-packages" not in p and "/lib/python" not in p]
+def _program_paths(own: bool) -> list[str]:
+    """The folders of `sys.path` that the program may import from. If it runs with its own interpreter (not `own`), the
+    libraries of this one are left out."""
+    return [p for p in sys.path if p and (own or ("site-packages" not in p and "/lib/python" not in p))]
 
 
 def _why(options: OutsideOptions, first: Mapping[str, Any]) -> str:

@@ -42,7 +42,7 @@ class Answerer(Protocol):
     embeddings: str
     said: Conversations
 
-    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         """One answer for each of `order.n`. `digest` is the body's; a `retry` of a call whose client has gone joins
         it. Raises `WireError` for what cannot be asked and `GoneError` after the end."""
         ...

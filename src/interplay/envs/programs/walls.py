@@ -14,9 +14,6 @@ import os
 import socket
 import struct
 import sys
-import threading
-import time
-from contextlib import suppress
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -89,43 +86,8 @@ def readable_by_default() -> list[str]:
     return [*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]
 
 
-def listen(port: int) -> socket.socket:
-    """On the loopback of this network: connections wait from now on."""
-    return socket.create_server(("127.0.0.1", port), backlog=1024)
-
-
-def forward(listener: socket.socket, path: str) -> None:
-    """What connects here is connected to a Unix socket outside. Until this process is ended."""
-    while True:
-        inside, _ = listener.accept()
-        outside = _connected(path)
-        if outside is None:
-            inside.close()
-            continue
-        for a, b in ((inside, outside), (outside, inside)):
-            threading.Thread(target=_pump, args=(a, b), daemon=True).start()
-
-
-def _connected(path: str) -> socket.socket | None:
-    """A server under load may refuse for a moment."""
-    for _ in range(100):
-        outside = socket.socket(socket.AF_UNIX)
-        try:
-            outside.connect(path)
-            return outside
-        except OSError:
-            outside.close()
-            time.sleep(0.05)
-    return None
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    except OSError:
-        pass
-    finally:
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR if end is source else socket.SHUT_WR)
+def lend_listener(port: int, to: int) -> None:
+    """Listen on the loopback of this network, and give the socket to the process at the other end of the Unix socket
+    `to`. That process accepts the connections itself, so nothing is copied on the way to it."""
+    with socket.socket(fileno=to) as lender, socket.create_server(("127.0.0.1", port), backlog=1024) as listener:
+        socket.send_fds(lender, [b"\0"], [listener.fileno()])

@@ -7,6 +7,7 @@ JSON object with what the worker is made from.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -59,21 +60,18 @@ class ForkServer:
         walls.die_with_parent()
         if made["walls"]:
             walls.enter_namespaces(made["network"])
-            listener = None if made["network"] else walls.listen(made["port"])
-            if listener is not None and os.fork() == 0:
-                walls.die_with_parent()
-                null = os.open(os.devnull, os.O_RDWR)
-                for fd in (0, 1):
-                    os.dup2(null, fd)
-                walls.forward(listener, made["socket"])
-            if listener is not None:
-                listener.close()  # the other process has it
+        if made["walls"] and not made["network"]:
+            walls.lend_listener(made["port"], made["lender"])
+        else:
+            os.close(made["lender"])
         os.environ.clear()
         os.environ.update(made["environment"])
         sys.path[:0] = made["path"]
         if made["function"]:
             module, _, name = made["function"].partition(":")
             self.function = getattr(importlib.import_module(module), name)
+            gc.collect()
+            gc.freeze()  # a collection in a fork would write to, and so copy, all memory that was imported
 
     def run(self) -> None:
         self.tell({"ready": True})
