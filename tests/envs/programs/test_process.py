@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from interplay import envs
+from interplay.envs.programs import process
 from interplay.envs.programs.program import OutsideProgram
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Task
@@ -66,26 +67,22 @@ def test_a_program_reaches_the_gateway_and_its_folder_and_nothing_else(
 
 def test_what_a_program_started_ends_with_it() -> None:
     """Also a process in a session of its own: it is in the program's namespace."""
+    played(task_of(function="commands:leaves_a_child"))
+    assert not left_behind()
+
+
+def left_behind() -> list[Any]:
+    """Processes of workers that are still there after a while, besides the two that wait for the next run."""
     import psutil
 
-    before = {p.pid for p in psutil.process_iter()}
-    played(task_of(function="commands:leaves_a_child"))
     until = time.monotonic() + 10
     while time.monotonic() < until:
-        left = [p for p in psutil.process_iter() if p.pid not in before and "time.sleep(1000)" in _line(p)]
+        alive = [psutil.Process(w._process.pid) for w in process._workers.values() if w.alive]
+        left = [found for worker in alive if len(found := worker.children(recursive=True)) > 2]
         if not left:
-            return
+            break
         time.sleep(0.05)
-    raise AssertionError(left)
-
-
-def _line(process: Any) -> str:
-    import psutil
-
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+    return left
 
 
 @pytest.mark.parametrize(
@@ -99,6 +96,27 @@ def test_a_crash_that_comes_again_is_the_policys_and_names_its_place(options: di
     env = played(task_of(**options))
     assert [(r.name, r.value) for r in envs.outcome_of(env)] == [("crashed", -0.1)]
     assert "commands.py:" in env.state()
+
+
+@pytest.mark.parametrize(
+    ("function", "limits", "words"),
+    [
+        ("eats_memory", {"memory_mb": 400.0}, "MemoryError at .*commands.py"),
+        (
+            "eats_memory",
+            {"memory_mb": 250.0, "environment": {"EATERS": "4"}},
+            r"more than env.program.memory_mb \(250\)",
+        ),
+        ("forks", {"processes": 8}, r"more than env.program.processes \(8\)"),
+        ("computes", {"cpu_seconds": 0.5}, r"more than env.program.cpu_seconds \(0.5\)"),
+    ],
+)
+def test_a_program_that_uses_more_than_it_may_is_ended(function: str, limits: dict[str, Any], words: str) -> None:
+    """With all that it started. Its own replies may be the reason, so by default it is replayed like a crash."""
+    how = {**limits, "blame": "machinery"}
+    with pytest.raises(EnvError, match=words):
+        played(task_of(function=f"commands:{function}", program=how))
+    assert not left_behind()
 
 
 def test_a_program_that_takes_too_long_by_itself_is_ended() -> None:

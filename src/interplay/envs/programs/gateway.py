@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.http import Handler, HttpReply, HttpRequest, HttpServer
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
@@ -55,8 +56,8 @@ class _CallInFlight:
 class HttpRun(ProgramRun):
     """A run of a program that asks through the gateway. Only the gateway's thread uses the private attributes."""
 
-    def __init__(self, options: OutsideOptions) -> None:
-        super().__init__()
+    def __init__(self, options: OutsideOptions, effects: EffectLog | None = None) -> None:
+        super().__init__(effects=effects or EffectLog())
         self.options = options
         how = options.program
         self.names: Names = how.names
@@ -229,10 +230,10 @@ class Gateway:
         if request.method == "POST" and self._here(request.headers.get("host", "")):
             if parts == ["attach"]:
                 return await (self.attach or _nobody_waits)(request)
-            run = self.sessions.get(_hashed(parts[1])) if len(parts) == 3 and parts[0] == "s" else None
-            if run is not None and parts[2] == "end":
+            run = self.sessions.get(_hashed(parts[1])) if len(parts) > 2 and parts[0] == "s" else None
+            if run is not None and parts[2:] in (["end"], ["v1", "effects"]):
                 try:
-                    return run.end(request.json())
+                    return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())
                 except ValueError as error:
                     return HttpReply.error(400, f"the body is no JSON: {error}.")
         return await self._router(request)

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.gateway import HttpRun, gateway
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import ProgramCrash
@@ -33,15 +34,20 @@ SILENT = {
 }  # fmt: skip
 
 
+SPARES = 64  # processes that wait for a run at most, in all workers of a program together
+LENT = Path(__file__).with_name("lent")  # modules that every program can import
+
+
 class ProcessRun(HttpRun):
     """One run of a command or a function in a separate process."""
 
-    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int) -> None:
-        super().__init__(options)
+    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int, effects: EffectLog) -> None:
+        super().__init__(options, effects)
         told = json.dumps(row, ensure_ascii=False)
         environment = {
             "OPENAI_BASE_URL": self.url, "OPENAI_API_BASE": self.url, "OPENAI_API_KEY": self.key,
-            "INTERPLAY_TASK": told, "INTERPLAY_SEED": str(seed), "PYTHONHASHSEED": "0",
+            "INTERPLAY_EFFECTS": f"{self.url}/effects", "INTERPLAY_TASK": told, "INTERPLAY_SEED": str(seed),
+            "PYTHONHASHSEED": "0",
         }  # fmt: skip
         self._worker = _worker_of(options)
         self._number = self._worker.begin(self, environment, row)
@@ -79,14 +85,17 @@ class ProgramWorker:
         if found is None:
             raise ConfigError(f"env.program.python is '{python}', which is no program; expected a Python interpreter.")
         here, lender = socket.socketpair()
-        paths = _program_paths(own=not how.python)
+        paths = [*_program_paths(own=not how.python), str(LENT)]
         made = {
             "walls": how.walls == "sandbox", "network": how.network, "port": gateway().port,
             "lender": lender.fileno(), "function": options.function, "command": options.command,
             "path": [os.getcwd(), *paths], "cwd": os.getcwd(),
             "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
+            "memory_mb": how.memory_mb, "processes": how.processes, "cpu_seconds": how.cpu_seconds,
+            "spares": SPARES // how.workers,
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
-                            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.getcwd(), **how.environment},
+                            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{LENT}",
+                            **how.environment},
         }  # fmt: skip
         self._process = subprocess.Popen(
             [found, "-u", str(Path(__file__).with_name("worker.py")), json.dumps(made)],

@@ -56,26 +56,36 @@ def new_processes() -> None:
     _call("process namespaces", _LIBC.unshare(_NEW_PID))
 
 
-def restrict_files(readable: list[str], writable: list[str]) -> None:
-    """For this process and all that it starts, for good."""
-    if _LIBC.syscall(_CREATE, None, 0, 1) < 1:
-        raise OSError(0, "this kernel has no Landlock, or it is not switched on")
-    handled = ctypes.c_uint64(_ALL)
-    rules = _call("Landlock", _LIBC.syscall(_CREATE, ctypes.byref(handled), 8, 0))
-    wanted = [(p, _READ) for p in readable] + [(p, _ALL) for p in writable] + [(p, 0b110) for p in DEVICES]
-    for path, rights in wanted:
-        try:
-            handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:
-            continue  # not on this machine
-        if not os.path.isdir(path):
-            rights &= 0b111
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, handle))
-        _call("Landlock", _LIBC.syscall(_ADD, rules, 1, rule, 0))
-        os.close(handle)
-    _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
-    _call("Landlock", _LIBC.syscall(_RESTRICT, rules, 0))
-    os.close(rules)
+class FileRules:
+    """What programs may read, opened once: every run adds its own folder and is then restricted for good."""
+
+    def __init__(self, readable: list[str]) -> None:
+        if _LIBC.syscall(_CREATE, None, 0, 1) < 1:
+            raise OSError(0, "this kernel has no Landlock, or it is not switched on")
+        wanted = [(p, _READ) for p in dict.fromkeys(readable)] + [(p, 0b110) for p in DEVICES]
+        self.rules = [made for path, rights in wanted if (made := _rule(path, rights)) is not None]
+
+    def restrict(self, writable: str) -> None:
+        """For this process and all that it starts. It may write to the folder `writable` and nowhere else."""
+        handled = ctypes.c_uint64(_ALL)
+        rules = _call("Landlock", _LIBC.syscall(_CREATE, ctypes.byref(handled), 8, 0))
+        own = _rule(writable, _ALL)
+        for rule in [*self.rules, *([] if own is None else [own])]:
+            _call("Landlock", _LIBC.syscall(_ADD, rules, 1, rule, 0))
+        _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
+        _call("Landlock", _LIBC.syscall(_RESTRICT, rules, 0))
+        os.close(rules)
+
+
+def _rule(path: str, rights: int) -> ctypes.Array[ctypes.c_char] | None:
+    """A rule about one path, which stays open; None if this machine does not have it."""
+    try:
+        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not os.path.isdir(path):
+        rights &= 0b111
+    return ctypes.create_string_buffer(struct.pack("=Qi", rights, handle))
 
 
 def die_with_parent() -> None:
