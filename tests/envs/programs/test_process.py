@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,20 +50,28 @@ def test_a_function_and_a_command_are_asked_for_and_give_their_result() -> None:
 def test_a_program_reaches_the_gateway_and_its_folder_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the trainer's environment, not files that are not named, not the ports beside the gateway's."""
+    """Not the trainer's environment, not files that are not named, not the ports beside the gateway's, and not services
+    that have a socket in the file system."""
     secret = tmp_path / "secret.txt"
     secret.write_text("x")
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    with socket.create_server(("127.0.0.1", 0)) as neighbour:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as neighbour,
+        socket.socket(socket.AF_UNIX) as service,
+        tempfile.TemporaryDirectory() as folder,  # the path of a socket must be short
+    ):
+        service.bind(f"{folder}/service")
+        service.listen()
         tried = {"TRIED_SECRET": str(secret), "TRIED_PORT": str(neighbour.getsockname()[1])}
+        tried["TRIED_SOCKET"] = f"{folder}/service"
         walled = result(played(task_of(function="commands:surroundings", program={"environment": tried})))
-        assert {k: walled[k] for k in ("secret", "own", "beside", "neighbour")} == {
-            "secret": False, "own": True, "beside": False, "neighbour": False,
+        assert {k: walled[k] for k in ("secret", "own", "beside", "neighbour", "service")} == {
+            "secret": False, "own": True, "beside": False, "neighbour": False, "service": False,
         }  # fmt: skip
         assert "WANDB_API_KEY" not in walled["variables"] and walled["processes"] == 1
         named = {"environment": tried, "readable": [str(secret)], "network": True}
         opened = result(played(task_of(function="commands:surroundings", program=named)))
-        assert opened["secret"] and opened["neighbour"] and not opened["beside"]
+        assert opened["secret"] and opened["neighbour"] and opened["service"] and not opened["beside"]
 
 
 def test_what_a_program_started_ends_with_it() -> None:

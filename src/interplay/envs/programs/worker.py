@@ -201,6 +201,8 @@ class ForkServer:
         limit(resource.RLIMIT_CPU, int(self.made["cpu_seconds"]) + 1)
         if self.made["walls"]:
             self.files.restrict(folder)
+            if not self.made["network"]:
+                walls.restrict_sockets()
         with os.fdopen(told, "rb") as pipe:
             order = json.loads(pipe.read())
         os.environ.update(order["environment"])

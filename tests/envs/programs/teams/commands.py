@@ -43,6 +43,12 @@ def surroundings(row: dict[str, Any]) -> dict[str, Any]:
             found[name] = True
         except OSError:
             found[name] = False
+    try:
+        with socket.socket(socket.AF_UNIX) as service:
+            service.connect(os.environ["TRIED_SOCKET"])
+        found["service"] = True
+    except OSError:
+        found["service"] = False
     return found
 
 
