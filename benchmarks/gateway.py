@@ -227,6 +227,9 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--count", type=int, default=2000, help="calls")
     parser.add_argument("--sessions", type=int, default=1024)
     parser.add_argument("--ways", default="native,bare,client", help="of rollout")
+    parser.add_argument(
+        "--switch", type=float, help="seconds after which Python lets another thread run; default 0.005"
+    )
     parser.add_argument("--steps", type=int, default=100, help="of team")
     parser.add_argument("--tasks", type=int, default=16, help="of a step of team")
     parser.add_argument("--lr", type=float, default=1e-3, help="of team")
@@ -234,6 +237,8 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         "--seconds", type=float, default=240.0, help="the most that a part may take (team: each of two)"
     )
     given = parser.parse_args(argv)
+    if given.switch:
+        sys.setswitchinterval(given.switch)
     found = []
     for part in given.parts:
         if part == "calls":
