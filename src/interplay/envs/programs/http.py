@@ -219,7 +219,8 @@ def _counted(data: bytearray, length: int) -> bytes | None:
 
 def _chunked(data: bytearray) -> bytes | None:
     """Take a body that was sent in chunks from `data`; None if it has not arrived completely."""
-    body, at = [], 0
+    body: list[bytes] = []
+    at = 0
     while (line := data.find(b"\r\n", at)) >= 0:
         try:
             size = int(data[at:line].split(b";")[0], 16)
