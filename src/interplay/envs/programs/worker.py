@@ -33,7 +33,7 @@ import walls  # type: ignore[import-not-found]  # noqa: E402
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # its files are not the program's
 
 LARGEST = 16 << 20  # bytes of a program's output
-IDLE = 0.02  # seconds without anything to do after which another process is made ready for a later run
+IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
 LOOK = 0.25  # seconds between two looks at the memory and the processes of all runs
 MEGABYTE = 1 << 20
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
