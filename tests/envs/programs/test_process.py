@@ -138,6 +138,12 @@ def test_a_program_that_never_asks_ends_with_its_result() -> None:
     assert env.observe() == {}
 
 
+def test_sets_have_the_same_order_in_every_worker() -> None:
+    """A replay may run in another worker, and must ask the same."""
+    task = task_of(function="commands:hashes", program={"workers": 2})
+    assert len({result(played(task)) for _ in range(2)}) == 1
+
+
 def test_a_program_that_cannot_be_started_is_a_sentence_with_its_place() -> None:
     with pytest.raises(ConfigError, match=r"env.function 'commands:missing' cannot be started: AttributeError"):
         envs.make(task_of(function="commands:missing")).observe()

@@ -99,8 +99,8 @@ class ProgramWorker:
         }  # fmt: skip
         self._process = subprocess.Popen(
             [found, "-u", str(Path(__file__).with_name("worker.py")), json.dumps(made)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**SILENT, "PATH": os.environ.get("PATH", os.defpath)},
-            pass_fds=(lender.fileno(),),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(lender.fileno(),),
+            env={**SILENT, "PATH": os.environ.get("PATH", os.defpath), "PYTHONHASHSEED": "0"},  # the same in a replay
         )  # fmt: skip
         lender.close()
         self._lock = threading.Lock()
