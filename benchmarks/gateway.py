@@ -113,11 +113,18 @@ WAYS = {  # the same conversation: in this process, with a bare HTTP client, and
     "client": {"function": "programs_openai:client_talk"},
 }
 WORKERS = max(1, min(8, (os.cpu_count() or 1) // 2))
+WALLS = os.environ.get("WALLS", "sandbox")  # "none" where the machine offers no sandbox
 
 
 def _program(way: Mapping[str, Any], **how: Any) -> dict[str, Any]:
     made = {"name": "program", "roles": ["planner", "solver"], "rewards": ["score", "told", "heard"]}
-    run = {"readable": [str(ROOT / "benchmarks" / "programs")], "seconds": 300.0, "workers": WORKERS, **how}
+    run = {
+        "readable": [str(ROOT / "benchmarks" / "programs")],
+        "seconds": 300.0,
+        "workers": WORKERS,
+        "walls": WALLS,
+        **how,
+    }
     return {**made, "reward": "programs:right", **way, "program": run}
 
 
