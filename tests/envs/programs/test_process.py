@@ -138,6 +138,16 @@ def test_a_program_that_never_asks_ends_with_its_result() -> None:
     assert env.observe() == {}
 
 
+def test_what_a_run_imports_late_is_there_for_the_next_run() -> None:
+    """Only if it is a part of Python or of a package that the program has imported: a run may do what a model says."""
+    task = task_of(function="commands:imports_late")
+    assert [result(played(task)) for _ in range(2)] == [[False, False], [True, False]]
+
+
+def test_a_module_that_prints_when_it_is_imported_is_no_trouble() -> None:
+    assert result(played(task_of(function="loud:run"))) == "done"
+
+
 def test_sets_have_the_same_order_in_every_worker() -> None:
     """A replay may run in another worker, and must ask the same."""
     task = task_of(function="commands:hashes", program={"workers": 2})

@@ -74,6 +74,9 @@ class ForkServer:
         self.function: Callable[..., object] | None = None
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.folder = tempfile.mkdtemp(prefix="interplay-programs-")
+        self.out = os.dup(1)
+        os.dup2(2, 1)  # what a module prints when it is imported is no report
+        self.lessons = 3  # how often modules that runs have imported are imported here
 
     def prepare(self) -> None:
         made = self.made
@@ -150,7 +153,7 @@ class ForkServer:
         if pid == 0:
             code = 1
             try:
-                others = [order, self.proc, self.selector.fileno(), *(r for r, _ in pipes.values())]
+                others = [order, self.out, self.proc, self.selector.fileno(), *(r for r, _ in pipes.values())]
                 for job in (*self.jobs.values(), *self.spares):
                     others += job.reads if job.number is not None else [*job.reads, job.order]
                 for fd in others:
@@ -204,7 +207,10 @@ class ForkServer:
             if not self.made["network"]:
                 walls.restrict_sockets()
         with os.fdopen(told, "rb") as pipe:
-            order = json.loads(pipe.read())
+            data = pipe.read()
+        if not data:  # it is not needed any more
+            return
+        order = json.loads(data)
         os.environ.update(order["environment"])
         if self.made["command"]:
             os.set_inheritable(pipes["result"], False)
@@ -212,10 +218,11 @@ class ForkServer:
         self.call(order["task"], pipes["result"])
 
     def call(self, task: dict, result: int) -> None:
+        before = set(sys.modules)
         try:
             assert self.function is not None
             told = {"result": self.function(task)}
-            written = json.dumps(told).encode()
+            written = json.dumps({**told, "imported": [name for name in sys.modules if name not in before]}).encode()
         except BaseException as error:
             frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
             crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": place_of(frames)}
@@ -274,7 +281,7 @@ class ForkServer:
         _, status = os.waitpid(job.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
-        if job.number is None:
+        if job in self.spares:  # it has ended by itself
             self.spares.remove(job)
             os.close(job.order)
         elif job.excess:
@@ -292,8 +299,28 @@ class ForkServer:
         """Tell how a run ended, once."""
         if not job.reported and job.number is not None:
             job.reported = True
+            imported = how.pop("imported", ())
             self.tell({"id": job.number, **how})
             del self.jobs[job.number]
+            self.preload(imported)
+
+    def preload(self, names: Sequence[str]) -> None:
+        """Import what a run has imported late, so that later runs find it. A run may have been told what to do by a
+        model, so only parts of packages that the program itself has imported, and of Python, are imported here."""
+        known = {name.partition(".")[0] for name in sys.modules} | set(getattr(sys, "stdlib_module_names", ()))
+        new = [name for name in names if name not in sys.modules and name.partition(".")[0] in known]
+        if not new or not self.lessons:
+            return
+        self.lessons -= 1
+        for name in new:
+            with suppress(Exception):
+                importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
+        while self.spares:  # they do not have these modules
+            spare = self.spares.pop()
+            spare.reported = True
+            os.close(spare.order)
 
     def crash_of(self, code: int, err: str) -> dict[str, str]:
         """From a traceback on standard error, where there is one."""
@@ -307,7 +334,7 @@ class ForkServer:
     def tell(self, what: dict) -> None:
         data = json.dumps(what).encode() + b"\n"
         while data:
-            data = data[os.write(1, data) :]
+            data = data[os.write(self.out, data) :]
 
     def leave(self) -> None:
         for job in (*self.jobs.values(), *self.spares):

@@ -56,6 +56,16 @@ def hashes(row: dict[str, Any]) -> int:
     return hash("word")
 
 
+def imports_late(row: dict[str, Any]) -> list[bool]:
+    """Whether two modules have been imported before this run imports them: one of Python, one of the user."""
+    found = ["colorsys" in sys.modules, "loud" in sys.modules]
+    import colorsys  # noqa: F401
+
+    import loud  # noqa: F401
+
+    return found
+
+
 def crashes_on_everything(row: dict[str, Any]) -> str:
     said = talk()
     raise ValueError(f"cannot read {said!r}")
