@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import resource
 import secrets
 import socket
 import threading
@@ -198,8 +199,16 @@ async def _nobody_waits(_: HttpRequest) -> HttpReply:
     return HttpReply.error(503, "no episode waits now; ask again.", retry=True)
 
 
+def _allow_connections() -> None:
+    """Each connection is an open file, and many systems allow a process 1,024 of these unless it asks for more."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
+
+
 class Gateway:
     def __init__(self, port: int = 0) -> None:
+        _allow_connections()
         self.attach: Handler | None = None  # handles requests of services to open a session
         self.sessions: dict[str, HttpRun] = {}
         self._loop = asyncio.new_event_loop()

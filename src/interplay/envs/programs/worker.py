@@ -53,6 +53,12 @@ def limit(kind: int, most: int) -> None:
     resource.setrlimit(kind, (most, most))
 
 
+def more_files(now: tuple[int, int]) -> None:
+    """Many runs at once need more open files than the usual 1,024."""
+    wanted = 65536 if now[1] == resource.RLIM_INFINITY else min(65536, now[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now[0], wanted), now[1]))
+
+
 class ForkedRun:
     """A run that goes on, or a process that waits for one: its processes, its folder and what it has written."""
 
@@ -76,6 +82,8 @@ class ForkServer:
         self.folder = tempfile.mkdtemp(prefix="interplay-programs-")
         self.out = os.dup(1)
         os.dup2(2, 1)  # what a module prints when it is imported is no report
+        self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        more_files(self.open_files)
         self.lessons = 3  # how often modules that runs have imported are imported here
 
     def prepare(self) -> None:
@@ -200,6 +208,7 @@ class ForkServer:
         os.environ.update(HOME=folder, TMPDIR=folder)
         os.chdir(folder if self.made["walls"] else self.made["cwd"])
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.open_files)
         limit(resource.RLIMIT_DATA, int(self.made["memory_mb"] * MEGABYTE))
         limit(resource.RLIMIT_CPU, int(self.made["cpu_seconds"]) + 1)
         if self.made["walls"]:
