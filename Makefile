@@ -44,7 +44,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --durations=10
 test: lint
 	$(PYTEST) -m "not slow"
 
+# One agent framework of each set is installed for these tests. Without a package index, its test is skipped.
 test-slow: install
+	@$(MAKE) --no-print-directory .venv-frameworks-small-a/installed .venv-frameworks-small-b/installed || \
+		echo "The package index cannot be reached: the tests with agent frameworks will be skipped."
 	$(PYTEST) -m slow
 
 # Every command of docs/start.md and docs/tutorials/ runs as written, but for those that are marked as needing more.
@@ -68,7 +71,12 @@ test-vllm: install $(VLLM)/installed
 golden: install
 	$(BIN)/python tests/golden
 
-# Agent frameworks in environments of their own: sets A and B exclude each other.
+# Agent frameworks in environments of their own: sets A and B exclude each other. The small sets are for make test-slow.
+.venv-frameworks-small-%/installed: examples/frameworks/small_%.txt
+	$(PYTHON) -m venv .venv-frameworks-small-$*
+	.venv-frameworks-small-$*/bin/python -m pip install -q --no-compile --retries 1 --timeout 15 -r $<
+	touch $@
+
 .venv-frameworks-%/installed: examples/frameworks/set_%.txt
 	$(PYTHON) -m venv .venv-frameworks-$*
 	.venv-frameworks-$*/bin/python -m pip install -q -r $<
@@ -82,4 +90,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .golden build dist site .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -329,7 +329,6 @@ MANY_PARAMETERS = {
     "interplay.envs.tasks.prepare.prepare": "the options of one command",
     "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
     "interplay.envs.programs.coroutine.__call__": "what chat APIs take, each with a default",
-    "interplay.envs.programs.coroutine._ask": "what chat APIs take, each with a default",
     "interplay.models.fused.forward": "what a layer reads, and what it writes to",
     "interplay.models.kernels.attention.decode_attention": "calls a kernel",
     "interplay.models.kernels.layers.rope_store": "calls a kernel",

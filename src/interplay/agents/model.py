@@ -15,6 +15,7 @@ from interplay.agents.syntax import Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
+from interplay.errors import ConfigError
 from interplay.types import Message, Observation, ProgramCall, Role, Sample, Spoken, Status, Stop, Turn, seed_of
 
 
@@ -37,8 +38,8 @@ class ModelAgent:
 
     def look(self, observation: Observation) -> View:
         if observation.call is not None and observation.fresh:
-            words = tuple(m.words for m in observation.messages)
-            found = self.memory.recall(self.renderer, words, observation.call)
+            self._refuse_media(observation.messages)
+            found = self.memory.recall(self.renderer, observation.messages, observation.call)
             return View(observation, found.prompt, found.messages, found)
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
@@ -49,6 +50,17 @@ class ModelAgent:
         messages = (self.history if keep else ()) + observation.messages
         prompt = self.renderer.prompt(messages, self.said if keep else None, observation.tools)
         return View(observation, prompt, messages)
+
+    def _refuse_media(self, messages: tuple[Message, ...]) -> None:
+        """What a program sends must not be left out silently."""
+        sent = {m.kind for message in messages for m in message.media}
+        if missing := sorted(sent - self.engine.capabilities.media):
+            taken = ", ".join(("text", *sorted(self.engine.capabilities.media)))
+            raise ConfigError(
+                f"the program sent media of the kind {' and '.join(missing)} to the role '{self.role}', and the model "
+                f"in this seat takes only {taken}; expected a model that takes them, or a program that does not send "
+                "them."
+            )
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         call = view.observation.call

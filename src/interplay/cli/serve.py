@@ -54,7 +54,7 @@ class ServedTeam:
         self.counts: Counter[tuple[str, str]] = Counter()  # by what is counted, and of which role
         self._numbers = itertools.count()
 
-    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         from interplay.agents.player import Stamp
 
         asked = route(order, self.options)

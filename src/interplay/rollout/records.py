@@ -23,6 +23,7 @@ from interplay.rollout import schema_0
 from interplay.rollout.media import MediaFolder
 from interplay.types import (
     Advantage,
+    ByTurn,
     Credit,
     Episode,
     Keys,
@@ -32,6 +33,7 @@ from interplay.types import (
     Message,
     Observation,
     Occupant,
+    One,
     Outlook,
     Parameter,
     ProgramCall,
@@ -46,7 +48,7 @@ from interplay.types import (
     ToolCall,
     Turn,
 )
-from interplay.types.occupant import parse
+from interplay.types.occupant import parse, parse_one
 
 SCHEMA = 1
 INDEX, MEDIA = "episodes.index", "media"
@@ -182,7 +184,10 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
 
 
 def _seat_out(who: Occupant) -> Any:
-    """The text of an occupant. A remote model is marked, since its text looks like that of a policy."""
+    """The text of an occupant. A remote model is marked, since its text looks like that of a policy; so is a list of
+    players with a remote model in it."""
+    if isinstance(who, ByTurn) and any(isinstance(one, Remote) for one in who.takers):
+        return {"turns": [_seat_out(one) for one in who.takers], "always": who.always}
     return {"remote": who.name} if isinstance(who, Remote) else str(who)
 
 
@@ -298,7 +303,15 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
 
 
 def _seat_in(data: Any) -> Occupant:
-    return parse(data) if isinstance(data, str) else Remote(data["remote"])
+    if isinstance(data, str):
+        return parse(data)
+    if "turns" in data:
+        return ByTurn(tuple(_one_in(one) for one in data["turns"]), data["always"])
+    return _one_in(data)
+
+
+def _one_in(data: Any) -> One:
+    return parse_one(data) if isinstance(data, str) else Remote(data["remote"])
 
 
 def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Turn:

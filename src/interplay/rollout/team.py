@@ -101,6 +101,11 @@ class Team:
         member = self.members.get(name)
         if member is not None:
             self._refuse_blind(str(who), member.engine)
+        elif name in self.remotes:
+            raise ConfigError(
+                f"'{who}' runs on a remote server, and it was seated as a policy of this process; expected "
+                f"Remote('{who}') in this seat."
+            )
         else:
             known = {**self.members, **self.remotes}
             raise ConfigError(f"'{who}' is not a policy of this run; {did_you_mean(str(who), known)}")
