@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written import PICTURE, WHOLE, add_step, illegal, write_run
+from written import PICTURE, WHOLE, add_step, group_episodes, illegal, write_run
+
+from interplay.types import Level, Reward, Rewards
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -29,6 +31,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(folder / "tree", 3)
     add_step(folder / "tree", 4, more=[illegal(90)])
     write_run(folder / "groups", 3, WHOLE, league={}, matchups=[{"share": 0.5, "one": "player", "others": "@league"}])
+    judge = {"kind": "pairwise", "who": "gold:win", "against": "group", "audit": {"gold": "gold:win"}}
+    write_run(folder / "judged", 1, WHOLE, judges={"taste": judge})
+    odd = group_episodes(70, (1.0, -1.0))
+    for episode, taste in zip(odd, (-0.5, 0.5), strict=True):
+        episode.rewards += Rewards((Reward("taste", Level.AGENT, "X", taste),))
+    add_step(folder / "judged", 2, WHOLE, more=odd)
     metrics = folder / "groups" / "metrics.jsonl"
     more = ", ".join(f'"{name}": {value}' for name, value in LEAGUE.items())
     metrics.write_text(metrics.read_text().replace("}\n", f", {more}}}\n"))
@@ -98,12 +106,21 @@ def test_every_page_draws(seen: Seen) -> None:
     seen.show(EPISODE + "&view=tokens&turn=task-2%230%2F0X1", ".tokens span")
     seen.page.hover(".tokens span >> nth=1")
     assert re.search(r"log-prob\s*−1.5", seen.page.inner_text(".detail"))
+    for measure, number in (("entropy", "0.25"), ("gap", "−2.0e−7")):
+        seen.page.select_option(".tools select", measure)
+        seen.page.hover(".tokens span >> nth=0")
+        seen.page.hover(".tokens span >> nth=1")
+        assert re.search(rf"{measure}\s*{number}", seen.page.inner_text(".detail"))
+        colours = [seen.page.eval_on_selector(f".tokens span >> nth={n}", "e => e.style.background") for n in (0, 1)]
+        assert colours[0] != colours[1]  # each token by its own number
     assert seen.page.locator("table.group tbody tr").count() == 0
     assert "standard deviation" in seen.show(EPISODE + "&view=group", "table.group")
     assert seen.page.locator("table.group tbody tr").count() == 4
     assert "player@start" in seen.show("/run/groups/league", ".matrix")
     assert "train.steps" in seen.show("/run/tree/recipe", "table.pairs")
     assert "Which reply is better?" in seen.show("/run/tree/judge", ".labelling")
+    judged = seen.show("/run/judged/judge", "text=orders 0 of 1 pairs as win does, 1 the other way")
+    assert "judge −0.5 · gold 1 (preferred)" in judged and "judge 0.5 (preferred) · gold −1" in judged
     assert "task-2" in seen.show("/run/tree/task?id=task-2", "table.episodes")
     differs = seen.show("/compare?runs=tree,groups", "table.list")
     assert "algorithm.name" in differs and "train.steps" not in differs

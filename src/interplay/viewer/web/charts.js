@@ -80,7 +80,7 @@ export const lastOf = (values) => {
 // Metrics that belong in one chart: [{group, title, lines: [{name, key}]}], in the order that people ask for them.
 const ORDER = ["Reward", "Evaluation", "Learning", "Play", "Credit", "Judges", "League", "Stream", "Throughput", "Time", "Other"];
 const FIRST = ["reward", "win_rate", "entropy", "tokens_per_second"]; // of their groups
-const PLAY = /^(turns_|turns_per|episodes|tool_calls)/;
+const PLAY = /^(turns_|reply_|episodes|tool_calls|history)/;
 export function arranged(names, policies) {
   const charts = new Map();
   const put = (group, title, name, key) => {
