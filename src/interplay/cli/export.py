@@ -77,7 +77,7 @@ def _push(folder: Path, repo: str, public: bool) -> str:
 
     # The base class of all errors of the hub's HTTP client, which is another library in other versions of the hub's.
     named = (kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
-    lost: tuple[type[Exception], ...] = tuple(kind for kind in named if issubclass(kind, Exception))
+    lost: tuple[type[Exception], ...] = (OSError, *(kind for kind in named if issubclass(kind, Exception)))
     api = HfApi()
     try:
         url = api.create_repo(repo, private=not public, exist_ok=True)
@@ -89,7 +89,7 @@ def _push(folder: Path, repo: str, public: bool) -> str:
             f"the hub refused '{repo}' ({_first(error)}); expected a token that may write there: hf auth login, or "
             "HF_TOKEN."
         ) from None
-    except (OSError, *lost) as error:
+    except lost as error:
         raise InterplayError(
             f"the hub cannot be reached ({_first(error)}); --to FOLDER writes the files here."
         ) from None
