@@ -9,7 +9,6 @@ a run is never refused because of it.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -362,9 +361,14 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
 
 
 def peak_bytes() -> int:
-    """The most memory that was used at once so far: of the GPU if there is one, else of this process."""
+    """The most memory that was used at once so far: of the GPU if there is one, else of this process. 0 if the system
+    does not tell."""
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used if sys.platform == "darwin" else used * 1024
 
