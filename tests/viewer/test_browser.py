@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written import PICTURE, WHOLE, add_step, group_episodes, illegal, write_run
+from written import PICTURE, WHOLE, add_step, group_episodes, illegal, recipe, write_run
 
 from interplay.types import Level, Reward, Rewards
 
@@ -45,6 +46,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(runs: Path) -> Iterator[str]:
+    with viewer(runs) as url:
+        yield url
+
+
+@contextmanager
+def viewer(runs: Path) -> Iterator[str]:
+    """The viewer in a process of its own; yields its URL."""
     command = [sys.executable, "-m", "interplay", "view", str(runs), "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -207,3 +215,29 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
     assert seen.wrong == []
     assert [url for url in seen.asked if not url.startswith(("file:", "data:"))] == []
     seen.context.close()
+
+
+@pytest.mark.slow
+def test_a_person_can_play_a_seat_to_the_end(browser: Any, tmp_path: Path) -> None:
+    import interplay as ip
+
+    small = recipe(
+        WHOLE, policies={"player": {"base": "tiny-16x1"}}, train={"steps": 1}, rollout={"tasks": 1},
+        sampling={"max_tokens": 3}, records={"tensorboard": "off"},
+        eval={"opponents": [], "before": False, "after": False},
+    )  # fmt: skip
+    ip.train(small, run=tmp_path / "runs" / "small", quiet=True)
+    with viewer(tmp_path / "runs") as url:
+        seen = Seen(browser, url)
+        seen.show("/run/small/play", "text=Begin")
+        seen.page.fill("input[placeholder='as in the recipe']", "bot:random")
+        seen.page.click("text=Begin")
+        moves, end = seen.page.locator(".moves button:enabled"), seen.page.locator("text=The end")
+        for _ in range(9):
+            moves.or_(end).first.wait_for(timeout=120_000)
+            if end.count():
+                break
+            moves.first.click()
+        end.wait_for(timeout=60_000)
+        assert seen.page.locator(".table .reward").count() > 0 and seen.wrong == []
+        seen.context.close()
