@@ -199,6 +199,7 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
         "view",
         str(runs / "tree"),
         str(runs / "groups"),
+        str(runs / "judged"),
         "--export",
         str(page),
     ]
@@ -212,6 +213,7 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
     seen.show(EPISODE + "&view=tree&explain=task-2%230%2F0X0", ".explain .steps")
     seen.show(EPISODE + "&view=tokens", ".tokens span")
     seen.show("/run/groups/league", ".matrix")
+    assert "Which reply is better?" not in seen.show("/run/judged/judge", "text=1 the other way")
     assert seen.wrong == []
     assert [url for url in seen.asked if not url.startswith(("file:", "data:"))] == []
     seen.context.close()
