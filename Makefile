@@ -35,10 +35,10 @@ docs: docs/live/demo.html
 # The run that docs/live.md shows: a short training, exported as one file.
 docs/live/demo.html: $(VENV)/core
 	mkdir -p docs/live
-	rm -rf $(VENV)/docs-run
+	rm -rf $(VENV)/tictactoe
 	$(BIN)/interplay train recipes/tictactoe/demo.toml train.steps=8 rollout.tasks=8 warmstart.episodes=1500 eval.games=50 \
-		records.playouts=true --run $(VENV)/docs-run
-	$(BIN)/interplay view $(VENV)/docs-run --export $@
+		records.playouts=true --run $(VENV)/tictactoe
+	$(BIN)/interplay view $(VENV)/tictactoe --export $@
 
 lint: install
 	$(BIN)/ruff check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
