@@ -28,13 +28,21 @@ demo: $(VENV)/core
 	$(BIN)/interplay train recipes/tictactoe/demo.toml
 
 # The documentation site, from docs/ into site/; a broken link or an unknown page ends it.
-docs: $(VENV)/core
+docs: docs/live/demo.html
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	$(BIN)/zensical build --clean --strict
 
+# The run that docs/live.md shows: a short training, exported as one file.
+docs/live/demo.html: $(VENV)/core
+	mkdir -p docs/live
+	rm -rf $(VENV)/tictactoe
+	$(BIN)/interplay train recipes/tictactoe/demo.toml train.steps=8 rollout.tasks=8 warmstart.episodes=1500 eval.games=50 \
+		records.playouts=true --run $(VENV)/tictactoe
+	$(BIN)/interplay view $(VENV)/tictactoe --export $@
+
 lint: install
-	$(BIN)/ruff check src tests examples benchmarks docs/reference.py
-	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py
+	$(BIN)/ruff check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
+	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
 	$(BIN)/mypy
 
 # Tests run in JOBS processes of one thread each, and the ten slowest are listed.
@@ -50,7 +58,7 @@ test-slow: install
 		echo "The package index cannot be reached: the tests with agent frameworks will be skipped."
 	$(PYTEST) -m slow
 
-# Every command of docs/start.md and docs/tutorials/ runs as written, but for those that are marked as needing more.
+# Every command of docs/start.md, docs/tutorials/ and the guides runs as written, but for those that are marked as needing more.
 test-docs: install
 	INTERPLAY_TEST_DOCS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs --durations=0
 
@@ -90,4 +98,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -325,6 +325,7 @@ MANY_PARAMETERS = {
     "interplay.algorithms.losses.policy_loss": "the terms of one formula",
     "interplay.cli.judge.train": "the options of one command",
     "interplay.cli.main.train": "the options of one command",
+    "interplay.cli.main.export": "the options of one command",
     "interplay.cli.prepare.prepare": "the options of one command",
     "interplay.envs.tasks.prepare.prepare": "the options of one command",
     "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",

@@ -189,9 +189,20 @@ def test_a_remote_model_needs_nothing_here() -> None:
 def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
     found = memory.estimate(plan("train.micro_batch_tokens=100000000000"))
     assert "needs about" in str(found) and "GiB" in str(found) and "activations" in str(found)
-    with pytest.raises(ConfigError, match=r"the run needs about .* GiB.*lower train\.micro_batch_tokens"):
-        found.refuse()
-    memory.estimate(plan()).refuse()
+    with pytest.raises(ConfigError, match=r"the run needs about .*it would fit with train\.micro_batch_tokens=\d+"):
+        found.refuse(plan("train.micro_batch_tokens=100000000000"))
+    memory.estimate(plan()).refuse(plan())
+
+
+def test_where_nothing_fits_the_refusal_says_what_to_train_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    slim = ("train.recompute=true", "train.optimizer=adamw_8bit", "train.micro_batch_tokens=256")
+    least = memory.estimate(plan(*slim)).needed
+    monkeypatch.setattr(memory, "_available", lambda device: least - 1)
+    with pytest.raises(ConfigError, match=r"train adapters \(policies\.NAME\.adapter\)"):
+        memory.estimate(plan()).refuse(plan())
+    monkeypatch.setattr(memory, "_available", lambda device: least)
+    with pytest.raises(ConfigError, match="it would fit with " + " ".join(slim)):
+        memory.estimate(plan()).refuse(plan())
 
 
 @pytest.mark.parametrize(

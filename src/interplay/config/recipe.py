@@ -98,12 +98,7 @@ class Recipe(Section):
         for table in [self.seats, *(m.seats for m in self.matchups)]:
             for key in table if isinstance(table, dict) else ():
                 split_seat(key)
-        named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
-        for i, matchup in enumerate(self.matchups):
-            named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
-        for key, judge in self.judges.items():
-            players = {"who": judge.policy, "against": judge.against}
-            named |= {f"judges.{key}.{k}": v for k, v in players.items() if v and v not in ("group", "reference")}
+        named = self._named
         for key, name in named.items():
             self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
@@ -116,13 +111,28 @@ class Recipe(Section):
             raise ConfigError(f"evolve.designer is '{self._designer}', which is not a policy; {known}")
         if self.league is not None:
             self.league.check(self.policies, set(named.values()))
+        return self
+
+    @property
+    def _named(self) -> dict[str, str]:
+        """Every name of a player in [seats], a matchup or a judge, by its key."""
+        named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
+        for i, matchup in enumerate(self.matchups):
+            named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
+        for key, judge in self.judges.items():
+            players = {"who": judge.policy, "against": judge.against}
+            named |= {f"judges.{key}.{k}": v for k, v in players.items() if v and v not in ("group", "reference")}
+        return named
+
+    def refuse_unseated(self) -> None:
+        """Raise if a policy sits nowhere: nothing could train it."""
+        named = set(self._named.values())
         for name in self.policies:
-            if name not in named.values() and name not in (*self.eval.opponents, self._designer):
+            if name not in {*named, *self.eval.opponents, self._designer}:
                 raise ConfigError(
                     f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
-                    f"seats hold: {', '.join(sorted(set(named.values())))}."
+                    f"seats hold: {', '.join(sorted(named))}."
                 )
-        return self
 
     @property
     def _designer(self) -> str:

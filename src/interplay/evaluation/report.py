@@ -23,8 +23,13 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 
 
 def table(stages: Stages, title: str) -> Group:
-    """A table for a terminal of 80 columns. For each opponent it has one row per seat and stage, then rows for all
-    seats together. It has a column of policies only if several policies play the same seat."""
+    """The table before → after, for a terminal of 80 columns."""
+    return terminal(before_after(stages, title))
+
+
+def before_after(stages: Stages, title: str) -> Sheet:
+    """For each opponent, one row per seat and stage, then rows for all seats together. There is a column of policies
+    only if several policies play the same seat."""
     seated = {(r.role, r.policy) for results in stages.values() for r in results}
     several = len(seated) > len({role for role, _ in seated})
     rows: list[list[str]] = []
@@ -40,7 +45,7 @@ def table(stages: Stages, title: str) -> Group:
         rows.append([])
     head = [*(["policy"] if several else []), "against", "seat", "stage"]
     numbers = ["wins (95%)", "draws", "losses", "illegal", "games"]
-    return terminal(Sheet(f"{title}; shares in percent", [*head, *numbers], rows, len(head)))
+    return Sheet(f"{title}; shares in percent", [*head, *numbers], rows, len(head))
 
 
 def _cells(rows: Sequence[SeatResult]) -> list[str]:

@@ -250,6 +250,8 @@ def _tables(credit: Credit) -> dict[str, dict[str, Any]]:
         "value": credit.values,
         "target": credit.targets,
         "reference": credit.reference,
+        "gap": credit.gap,
+        "entropy": credit.entropy,
     }
 
 

@@ -38,7 +38,10 @@ _TRIED, _LONG = 8, 1000  # games for counting turns, and the most turns in one
 
 
 def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
-    """Return the plan, or raise a ConfigError. Without `training`, no policy needs to be trainable."""
+    """Return the plan, or raise a ConfigError. Without `training`, no policy needs to be trainable or to have a
+    seat."""
+    if training:
+        recipe.refuse_unseated()
     with recipe.env.explained("env"):
         sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)

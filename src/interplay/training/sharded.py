@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,8 @@ class ShardedLearner:
     def step_together(
         self, learners: Sequence[ShardedLearner], examples: Mapping[str, Sequence[Example]], objective: Objective
     ) -> dict[str, dict[str, float]]:
-        done = self.group.ask("step", {x.name: examples[x.name] for x in learners}, objective)
+        unwatched = replace(objective, watch=None)  # the ranks cannot write into the credit of this process
+        done = self.group.ask("step", {x.name: examples[x.name] for x in learners}, unwatched)
         for learner in learners:
             learner.steps += 1
             for _ in range(done.written.get(learner.name, 0)):

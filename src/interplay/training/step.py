@@ -193,6 +193,8 @@ class _Minibatch:
         )
         value, metrics = self.objective.loss(targets, outputs)
         self._compare(account, before - sampled, examples)
+        if self.objective.watch is not None:
+            self.objective.watch.see(samples, before - sampled, outputs.entropy_N.detach())
         account.weight += targets.weights_N.sum().item()
         if self.first and self.old:
             stray = (outputs.logprobs_N.detach() - before).abs().nan_to_num(math.inf, posinf=math.inf)
