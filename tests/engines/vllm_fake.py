@@ -40,6 +40,11 @@ class Fake:
             {"token": f"token_id:{t}", "logprob": -0.5 - i, "bytes": None, "top_logprobs": []}
             for i, t in enumerate(self.reply)
         ]
+        wanted = body["sampling_params"].get("logprob_token_ids")
+        if wanted:  # as 0.32 and 0.25 write it: the sampled token first
+            new = "/update_weight_version" in self.paths
+            name = (lambda t: {"token_id": t}) if new else (lambda t: {"token": f"token_id:{t}"})
+            content[0]["top_logprobs"] = [{**name(t), "logprob": -float(t)} for t in (self.reply[0], *wanted)][:2]
         choice = {"index": 0, "token_ids": list(self.reply), "finish_reason": self.reason}
         choice |= {"logprobs": {"content": content}}
         if self.spans is not None:

@@ -25,6 +25,14 @@ class EngineSection(Section):
     concurrency: int = Field(256, ge=1, description="vllm: most sequences that a server samples at the same time")
     start_timeout: float = Field(900.0, gt=0, description="vllm: seconds a server may take to start")
     timeout: float = Field(600.0, gt=0, description="vllm: seconds one reply may take")
+    transfer: Literal["folder", "gloo", "nccl", "ipc"] = Field(
+        "folder",
+        description="vllm: how new weights reach a server: files in a folder, a broadcast from host memory (gloo) or "
+        "from another GPU (nccl), or the learner's memory on the same GPU (ipc)",
+    )
+    in_flight: bool = Field(
+        True, description="vllm: replies in progress go on with the new weights; false: an update waits for their end"
+    )
     update_timeout: float = Field(120.0, gt=0, description="vllm: seconds a weight update may take")
 
     @model_validator(mode="after")
@@ -33,4 +41,9 @@ class EngineSection(Section):
         if self.kind == "local" and (given or self.options or self.variables):
             key = (*given, *(k for k in ("options", "variables") if getattr(self, k)))[0]
             raise ConfigError(f"engine.{key} is set, but engine.kind is 'local'; expected engine.kind = 'vllm'.")
+        if self.transfer == "ipc" and self.tensor_parallel > 1:
+            raise ConfigError(
+                f"engine.transfer is 'ipc' with engine.tensor_parallel = {self.tensor_parallel}, but the learner's "
+                "memory is on one GPU; expected engine.transfer = 'folder', 'gloo' or 'nccl'."
+            )
         return self

@@ -1,9 +1,9 @@
 """A vLLM server as an `Engine`: token ids in, token ids and log-probs out.
 
 Written for vLLM 0.25.1 and 0.32.0. The engine first asks the server which endpoints it has, because versions differ.
-Weights are updated from a folder: pause → reload → set version → reset the caches → resume. If one of these calls
-fails, the weights of the server are unknown. The engine then accepts no more requests, and stops the server if this run
-started it.
+An update of the weights: pause → deliver (`delivery.py`) → set version → reset the caches → resume. If one of these
+calls fails, the weights of the server are unknown. The engine then accepts no more requests, and stops the server if
+this run started it.
 
 Each version of an adapter is loaded under a new name, so no request and no cached prefix mixes two versions. An old
 version is unloaded when no request uses it.
@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 
 from interplay.config import EngineSection
 from interplay.engines.census import census
+from interplay.engines.delivery import Delivery, FolderDelivery, delivery_of
 from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
 from interplay.engines.refusals import refuse_impossible
 from interplay.engines.scoring import all_scored, scoring_requests
@@ -31,6 +32,7 @@ from interplay.engines.vllm_server import VllmServer
 from interplay.engines.wire import ServerFailed, Wire
 from interplay.errors import EngineError, EngineLost, did_you_mean
 from interplay.models.adapter import Adapter
+from interplay.models.load import Loaded
 from interplay.models.lora import save_adapter
 from interplay.types import Completion, MediaSpan, Stop
 
@@ -50,24 +52,27 @@ class AdapterVersion:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Time limits in seconds: for a reply, and for an update of the weights."""
+    """Time limits in seconds: for a reply, and for an update of the weights. `drain`: before an update, replies that
+    are being sampled are finished, each within its own limit."""
 
     reply: float = 600.0
     update: float = 120.0
+    drain: bool = False
 
 
 class VllmEngine:
     """An engine that sends requests to a vLLM server. `server` is the server's process if this run started it.
-    `vocabulary` is the number of tokens in the model's vocabulary. `lora` is true if the server supports adapters, or
-    may support them."""
+    `vocabulary` is the number of tokens in the model's vocabulary. `delivery` is the way that
+    new weights take to the server."""
 
     capabilities = Capabilities(token_ids=True, logprobs=True, adapters=True, legal=True)
 
     def __init__(
         self, url: str, vocabulary: int, timeouts: Timeouts, connections: int = 256, server: VllmServer | None = None,
-        lora: bool = True,
+        delivery: Delivery | None = None,
     ) -> None:  # fmt: skip
         self.version = 0
+        self._delivery = delivery or FolderDelivery()
         self._vocabulary, self._timeouts, self._server = vocabulary, timeouts, server
         self._failure: EngineError | None = None  # the reason why the engine accepts no more requests
         self._adapters: dict[str, AdapterVersion] = {}
@@ -80,11 +85,15 @@ class VllmEngine:
         self._gate = asyncio.Semaphore(connections)
         # vLLM 0.32 with adapters fails when it computes the log-probs of several prompts in one batch (the output layer
         # of LoRA expects one row for each request), so these requests are sent one after another.
-        self._scoring = asyncio.Semaphore(1 if lora else connections)
+        self._scoring = asyncio.Semaphore(1 if server is None or server.lora else connections)
         with ExitStack() as failed:
             failed.callback(self.close)
             self._model, self._context, self._paths = self._wire.start(self._look()).result()
             failed.pop_all()
+
+    @property
+    def url(self) -> str:
+        return self._wire.url
 
     async def _look(self) -> tuple[str, int, frozenset[str]]:
         """Return the name of the base model, its longest sequence, and the endpoints of this version of vLLM."""
@@ -94,7 +103,7 @@ class VllmEngine:
         missing = [path for path in needed if path not in paths]
         if missing:
             raise EngineError(
-                f"the server at {self._wire.url} does not offer {', '.join(missing)}; expected vLLM 0.25 or later, "
+                f"the server at {self.url} does not offer {', '.join(missing)}; expected vLLM 0.25 or later, "
                 "started with VLLM_SERVER_DEV_MODE=1 and, if this version has it, --enable-scale-out."
             )
         return models[0]["id"], int(models[0]["max_model_len"]), paths
@@ -162,6 +171,7 @@ class VllmEngine:
             "logprobs": 0,
             "stop_token_ids": list(sampling.stop),
             "ignore_eos": True,  # only the request's own stop ids end a reply
+            "detokenize": bool(sampling.stop_strings),
         }
         if sampling.stop_strings:
             settings |= {"stop": list(sampling.stop_strings), "include_stop_str_in_output": True}
@@ -183,12 +193,26 @@ class VllmEngine:
         return Completion(tokens, logprobs, _versions(spans, len(tokens), version), _ENDS[choice["finish_reason"]])
 
     async def _score(self, request: Request, slot: AdapterVersion | None) -> Completion:
-        settings = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        first = await self._score_next(request.ids, request.forced[0], slot)
+        later = await self._score_rest(request, slot) if len(request.forced) > 1 else ()
+        return Completion(request.forced, (first, *later), (self.version,) * len(request.forced), Stop.END)
+
+    async def _score_next(self, ids: tuple[int, ...], token: int, slot: AdapterVersion | None) -> float:
+        """The log-prob of one token, as sampling computes it: vLLM reads the prefix cache for this request, but not for
+        log-probs of prompts. So the probe also finds a cache that was computed with older weights."""
+        other = 0 if token else 1  # vLLM lists the sampled token and one of these two, in this order
+        settings = {"max_tokens": 1, "temperature": 1.0, "logprobs": 2, "logprob_token_ids": [token, other]}
+        async with self._gate:
+            answer = await self._post(ids, {**settings, "detokenize": False}, slot)
+        listed = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        return next(float(entry["logprob"]) for entry in listed if _listed_id(entry) == token)
+
+    async def _score_rest(self, request: Request, slot: AdapterVersion | None) -> tuple[float, ...]:
+        settings = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0, "detokenize": False}
         async with self._scoring, self._gate:
             answer = await self._post(request.ids + request.forced, settings, slot)
         rows = answer["prompt_logprobs"][len(request.ids) :]
-        found = tuple(row[str(token)]["logprob"] for token, row in zip(request.forced, rows, strict=True))
-        return Completion(request.forced, found, (self.version,) * len(found), Stop.END)
+        return tuple([row[str(t)]["logprob"] for t, row in zip(request.forced, rows, strict=True)][1:])
 
     async def _post(self, ids: tuple[int, ...], settings: dict[str, Any], slot: AdapterVersion | None) -> Any:
         model = self._model if slot is None else slot.name
@@ -212,19 +236,20 @@ class VllmEngine:
     def flush(self) -> None:
         self._call(self._reset())
 
-    def update(self, version: int, source: Path | None = None) -> None:
+    def update(self, version: int, source: Loaded | None = None) -> None:
         if source is None:
-            raise EngineError(f"{self} has weights of its own; expected the folder of the new ones.")
+            raise EngineError(f"{self} has weights of its own; expected the model with the new ones.")
         try:
             self._call(self._update(version, source))
         except EngineError as error:
             self._give_up(f"an update of the weights to version {version} failed, and the engine was given up: {error}")
 
-    async def _update(self, version: int, source: Path) -> None:
+    async def _update(self, version: int, source: Loaded) -> None:
         limit = self._timeouts.update
-        async with asyncio.timeout(limit):
-            await self._wire.post("/pause", limit, mode="keep")
-            await self._rpc("reload_weights", weights_path=str(source))
+        wait = self._timeouts.reply if self._timeouts.drain else 0.0
+        async with asyncio.timeout(limit + wait), self._delivery.prepared(source) as ready:
+            await self._wire.post("/pause", limit + wait, mode="wait" if wait else "keep")
+            await self._delivery.send(self._rpc, ready)
             await self._rpc("interplay_repack")
             if "/update_weight_version" in self._paths:
                 await self._wire.post("/update_weight_version", limit, {"new_version": str(version)})
@@ -307,7 +332,7 @@ class VllmEngine:
             self._folder.cleanup()
 
     def __str__(self) -> str:
-        return f"vLLM at {self._wire.url}"
+        return f"vLLM at {self.url}"
 
 
 def open_engine(model: PreTrainedModel, section: EngineSection, ranks: Sequence[int], cpu: bool) -> VllmEngine:
@@ -316,11 +341,16 @@ def open_engine(model: PreTrainedModel, section: EngineSection, ranks: Sequence[
     if section.url is None:
         dtype = str(model.dtype).removeprefix("torch.")
         server = VllmServer(section, model.config.name_or_path, dtype, ranks, cpu)
+    url = section.url or (server.url if server is not None else "")
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
-    timeouts = Timeouts(section.timeout, section.update_timeout)
-    if server is None:
-        return VllmEngine(section.url or "", vocabulary, timeouts, section.concurrency)
-    return VllmEngine(server.url, vocabulary, timeouts, section.concurrency, server, lora=bool(ranks))
+    timeouts = Timeouts(section.timeout, section.update_timeout, not section.in_flight)
+    delivery = delivery_of(section.transfer, url, section.tensor_parallel, section.update_timeout)
+    return VllmEngine(url, vocabulary, timeouts, section.concurrency, server, delivery)
+
+
+def _listed_id(entry: dict[str, Any]) -> int:
+    """The token of an entry in a list of log-probs: 0.25 names it in a text, such as `token_id:7`."""
+    return int(entry["token_id"] if "token_id" in entry else entry["token"].removeprefix("token_id:"))
 
 
 def _versions(spans: list[dict[str, Any]] | None, count: int, sent: int) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -45,16 +44,14 @@ class Member:
 
     def publish(self, version: int) -> None:
         """Tell the engine that the weights changed; it samples from the new ones from now on. An engine with weights of
-        its own reads them from a folder."""
+        its own gets them from the model."""
         self.version = version
         if self.adapter is not None:
             self.engine.load(self.name, self.adapter, version)
         elif self.engine.capabilities.shared:
             self.engine.update(version)
         else:
-            with TemporaryDirectory(prefix="interplay-weights-") as folder:
-                save_model(self.loaded, Path(folder))
-                self.engine.update(version, Path(folder))
+            self.engine.update(version, self.loaded)
 
     def save(self, folder: Path) -> None:
         """Write a plain Hugging Face folder, or a PEFT folder for an adapter."""

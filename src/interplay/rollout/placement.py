@@ -40,6 +40,11 @@ def check_engine(plan: RunPlan) -> None:
     if recipe.cluster.rollout_workers:
         _check_workers(plan)
     ours = [p for p in recipe.policies.values() if not p.is_remote]
+    if recipe.engine.transfer == "ipc" and recipe.train.shard == "fsdp":
+        raise ConfigError(
+            "engine.transfer is 'ipc' with train.shard = 'fsdp', but then the process of the run has the weights in "
+            "host memory; expected engine.transfer = 'folder' or 'gloo'."
+        )
     if recipe.engine.kind == "vllm" and recipe.engine.url is not None:
         adapters = {p.base for p in ours if p.adapter is not None}
         apart = [p for p in ours if p.adapter is None and (p.trainable or p.base not in adapters)]
