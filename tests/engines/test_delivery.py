@@ -18,29 +18,21 @@ from interplay.models.load import Loaded, load
 from interplay.models.locate import locate
 
 
-class Runner:
-    """Takes weights as vLLM's model runner does."""
+class Receiver(Worker):
+    """Takes weights as vLLM's worker does."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int, device: str = "cpu") -> None:
+        self.rank, self.device = rank, torch.device(device)
         self.loaded: dict[str, Tensor] = {}
 
     def reload_weights(self, weights_iterator: Any) -> None:
         self.loaded = dict(weights_iterator)
 
 
-def workers(count: int) -> list[Worker]:
-    out = []
-    for rank in range(count):
-        worker = Worker()
-        worker.model_runner, worker.rank, worker.device = Runner(), rank, "cpu"
-        out.append(worker)
-    return out
-
-
 class Called:
     """`/collective_rpc`: calls a method of every worker. `lost` workers take no calls."""
 
-    def __init__(self, workers: list[Worker], lost: int = 0) -> None:
+    def __init__(self, workers: list[Receiver], lost: int = 0) -> None:
         self.workers, self.lost = workers, lost
         self.methods: list[str] = []
 
@@ -62,7 +54,7 @@ async def deliver(delivery: Any, rpc: Called, source: Loaded) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_broadcast_gives_every_worker_every_weight_bit_for_bit(model: Loaded, count: int) -> None:
-    there = workers(count)
+    there = [Receiver(rank) for rank in range(count)]
     rpc = Called(there)
     delivery = delivery_of("gloo", "http://127.0.0.1:1", count, 30.0)
     for change in (0.0, 1.0):  # the second update uses the same group
@@ -71,14 +63,14 @@ def test_a_broadcast_gives_every_worker_every_weight_bit_for_bit(model: Loaded, 
                 parameter += change
         asyncio.run(deliver(delivery, rpc, model))
         for worker in there:
-            loaded = worker.model_runner.loaded
+            loaded = worker.loaded
             assert loaded.keys() == dict(model.model.named_parameters()).keys()
             assert all(torch.equal(loaded[name], p) for name, p in model.model.named_parameters())
     assert rpc.methods == ["interplay_join", "interplay_receive", "interplay_receive"]
 
 
 def test_a_broadcast_to_a_worker_that_does_not_come_ends_at_its_time_limit(model: Loaded) -> None:
-    rpc = Called(workers(2), lost=1)
+    rpc = Called([Receiver(0), Receiver(1)], lost=1)
     began = time.monotonic()
     with pytest.raises(EngineError, match="the weights could not be sent to the workers of vLLM"):
         asyncio.run(deliver(GroupDelivery("gloo", "http://127.0.0.1:1", 2, 1.0), rpc, model))
@@ -95,7 +87,7 @@ def test_a_worker_rebuilds_shared_tensors_from_what_the_learner_says_about_them(
 ) -> None:
     """CUDA's part is stood in for: the learner's handles arrive unchanged, in the places where torch reads them."""
     uuid = type("Properties", (), {"uuid": "GPU-1"})()
-    calls = {"current_device": 3, "get_device_properties": uuid, "synchronize": None, "ipc_collect": None}
+    calls = {"get_device_properties": uuid, "synchronize": None, "ipc_collect": None}
     for name, found in calls.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, found=found: found)
     monkeypatch.setattr(type(model.model), "device", torch.device("cuda", 0))
@@ -115,8 +107,8 @@ def test_a_worker_rebuilds_shared_tensors_from_what_the_learner_says_about_them(
 
     monkeypatch.setattr("torch.multiprocessing.reductions.reduce_tensor", reduce)
     monkeypatch.setattr("torch.multiprocessing.reductions.rebuild_cuda_tensor", rebuild)
-    (worker,) = workers(1)
+    worker = Receiver(0, "cuda:3")
     asyncio.run(deliver(IpcDelivery(), Called([worker]), model))
-    assert all(torch.equal(worker.model_runner.loaded[n], p) for n, p in model.model.named_parameters())
+    assert all(torch.equal(worker.loaded[n], p) for n, p in model.model.named_parameters())
     with pytest.raises(RuntimeError, match=r"CUDA IPC needs one GPU: set engine.transfer"):
         worker.interplay_receive(json.dumps({"device": "GPU-2", "weights": []}))

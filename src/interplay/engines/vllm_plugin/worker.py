@@ -18,9 +18,12 @@ from torch import Tensor
 
 
 class Worker:
+    # of vLLM's own class
     model_runner: Any
+    reload_weights: Any
     rank: int
     device: Any
+
     _interplay_group: Any = None
 
     def interplay_join(self, plan: str) -> None:
@@ -43,7 +46,7 @@ class Worker:
         the same GPU (CUDA IPC). vLLM loads them as it loads a checkpoint."""
         told = json.loads(plan)
         arriving = self._interplay_shared(told) if "device" in told else self._interplay_broadcast(told)
-        self.model_runner.reload_weights(weights_iterator=arriving)
+        self.reload_weights(weights_iterator=arriving)
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # the learner may change its weights after this call
             torch.cuda.ipc_collect()
@@ -60,7 +63,7 @@ class Worker:
     def _interplay_shared(self, told: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
         from torch.multiprocessing.reductions import rebuild_cuda_tensor
 
-        here = torch.cuda.current_device()
+        here = self.device.index
         mine = str(torch.cuda.get_device_properties(here).uuid)
         if mine != told["device"]:
             raise RuntimeError(
