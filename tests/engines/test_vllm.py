@@ -19,7 +19,8 @@ from vllm_fake import PATHS_0_25, Fake, fake_vllm
 from interplay.config import EngineSection, parse
 from interplay.engines.delivery import Delivery, delivery_of
 from interplay.engines.engine import Request, Sampling
-from interplay.engines.vllm import Timeouts, VllmEngine
+from interplay.engines.served import Timeouts
+from interplay.engines.vllm import VllmEngine
 from interplay.engines.vllm_server import VllmServer, arguments
 from interplay.errors import ConfigError, EngineError, EngineLost
 from interplay.models.adapter import Adapter

@@ -22,6 +22,7 @@ from interplay.cli.session import Session
 from interplay.config import EngineSection, parse
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.vllm import VllmEngine, open_engine
+from interplay.engines.vllm_server import VllmServer
 from interplay.errors import EngineError, GuardError
 from interplay.models.adapter import Adapter
 from interplay.models.load import Loaded, load
@@ -318,7 +319,7 @@ class Killing(Session):
         if not self.kills:
             self.kills += 1
             engine = self.trainer.team.members["player"].engine
-            assert isinstance(engine, VllmEngine) and engine._server is not None
+            assert isinstance(engine, VllmEngine) and isinstance(engine._server, VllmServer)
             os.killpg(engine._server.process.pid, signal.SIGKILL)
 
 

@@ -105,11 +105,15 @@ class Members:
         """Load a model of the recipe, with its engine. `ranks` are those of the adapters on it."""
         recipe, device = self.recipe, device_of(self.recipe)
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
-        place = "cpu" if recipe.engine.kind == "vllm" and recipe.train.shard == "fsdp" else device
+        place = "cpu" if recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local":
             return Playable(loaded, _engine(loaded, recipe), renderer)
+        if recipe.engine.kind == "sglang":
+            from interplay.engines.sglang import connect
+
+            return Playable(loaded, connect(loaded.model, recipe.engine), renderer)
         from interplay.engines.vllm import open_engine
 
         return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)
