@@ -264,6 +264,17 @@ def test_adapters_get_a_new_name_for_every_version_and_old_ones_go_when_nobody_u
         ask(engine, request(adapter="player"))
 
 
+def test_two_runs_on_one_server_do_not_mix_their_adapters_and_leave_none_behind() -> None:
+    with fake_vllm() as fake:
+        for _ in range(2):
+            engine = VllmEngine(fake.url, 100, Timeouts(5.0, 5.0), 8)
+            engine.load("player", adapter(), 0)
+            engine.close()
+        loaded = [body["lora_name"] for body in fake.asked("/v1/load_lora_adapter")]
+        assert len(set(loaded)) == 2
+        assert [body["lora_name"] for body in fake.asked("/v1/unload_lora_adapter")] == loaded
+
+
 def test_a_cancelled_request_is_cancelled_by_its_key(connect: Connect) -> None:
     fake, engine = connect()
     fake.hold["/inference/v1/generate"] = threading.Event()

@@ -224,7 +224,7 @@ def test_a_cancelled_request_ends_and_others_go_on(engine: VllmEngine) -> None:
 
 RUN: dict[str, Any] = {
     "name": "vllm",
-    "env": {"name": "tictactoe", "brief": True},
+    "env": {"name": "tictactoe"},  # with its rules: its prompts fill blocks of the prefix cache
     "seats": "player",
     "algorithm": {"name": "grpo", "group": 2},
     "sampling": {"max_tokens": 3, "legal": True},

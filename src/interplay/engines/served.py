@@ -9,6 +9,7 @@ started it.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -82,6 +83,7 @@ class ServedEngine(ABC):
         self._asked: dict[Future[Completion], tuple[object, ...]] = {}
         self._connections = connections
         self._sampled = self._prompts = self._loads = 0
+        self._tag = secrets.token_hex(4)  # other runs may have loaded adapters with the same names on this server
         self._folder = tempfile.TemporaryDirectory(prefix="interplay-adapters-")
         self._wire = Wire(url, connections + 8)  # extra connections, so that updates need not wait for replies
         self._gate = asyncio.Semaphore(connections)
@@ -240,7 +242,7 @@ class ServedEngine(ABC):
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:
         self._loads += 1
-        slot = AdapterVersion(f"{name}@{version}.{self._loads}", version)
+        slot = AdapterVersion(f"{name}@{version}.{self._tag}.{self._loads}", version)
         folder = Path(self._folder.name) / str(self._loads)
         save_adapter(adapter, folder)
         self._call(self._load_adapter(slot, folder))
@@ -295,6 +297,10 @@ class ServedEngine(ABC):
         return EngineLimits(self._context)
 
     def close(self) -> None:
+        if self._server is None and self._failure is None:  # a server that goes on need not keep our adapters
+            for name in list(self._adapters):
+                with suppress(EngineError):
+                    self.unload(name)
         self._failure = self._failure or EngineError("the engine is closed; make a new one.")
         self._wire.close()
         if self._server is not None:
