@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm frameworks golden lint clean
+.PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm test-sglang frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need.
@@ -74,6 +74,15 @@ $(VLLM)/installed:
 
 test-vllm: install $(VLLM)/installed
 	INTERPLAY_VLLM=$(abspath $(VLLM))/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/test_vllm_live.py
+
+# SGLang's Python files without what they depend on, which needs GPUs: their request classes read what our engine sends.
+SGLANG ?= .sglang
+$(SGLANG)/installed: $(VENV)/installed
+	$(BIN)/python -m pip install -q --no-deps --target $(SGLANG) sglang==0.5.23 msgspec==0.22.0 pyzmq==27.3.0
+	touch $@
+
+test-sglang: $(SGLANG)/installed
+	INTERPLAY_SGLANG=$(abspath $(SGLANG)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/test_sglang.py
 
 # The same short trainings with an older commit and with this tree must agree bit for bit (see tests/golden).
 golden: install

@@ -228,6 +228,16 @@ def test_the_probe_finds_a_scale_that_is_applied_twice(tmp_path: Path, monkeypat
     refused(trainer)
 
 
+def test_the_probe_finds_prefix_blocks_that_were_computed_with_old_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(tmp_path, RECIPE)
+    engine: Any = trainer.team.members["player"].engine
+    monkeypatch.setattr(engine.scheduler, "flush", lambda: None)
+    refused(trainer)
+    assert trainer.step_index == 1, "found after the first update"
+
+
 def test_a_step_takes_place_on_the_learners_own_thread(tmp_path: Path) -> None:
     """And the event loop continues meanwhile."""
     import threading

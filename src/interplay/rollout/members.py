@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -45,16 +44,14 @@ class Member:
 
     def publish(self, version: int) -> None:
         """Tell the engine that the weights changed; it samples from the new ones from now on. An engine with weights of
-        its own reads them from a folder."""
+        its own gets them from the model."""
         self.version = version
         if self.adapter is not None:
             self.engine.load(self.name, self.adapter, version)
         elif self.engine.capabilities.shared:
             self.engine.update(version)
         else:
-            with TemporaryDirectory(prefix="interplay-weights-") as folder:
-                save_model(self.loaded, Path(folder))
-                self.engine.update(version, Path(folder))
+            self.engine.update(version, self.loaded)
 
     def save(self, folder: Path) -> None:
         """Write a plain Hugging Face folder, or a PEFT folder for an adapter."""
@@ -111,11 +108,15 @@ class Members:
         """Load a model of the recipe, with its engine. `ranks` are those of the adapters on it."""
         recipe, device = self.recipe, device_of(self.recipe)
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
-        place = "cpu" if recipe.engine.kind == "vllm" and recipe.train.shard == "fsdp" else device
+        place = "cpu" if recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local":
             return Playable(loaded, _engine(loaded, recipe), renderer)
+        if recipe.engine.kind == "sglang":
+            from interplay.engines.sglang import connect
+
+            return Playable(loaded, connect(loaded.model, recipe.engine), renderer)
         from interplay.engines.vllm import open_engine
 
         return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)

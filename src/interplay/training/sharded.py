@@ -71,10 +71,16 @@ class ShardedLearner:
         return self.group.ask("logprobs", self.name, examples) if examples else []
 
     def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
-        raise GuardError(f"policy '{self.name}' is sharded and has no critic; expected train.shard = 'none'.")
+        return self._critic().values(examples, tokens)
 
     def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:
-        raise GuardError(f"policy '{self.name}' is sharded and has no critic; expected train.shard = 'none'.")
+        return self._critic().step(examples, tokens)
+
+    def _critic(self) -> Critic:
+        """The policy's critic, which is whole and in the driver's process."""
+        if self.critic is None:
+            raise GuardError(f"policy '{self.name}' has no critic; expected an algorithm that trains one.")
+        return self.critic
 
     def step(self, examples: Sequence[Example], objective: Objective) -> dict[str, float]:
         return self.step_together([self], {self.name: examples}, objective)[self.name]

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -39,6 +38,7 @@ from interplay.errors import EngineError, did_you_mean
 from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
+from interplay.models.load import Loaded
 from interplay.models.shape import cache_shape
 from interplay.types import Completion, MediaSpan, Stop
 
@@ -126,7 +126,7 @@ class LocalEngine:
         with self.latch.writing():
             self.scheduler.flush()
 
-    def update(self, version: int, source: Path | None = None) -> None:
+    def update(self, version: int, source: Loaded | None = None) -> None:
         if source is not None:
             raise EngineError("the local engine shares its weights with the learner; expected no source to read from.")
         with self.latch.writing():
