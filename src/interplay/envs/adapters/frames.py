@@ -39,8 +39,8 @@ def is_picture(value: Any) -> bool:
 
 
 def frame(value: Any, game: str, pixels: int) -> Media:
-    """A frame as a picture whose longest side is at most `pixels`. Each pixel is the mean of some of those that it stands
-    for, at most about 8 × 8."""
+    """A frame as a picture whose longest side is at most `pixels`. Each pixel is the mean of those that it stands for,
+    or of some of them where they are many."""
     if not is_picture(value):
         shape = getattr(value, "shape", type(value).__name__)
         raise ConfigError(
