@@ -138,11 +138,6 @@ class Senses:
         self.version = 0
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
-        if family.mrope:
-            from interplay.models.windows import together  # loads the code of Qwen's models
-
-            for part in self.parts:
-                together(part)
         self.freeze()
 
     # -- the eye --------------------------------------------------------------------------------------------------
