@@ -35,8 +35,8 @@ class Pictured(str):
         made.media = media
         return made
 
-    def __getnewargs__(self) -> tuple[str, tuple[Media, ...]]:  # for copies and pickles
-        return str(self), self.media
+    def __reduce__(self) -> tuple[type[Pictured], tuple[str, tuple[Media, ...]]]:  # for copies and pickles
+        return type(self), (str(self), self.media)
 
 
 @dataclass(frozen=True, slots=True)
