@@ -125,6 +125,18 @@ def test_the_cache_is_as_large_as_the_engine_makes_it(make_tiny: Callable[..., L
     engine.close()
 
 
+def test_kept_pictures_are_counted_up_to_their_limit_and_refuse_no_run(private_cache: None) -> None:
+    pytest.importorskip("PIL")
+    seen = {
+        "env": {"name": "plan_path", "view": "image", "size": 3, "team": "single"},
+        "policies": {"player": {"base": "tiny-vl-16x1x24"}}, "seats": {"actor": "player"},
+    }  # fmt: skip
+    found = memory.estimate(plan(**seen))
+    assert found.features == 1 << 31 and "pictures and sounds up to 2.0 GiB" in str(found)
+    replace(found, available=found.needed).refuse()
+    assert memory.estimate(plan()).features == 0 and "pictures" not in str(memory.estimate(plan()))
+
+
 def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or as much as could ever be used; logits are computed in pieces."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}

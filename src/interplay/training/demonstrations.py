@@ -35,7 +35,7 @@ from interplay.rollout.resolve import records_of
 from interplay.rollout.team import Speech, Team
 from interplay.seats import RunPlan
 from interplay.training.tries import Example
-from interplay.types import Episode, Keys, Message, Observation, Role, Sample, Tool, Turn, seed_of
+from interplay.types import Episode, Keys, Message, Observation, Pictured, Role, Sample, Tool, Turn, seed_of
 from interplay.types.occupant import Scripted, parse_one
 
 READ = "I see:"  # asks for the caption; few tokens in every tokenizer
@@ -247,7 +247,7 @@ def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[st
     if called.call:
         yield syntax.write(called.call), [called.call]
         return
-    answers = [m.content.removesuffix(LAST) for m in called.outputs]
+    answers = [Pictured(m.content.removesuffix(LAST), m.media) for m in called.outputs]
     if syntax.calls(called.text, tools):
         yield called.text, answers
         return

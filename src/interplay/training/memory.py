@@ -3,7 +3,8 @@
 Models are built on torch's `meta` device, which has shapes but no data. Parameters are counted exactly, and the memory
 that a forward pass keeps for its backward pass is measured by running one. The engine chooses the size of the key-value
 cache: a share of the free memory on a GPU; on a CPU, memory is taken only as it is used. So the cache is reported, but
-a run is never refused because of it.
+a run is never refused because of it. The same holds for the features of pictures and sounds, which a model that sees or
+hears keeps up to a limit.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from interplay.models.adapter import sizes
 from interplay.models.attention import using
 from interplay.models.device import device_of, dtype_of
 from interplay.models.load import blank, read_config
+from interplay.models.senses import KEPT_BYTES, family_of
 from interplay.models.shape import cache_shape, decoder_of
 from interplay.models.stacked import layers
 from interplay.seats import FromLeague, RunPlan, Snapshot
@@ -48,20 +50,25 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The needed bytes by purpose, and the memory of the device."""
+    """The needed bytes by purpose, and the memory of the device. `features` limits the kept pictures and sounds."""
 
     parts: dict[str, int]
     cache: int
     device: str
     available: int
+    features: int = 0
 
     @property
     def needed(self) -> int:
         return sum(self.parts.values())
 
     def __str__(self) -> str:
-        total = self.needed + self.cache
-        parts = {**self.parts, "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache}
+        total = self.needed + self.cache + self.features
+        parts = {
+            **self.parts,
+            "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache,
+            "pictures and sounds up to": self.features,
+        }
         listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
         return f"needs about {size_text(total)} of {size_text(self.available)} of {_place(self.device)} ({listed})"
 
@@ -87,6 +94,7 @@ class _Shape:
     cache: int  # bytes per token in the key-value cache
     context: int  # longest sequence in tokens
     adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of layers that can have one
+    perceives: bool  # whether it sees or hears
 
     @property
     def count(self) -> int:
@@ -125,7 +133,8 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
         if device == "cuda":
             tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
         cache += tokens * shapes[base].cache
-    return MemoryEstimate(parts, cache, device, available)
+    features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
+    return MemoryEstimate(parts, cache, device, available, features)
 
 
 def _advice(plan: RunPlan) -> str:
@@ -286,6 +295,7 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
         2 * depth * heads * size * dtype.itemsize,
         int(text.max_position_embeddings),
         tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
+        family_of(base, config) is not None,
     )
 
 

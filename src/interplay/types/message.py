@@ -25,6 +25,20 @@ class Media:
             object.__setattr__(self, "digest", found)
 
 
+class Pictured(str):
+    """A tool's answer that has pictures or sounds besides its words, such as a screenshot."""
+
+    media: tuple[Media, ...]
+
+    def __new__(cls, words: str, media: tuple[Media, ...]) -> Pictured:
+        made = super().__new__(cls, words)
+        made.media = media
+        return made
+
+    def __reduce__(self) -> tuple[type[Pictured], tuple[str, tuple[Media, ...]]]:  # for copies and pickles
+        return type(self), (str(self), self.media)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A call that a model made, as chat APIs write it: `arguments` is JSON text."""

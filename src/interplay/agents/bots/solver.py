@@ -272,11 +272,12 @@ def _respond(env: Env, role: Role, rng: random.Random) -> str:
 
 
 def _spot_or_fly(env: Env, role: Role, rng: random.Random) -> str:
-    """The spotter names the signs in order; the pilot looks for the one it heard in the spotter's words."""
+    """The spotter names the signs in order; the pilot looks for the one it heard in the spotter's words. A pilot alone
+    looks at the doors."""
     assert isinstance(env, SpotterPilot)
     if role == "spotter":
-        return env.caption(role)
-    said = (env.said or "").split()
+        return " ".join(env.doors)
+    said = (env.said or "").split() if len(env.roles) == 2 else list(env.doors)
     return str(said.index(env.wanted) + 1 if env.wanted in said[: len(SIGNS)] else 1)
 
 
