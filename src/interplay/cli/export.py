@@ -27,17 +27,21 @@ def export_policy(console: Console, path: str, policy: str | None, to: Path, fol
         raise ConfigError(f"--policy is '{name}', which this run does not train; {did_you_mean(name, sources)}")
     if to.exists() and any(to.iterdir()):
         raise ConfigError(f"--to is '{to}', which holds files already; expected a new or empty folder.")
-    section = plan.recipe.policies[name]
+    section = plan.recipe.policies.get(name)  # None: a channel
+    adapted = section is not None and section.adapter is not None
+    if section is None and merged:
+        raise ConfigError(f"channel '{name}' has no base to be merged into; expected --policy to name an adapter.")
     try:
-        if merged and section.adapter is not None:
+        if section is not None and adapted and merged:
             _merge(section.base, Path(sources[name]), to, plan.recipe.seed)
         else:
             shutil.copytree(sources[name], to, dirs_exist_ok=True)
     except OSError:  # remove the incomplete copy, which would also block the next call
         shutil.rmtree(to, ignore_errors=True)
         raise
-    kind = "a PEFT adapter" if section.adapter is not None and not merged else "a Hugging Face folder"
-    console.print(f"policy '{name}' is in {to}, {kind}", highlight=False, soft_wrap=True)
+    kind = "a PEFT adapter" if adapted and not merged else "a Hugging Face folder"
+    what = f"channel '{name}' is in {to}" if section is None else f"policy '{name}' is in {to}, {kind}"
+    console.print(what, highlight=False, soft_wrap=True)
 
 
 def _merge(base: str, adapter_folder: Path, to: Path, seed: int) -> None:

@@ -109,7 +109,7 @@ class Team:
         adapter = None if member.adapter is None else member.name
         return ModelAgent(
             role, str(who), member.trainable and not now, member.engine, member.renderer, sampling, adapter, how.legal,
-            tools,
+            tools, links=self.pool.links(role, member),
         )  # fmt: skip
 
     def _refuse_blind(self, who: str, engine: Engine) -> None:

@@ -22,6 +22,7 @@ from interplay.errors import GuardError
 from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
+from interplay.training.channels import ChannelLearner
 from interplay.training.critic import Critic
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict
 from interplay.training.learner import Objective
@@ -52,6 +53,7 @@ class LocalLearner:
         self.steps = 0
         self.critic: Critic | None = None
         self.written: Callable[[], None] | None = None  # called after every optimiser step
+        self.channels: list[ChannelLearner] = []  # those that send vectors to agents on this model
         if adapter is None:
             # A frozen eye or ear is not trained.
             self._named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}

@@ -1,0 +1,107 @@
+"""The soft channels of a base model: engine and learner share them, as they share the model.
+
+The base's hidden states over a sender's tokens are computed once for each sequence of tokens, since the base is frozen.
+The vectors are computed whenever they are needed, with the channel's current weights.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from interplay.errors import ModelError
+from interplay.models.attention import Causal, using
+from interplay.models.channel import Channel, ChannelShape
+from interplay.models.shape import decoder_of
+from interplay.models.stacked import mixing
+from interplay.types import MediaSpan, SoftMessage
+
+KEPT_BYTES = 1 << 28  # of hidden states that are kept in memory
+
+
+class Channels:
+    """The channels that go to agents on this base, by name."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.by_name: dict[str, Channel] = {}
+        self._lock = threading.Lock()
+        self._read: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
+        self._size = 0
+
+    def shape(self, tokens: int, size: int, heads: int) -> ChannelShape:
+        """The shape of a new channel to this base."""
+        table = self.model.get_input_embeddings().weight
+        scale = float(table.detach().float().pow(2).mean().sqrt())
+        return ChannelShape(table.shape[1], tokens, size, heads, scale)
+
+    def add(self, channel: Channel) -> None:
+        hidden = self.model.get_input_embeddings().weight.shape[1]
+        if channel.shape.hidden != hidden:
+            raise ModelError(
+                f"channel '{channel.name}' has vectors of {channel.shape.hidden} numbers, and its receiver's base has "
+                f"a hidden size of {hidden}; expected a channel that was trained with this base."
+            )
+        self.by_name[channel.name] = channel.to(self.model.device)
+
+    def forget(self) -> None:
+        """Drop the hidden states, because the base has changed."""
+        with self._lock:
+            self._read.clear()
+            self._size = 0
+
+    def vectors(self, span: MediaSpan, ids: Sequence[int]) -> Tensor:
+        """The vectors [N, C] in the places of a span; `ids` stand there in the prompt. They have gradients if the
+        channel is trained now."""
+        if span.media is None:
+            raise ModelError(f"a prompt has the soft message {span.digest}, whose content is not here.")
+        message = SoftMessage.read(span.media)
+        channel = self.by_name.get(message.channel)
+        if channel is None:
+            raise ModelError(f"a prompt has a message of channel '{message.channel}', which this model does not have.")
+        words_NC = self.model.get_input_embeddings().weight.detach()[torch.tensor(ids, device=self.model.device)]
+        return channel(self._source(message.ids), words_NC)
+
+    def _source(self, ids: tuple[int, ...]) -> Tensor:
+        """The base's last hidden states [L, C] over a sender's tokens."""
+        with self._lock:
+            found = self._read.get(ids)
+            if found is not None:
+                self._read.move_to_end(ids)
+                return found
+        # One sequence at a time, so that the result does not depend on what else is computed: a resumed run starts
+        # without the kept ones. The learner uses what the engine computed, so it must be an ordinary tensor.
+        with torch.inference_mode(False), torch.no_grad(), using(Causal()), mixing(None):
+            tokens = torch.tensor([ids], device=self.model.device)
+            positions = torch.arange(len(ids), device=self.model.device).unsqueeze(0)
+            out = decoder_of(self.model)(input_ids=tokens, position_ids=positions, use_cache=False)
+            made: Tensor = out.last_hidden_state[0].float()
+        if made.is_cuda:
+            torch.cuda.current_stream().synchronize()  # engine and learner may use them on streams of their own
+        with self._lock:
+            if ids not in self._read:
+                self._read[ids] = made
+                self._size += made.nbytes
+            while self._size > KEPT_BYTES and len(self._read) > 1:
+                self._size -= self._read.popitem(last=False)[1].nbytes
+        return made
+
+
+def of(model: PreTrainedModel) -> Channels | None:
+    """The channels to a model; None if it has none."""
+    found: Channels | None = getattr(model, "_interplay_channels", None)
+    return found
+
+
+def attached(model: PreTrainedModel) -> Channels:
+    """The channels to a model, which get attached to it if it has none."""
+    found = of(model)
+    if found is None:
+        found = Channels(model)
+        object.__setattr__(model, "_interplay_channels", found)
+    return found

@@ -1,0 +1,151 @@
+"""Soft channels in training: a channel is a policy of its own, and it solves a game that words cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from runs import Killed, killed_at, make, rows, train
+
+from interplay.cli.export import export_policy
+from interplay.config import parse
+from interplay.errors import CheckpointError, ConfigError, ModelError
+from interplay.models.channel import load_channel
+from interplay.rollout.records import read
+from interplay.rollout.resolve import resolve
+from interplay.training import checkpoint
+from interplay.training.trainer import Trainer
+from interplay.types import SoftMessage
+
+GAME: dict[str, Any] = {
+    "name": "test",
+    "device": "cpu",
+    "env": {"name": "signalling", "states": 4},
+    "policies": {n: {"base": "tiny-16x1", "adapter": {"rank": 4}} for n in ("speaker", "listener")},
+    "seats": {"sender": "speaker", "receiver": "listener"},
+    "channels": {"hint": {"sender": "sender", "receiver": "receiver", "tokens": 2, "size": 8, "heads": 2}},
+    "algorithm": {"name": "grpo", "group": 4},
+    "sampling": {"max_tokens": 2, "legal": True},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 2, "lr": 1e-2},
+}
+
+
+def weights(trainer: Trainer) -> dict[str, list[torch.Tensor]]:
+    """All trained tensors, by policy and channel."""
+    found = {n: [t for pair in m.adapter.weights.values() for t in pair] if m.adapter else []
+             for n, m in trainer.team.members.items() if n in trainer.learners}  # fmt: skip
+    found |= {n: list(c.parameters()) for n, c in trainer.team.pool.channels.items()}
+    return {n: [t.detach().clone() for t in tensors] for n, tensors in found.items()}
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("fuse", ["tokens", "gated"])
+def test_a_run_trains_the_channel_and_leaves_the_base_as_it_is(tmp_path: Path, fuse: str) -> None:
+    trainer = make(tmp_path, GAME, f"channels.hint.fuse={fuse}")
+    before = weights(trainer)
+    base = [p.detach().clone() for p in trainer.team.members["listener"].loaded.model.parameters()]
+    trainer.train()
+    after = weights(trainer)
+    assert not same(before["hint"], after["hint"]) and not same(before["listener"], after["listener"])
+    assert same(base, list(trainer.team.members["listener"].loaded.model.parameters()))
+    assert trainer.team.pool.channels["hint"].version == 2
+    assert all(row["listener/gap"] < 1e-4 and row["listener/probe"] < 1e-4 for row in rows(tmp_path))
+    assert all(row["hint/grad_norm"] > 0 for row in rows(tmp_path))
+    trainer.close()
+
+
+def test_promise_4_a_step_of_the_agents_leaves_the_channel_bit_identical_and_the_other_way_round(
+    tmp_path: Path,
+) -> None:
+    """Momentum and weight decay included: the policies that are frozen in the second step have a state by then."""
+    decay = "train.weight_decay=0.1"
+    for frozen, resting in (("policies.listener.frozen=[[1]]", {"listener", "hint"}), ("channels.hint.lr=1e-3", set())):
+        trainer = make(tmp_path / str(len(resting)), GAME, decay, frozen)
+        seen: list[dict[str, list[torch.Tensor]]] = []
+        trainer.observer.stepped = lambda step, metrics, t=trainer, s=seen: s.append(weights(t))  # type: ignore[misc]
+        trainer.train()
+        trainer.close()
+        assert {name for name in seen[0] if same(seen[0][name], seen[1][name])} == resting
+    unmoved = make(tmp_path / "held", GAME, "channels.hint.trainable=false")
+    before = weights(unmoved)
+    unmoved.train()
+    assert same(before["hint"], weights(unmoved)["hint"]) and not same(before["listener"], weights(unmoved)["listener"])
+    unmoved.close()
+
+
+def test_a_killed_run_with_a_channel_resumes_bit_identical(tmp_path: Path) -> None:
+    steps = ("train.steps=3", "checkpoint.every=1", "train.minibatches=2")
+    train(tmp_path / "whole", GAME, *steps)
+    with pytest.raises(Killed):
+        train(tmp_path / "cut", GAME, *steps, observer=killed_at(2))
+    train(tmp_path / "cut", GAME, *steps)
+    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
+    found = [checkpoint.latest(tmp_path / name / "checkpoints") for name in ("cut", "whole")]
+    one, other = (load_channel(c.policy("hint")) for c in found if c is not None)
+    assert same(list(one.parameters()), list(other.parameters()))
+
+
+def test_a_run_stores_what_was_sent_and_with_which_version(tmp_path: Path) -> None:
+    train(tmp_path, GAME, "records.episodes=99")
+    for record in read(tmp_path / "episodes.jsonl"):
+        sender, receiver = record.episode.turns
+        (sent,) = (m for message in receiver.observation.messages for m in message.media)
+        message = SoftMessage.read(sent)
+        assert message.ids == sender.last.prompt + sender.last.action
+        assert (message.channel, message.version, message.tokens) == ("hint", record.step - 1, 2)
+        assert [(m.length, m.digest) for m in receiver.last.media] == [(2, sent.digest)] and not sender.last.media
+
+
+def test_a_channel_is_exported_by_its_name_and_cannot_change_its_shape_within_a_run(tmp_path: Path) -> None:
+    train(tmp_path / "run", GAME)
+    export_policy(Console(), str(tmp_path / "run"), "hint", tmp_path / "out", None, False)
+    assert load_channel(tmp_path / "out").shape.tokens == 2
+    with pytest.raises(ConfigError, match="no base to be merged into"):
+        export_policy(Console(), str(tmp_path / "run"), "hint", tmp_path / "merged", None, True)
+    with pytest.raises(CheckpointError, match=r"channels\.hint\.tokens is 3, but"):
+        make(tmp_path / "run", GAME, "channels.hint.tokens=3")
+    (tmp_path / "out" / "channel_config.json").unlink()
+    with pytest.raises(ModelError, match="holds no channel"):
+        load_channel(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("channels.hint.sender=nobody", "channels.hint.sender is 'nobody'"),
+        ("channels.hint.sender=receiver", "expected two different roles"),
+        ("channels.hint.heads=3", "expected heads to divide it"),
+        ("channels.speaker={sender='sender', receiver='receiver'}", "has the name of a policy"),
+        ("policies.speaker={base='openai:x', trainable=false}", "expected a policy with its weights here"),
+        ("policies.speaker={base='tiny-16x1'}", "has no adapter, but a channel reads with a base that stays"),
+        ("policies.speaker.base=tiny-32x1", "joins agents on two bases"),
+        ("policies.listener.trainable=false", "learns from the loss of its receiver"),
+        ("engine.kind=vllm", "takes no vectors: set 'local'"),
+        ("train.shard=fsdp", "whose processes have no channels"),
+        ("cluster.rollout_workers=1", "have engines of their own: set 0"),
+        ("algorithm={name='ppo'}", "a critic does not read vectors"),
+        ("matchups=[{share=0.5, seats={sender='speaker@start'}}]", "older copies of a policy"),
+    ],
+)
+def test_what_a_channel_cannot_join_is_refused_in_one_sentence(change: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        resolve(parse(GAME, [change]))
+
+
+def test_a_channel_and_older_weights_are_refused() -> None:
+    stale = ["stream.max_staleness=1", "algorithm.correction=tis"]
+    with pytest.raises(ConfigError, match="lets the channel change under a prompt: set 0"):
+        resolve(parse(GAME, stale))
+    bot = ["seats.sender=bot:random", "eval.opponents=['speaker']"]
+    with pytest.raises(ConfigError, match=r"seats\.sender is 'bot:random'; expected a policy with its weights here"):
+        resolve(parse(GAME, bot))
+    two = "channels.more={sender='sender', receiver='receiver', fuse='gated'}"
+    with pytest.raises(ConfigError, match="two gated channels go to one role"):
+        resolve(parse(GAME, ["channels.hint.fuse=gated", two]))
