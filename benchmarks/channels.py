@@ -1,12 +1,13 @@
 """Whether a soft channel solves the signalling game, and whether the agents use it.
 
-    python benchmarks/channels.py                  three seeds of recipes/signalling/channel.toml in each way
+    python benchmarks/channels.py                  three seeds of the recipes in recipes/signalling, in each way
     python benchmarks/channels.py --quick          one seed, few steps: only shows that it runs
     python benchmarks/channels.py --json table.json --seconds 400 --device cuda
 
-Each seed trains the same agents with soft tokens, with a gated channel, and without a channel. "matched" is the share
-of 400 held-out games in which the receiver names the state, "muted" the same with `channels.hint.mute = true`, and
-"bits" the mutual information between the state and what the receiver names (plug-in estimate; 3 bits are the most for 8
+Each seed trains the same agents with soft tokens, with a gated channel, without a channel, and with soft tokens where
+the sender sees the state as a picture; and one agent that sees the picture through a fusion adapter. "matched" is the
+share of 400 held-out games in which the receiver names the state, "muted" the same with the channel muted, and "bits"
+the mutual information between the state and what the receiver names (plug-in estimate; 3 bits are the most for 8
 states). Without a channel the known answer is 1/8. "gap" is the largest difference of log-probs between engine and
 learner in training. No new run begins after `--seconds`.
 """
@@ -30,11 +31,14 @@ from interplay.algorithms import Independent
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Speech
 
-RECIPE = "recipes/signalling/channel.toml"
-WAYS = {
-    "soft tokens": ["channels.hint.fuse=tokens"],
-    "gated": ["channels.hint.fuse=gated"],
-    "no channel": ["channels={}"],
+CHANNEL, FUSION = "recipes/signalling/channel.toml", "recipes/signalling/fusion.toml"
+SEEING = ["env.show=picture", "policies.sender.base=tiny-vl", "policies.receiver.base=tiny-vl"]
+WAYS: dict[str, tuple[str, list[str]]] = {
+    "soft tokens": (CHANNEL, ["channels.hint.fuse=tokens"]),
+    "gated": (CHANNEL, ["channels.hint.fuse=gated"]),
+    "no channel": (CHANNEL, ["channels={}"]),
+    "sender sees": (CHANNEL, SEEING),
+    "fusion": (FUSION, []),
 }
 GAMES = 400
 STATE = re.compile(r"state: (\d+); .* named: (\w+)")
@@ -68,12 +72,14 @@ def measure(way: str, seed: int, changes: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         began = time.monotonic()
-        ip.train(RECIPE, f"seed={seed}", *WAYS[way], *changes, run=run, quiet=True)
+        recipe, own = WAYS[way]
+        made = ip.train(recipe, f"seed={seed}", *own, *changes, run=run, quiet=True).recipe
         seconds = time.monotonic() - began
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        gap = max(row.get("receiver/gap", 0.0) for row in rows)
+        gap = max(row.get(f"{name}/gap", 0.0) for row in rows for name in made.policies)
         with_it = played(run)
-        muted = None if way == "no channel" else matched(played(run, "channels.hint.mute=true"))
+        silent = [f"channels.{name}.mute=true" for name in made.channels]
+        muted = matched(played(run, *silent)) if silent else None
     out = {"way": way, "seed": seed, "steps": len(rows), "seconds": seconds, "matched": matched(with_it)}
     return out | {"muted": muted, "bits": bits(with_it), "gap": gap}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,16 @@ import torch
 from rich.console import Console
 from runs import Killed, killed_at, make, rows, train
 
+import interplay as ip
+from interplay.algorithms import Independent
 from interplay.cli.export import export_policy
 from interplay.config import parse
 from interplay.errors import CheckpointError, ConfigError, ModelError
 from interplay.models.channel import load_channel
 from interplay.rollout.records import read
 from interplay.rollout.resolve import resolve
+from interplay.rollout.runner import Runner
+from interplay.rollout.team import Speech
 from interplay.training import checkpoint
 from interplay.training.trainer import Trainer
 from interplay.types import SoftMessage
@@ -93,7 +98,7 @@ def test_a_killed_run_with_a_channel_resumes_bit_identical(tmp_path: Path) -> No
 
 
 def test_a_run_stores_what_was_sent_and_with_which_version(tmp_path: Path) -> None:
-    train(tmp_path, GAME, "records.episodes=99")
+    train(tmp_path, GAME, "records.episodes_per_step=99")
     for record in read(tmp_path / "episodes.jsonl"):
         sender, receiver = record.episode.turns
         (sent,) = (m for message in receiver.observation.messages for m in message.media)
@@ -120,7 +125,7 @@ def test_a_channel_is_exported_by_its_name_and_cannot_change_its_shape_within_a_
     ("change", "sentence"),
     [
         ("channels.hint.sender=nobody", "channels.hint.sender is 'nobody'"),
-        ("channels.hint.sender=receiver", "expected two different roles"),
+        ("channels.hint.sender=receiver", "expected fuse = 'gated', or two different roles"),
         ("channels.hint.heads=3", "expected heads to divide it"),
         ("channels.speaker={sender='sender', receiver='receiver'}", "has the name of a policy"),
         ("policies.speaker={base='openai:x', trainable=false}", "expected a policy with its weights here"),
@@ -149,3 +154,97 @@ def test_a_channel_and_older_weights_are_refused() -> None:
     two = "channels.more={sender='sender', receiver='receiver', fuse='gated'}"
     with pytest.raises(ConfigError, match="two gated channels go to one role"):
         resolve(parse(GAME, ["channels.hint.fuse=gated", two]))
+
+
+def test_in_a_tree_the_receiver_gets_what_the_kept_candidate_of_the_sender_said(tmp_path: Path) -> None:
+    tree = "algorithm={name='at_grpo', candidates=3, continuation='playout', keep='uniform'}"
+    train(tmp_path, GAME, tree, "env.talk=true", "records.episodes_per_step=99", "records.playouts=true")
+    said: set[tuple[int, ...]] = set()
+    for record in read(tmp_path / "episodes.jsonl"):
+        turns = record.episode.turns
+        senders = {t.last.prompt + t.last.action for t in turns if t.role == "sender"}
+        (kept,) = (t for t in turns if t.role == "sender" and t.kept and t.playout is None)
+        for turn in (t for t in turns if t.role == "receiver"):
+            (sent,) = (m for message in turn.observation.messages for m in message.media)
+            ids = SoftMessage.read(sent).ids
+            assert ids in senders if turn.playout is not None else ids == kept.last.prompt + kept.last.action
+        said |= senders
+    assert len(said) > 4, "senders said different things"
+    assert all(row["listener/gap"] < 1e-4 for row in rows(tmp_path))
+
+
+ALONE: dict[str, Any] = {
+    **GAME,
+    "env": {"name": "signalling", "states": 4, "show": "picture", "alone": True},
+    "policies": {"player": {"base": "tiny-vl-16x1", "adapter": {"rank": 4}}},
+    "seats": {"receiver": "player"},
+    "channels": {"sight": {"sender": "receiver", "receiver": "receiver", "fuse": "gated", "size": 8, "heads": 2}},
+}
+
+
+def test_a_fusion_adapter_adds_what_an_agent_sees_to_its_own_words(tmp_path: Path) -> None:
+    """The prompt has the words alone, and the run stores the pictures."""
+    pytest.importorskip("PIL")
+    trainer = train(tmp_path, ALONE)
+    assert all(row["player/gap"] < 1e-4 and row["player/probe"] < 1e-4 for row in rows(tmp_path))
+    assert rows(tmp_path)[-1]["sight/gate"] != 0 and trainer.team.pool.channels["sight"].version == 2
+    renderer = trainer.team.members["player"].renderer
+    pictures = set()
+    for record in read(tmp_path / "episodes.jsonl"):
+        (turn,) = record.episode.turns
+        (span,) = turn.last.media
+        place = slice(span.start, span.start + span.length)
+        assert renderer.decode(turn.last.prompt[place])[0] == "number?"
+        (sent,) = (m for message in turn.observation.messages for m in message.media)
+        (digest,) = SoftMessage.read(sent).digests
+        pictures.add(digest)
+    assert len(pictures) > 1 and {p.stem for p in (tmp_path / "media").glob("*.png")} == pictures
+
+
+def test_a_sender_that_sees_passes_its_picture_on(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    base = [f"policies.{name}.base=tiny-vl-16x1" for name in ("speaker", "listener")]
+    train(tmp_path, GAME, "env.show=picture", *base)
+    assert all(row["listener/gap"] < 1e-4 and row["hint/grad_norm"] > 0 for row in rows(tmp_path))
+    for record in read(tmp_path / "episodes.jsonl"):
+        sender, receiver = record.episode.turns
+        (sent,) = (m for message in receiver.observation.messages for m in message.media)
+        assert SoftMessage.read(sent).digests == tuple(m.digest for m in sender.last.media) != ()
+
+
+def test_a_fusion_adapter_needs_an_eye_and_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"but its base reads text alone; expected a base that sees or hears"):
+        make(tmp_path, ALONE, "policies.player.base=tiny-16x1", "env.show=number")
+    pytest.importorskip("PIL")
+    hearing = {**ALONE, "env": {"name": "hearing"}, "policies": {"player": {"base": "tiny-av-16x1", "adapter": {}}}}
+    deaf = {"sender": "listener", "receiver": "listener", "fuse": "gated"}
+    with pytest.raises(ConfigError, match="has no words to add vectors to"):
+        train(tmp_path / "hearing", {**hearing, "seats": {"listener": "player"}, "channels": {"ear": deaf}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "name", "fuse"), [
+    ("channel", "hint", "tokens"), ("channel", "hint", "gated"), ("fusion", "sight", "gated"),
+])  # fmt: skip
+def test_the_recipes_solve_games_that_the_same_agents_play_at_chance_if_muted(
+    tmp_path: Path, recipe: str, name: str, fuse: str
+) -> None:
+    """Four states. Chance is 1/4; its bound is four standard errors of 200 games."""
+    if recipe == "fusion":
+        pytest.importorskip("PIL")
+    small = ("env.states=4", "rollout.tasks=16", "train.steps=40", "device=cpu")
+    bare = ("eval.every=0", "eval.before=false", "eval.after=false", f"channels.{name}.fuse={fuse}")
+    run = ip.train(f"recipes/signalling/{recipe}.toml", *small, *bare, run=tmp_path, quiet=True).folder
+    chance = 0.25 + 4 * (0.25 * 0.75 / 200) ** 0.5
+    assert matched(run) > 0.9
+    assert matched(run, f"channels.{name}.mute=true") < chance
+
+
+def matched(run: Path, *changes: str) -> float:
+    """The share of 200 held-out games in which the receiver names the state."""
+    with ip.load(run, *changes) as team:
+        plan, recipe = team.plan, team.plan.recipe
+        seating = team.team.seating(lambda _: plan.seats, Speech(1.0, recipe.sampling.max_tokens, True))
+        runner = Runner(0, recipe.rollout, Independent(1), recipe.reward)
+        played = asyncio.run(runner.run([team.task(i) for i in range(200)], seating))
+    return sum(r.value or 0.0 for e in played for r in e.rewards if r.name == "match") / len(played)

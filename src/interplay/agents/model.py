@@ -11,7 +11,7 @@ from interplay.agents.calls import Asked, answered, followed
 from interplay.agents.memory import Memory, spoken_in, written
 from interplay.agents.player import Stamp, View, turn_of
 from interplay.agents.render import Renderer, Said
-from interplay.agents.soft import Link
+from interplay.agents.soft import ChannelLink
 from interplay.agents.syntax import Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
@@ -31,7 +31,7 @@ class ModelAgent:
     legal: bool = False  # if the observation lists legal actions, only these can be sampled
     tools: ToolSection = field(default_factory=ToolSection)
     budget: int | None = None
-    links: tuple[Link, ...] = ()  # channels to this agent
+    links: tuple[ChannelLink, ...] = ()  # channels to this agent
     history: tuple[Message, ...] = ()
     said: Said | None = None
     memory: Memory = field(default_factory=Memory)  # of what was said to an outside program

@@ -21,7 +21,7 @@ _MARKS = re.compile(f"[{OPEN}{CLOSE}]")
 
 
 @dataclass(frozen=True)
-class Link:
+class ChannelLink:
     """A channel to an agent, and the role that it comes from."""
 
     channel: Channel

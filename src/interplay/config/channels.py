@@ -12,9 +12,13 @@ from interplay.errors import ConfigError
 
 class ChannelSection(Section):
     """A soft channel: what the sender read and wrote reaches the receiver as vectors, besides any words. A channel has
-    weights and an optimiser of its own, which learn from the receiver's loss. The base of both stays as it is."""
+    weights and an optimiser of its own, which learn from the receiver's loss. The base of both stays as it is. A
+    channel from a role to itself is a fusion adapter: it adds what the role sees and hears to its words."""
 
-    sender: str = Field(description="the role whose latest prompt and reply are passed on")
+    sender: str = Field(
+        description="the role whose latest prompt and reply are passed on; the receiver itself: its own pictures and "
+        "sounds are fused into its words instead of being tokens"
+    )
     receiver: str = Field(description="the role that gets the vectors, in its next prompt")
     fuse: Literal["tokens", "gated"] = Field(
         "tokens",
@@ -42,6 +46,9 @@ class ChannelSection(Section):
             raise ConfigError(
                 f"a channel has size = {self.size} and heads = {self.heads}; expected heads to divide it."
             )
-        if self.sender == self.receiver:
-            raise ConfigError(f"a channel goes from {self.sender} to {self.receiver}; expected two different roles.")
+        if self.sender == self.receiver and self.fuse == "tokens":
+            raise ConfigError(
+                f"a channel goes from {self.sender} to itself, which fuses what it sees into its own words; expected "
+                "fuse = 'gated', or two different roles."
+            )
         return self

@@ -15,11 +15,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from interplay.errors import ModelError
+from interplay.models import senses
 from interplay.models.attention import Causal, using
 from interplay.models.channel import Channel, ChannelShape
+from interplay.models.senses import Overlay
 from interplay.models.shape import decoder_of
 from interplay.models.stacked import mixing
-from interplay.types import MediaSpan, SoftMessage
+from interplay.types import MediaSpan, SoftMedia, SoftMessage, identity
 
 KEPT_BYTES = 1 << 28  # of hidden states that are kept in memory
 
@@ -65,31 +67,58 @@ class Channels:
         if channel is None:
             raise ModelError(f"a prompt has a message of channel '{message.channel}', which this model does not have.")
         words_NC = self.model.get_input_embeddings().weight.detach()[torch.tensor(ids, device=self.model.device)]
-        return channel(self._source(message.ids), words_NC)
+        seen = span.media.seen if isinstance(span.media, SoftMedia) else ()
+        if len(seen) != len(message.digests):
+            raise ModelError(f"the soft message {span.digest} has only the digests of its pictures; expected them too.")
+        return channel(self._source(message.ids, seen), words_NC)
 
-    def _source(self, ids: tuple[int, ...]) -> Tensor:
-        """The base's last hidden states [L, C] over a sender's tokens."""
+    def _source(self, ids: tuple[int, ...], seen: tuple[MediaSpan, ...]) -> Tensor:
+        """The base's last hidden states [L, C] over a sender's tokens, or the features of what the receiver sees."""
+        if not ids:  # what the receiver itself sees
+            return self._features(seen)
+        known = identity(ids, seen)
         with self._lock:
-            found = self._read.get(ids)
+            found = self._read.get(known)
             if found is not None:
-                self._read.move_to_end(ids)
+                self._read.move_to_end(known)
                 return found
         # One sequence at a time, so that the result does not depend on what else is computed: a resumed run starts
         # without the kept ones. The learner uses what the engine computed, so it must be an ordinary tensor.
         with torch.inference_mode(False), torch.no_grad(), using(Causal()), mixing(None):
-            tokens = torch.tensor([ids], device=self.model.device)
-            positions = torch.arange(len(ids), device=self.model.device).unsqueeze(0)
-            out = decoder_of(self.model)(input_ids=tokens, position_ids=positions, use_cache=False)
-            made: Tensor = out.last_hidden_state[0].float()
+            made: Tensor = decoder_of(self.model)(**self._inputs(ids, seen), use_cache=False).last_hidden_state[0]
+            made = made.float()
         if made.is_cuda:
             torch.cuda.current_stream().synchronize()  # engine and learner may use them on streams of their own
         with self._lock:
-            if ids not in self._read:
-                self._read[ids] = made
+            if known not in self._read:
+                self._read[known] = made
                 self._size += made.nbytes
             while self._size > KEPT_BYTES and len(self._read) > 1:
                 self._size -= self._read.popitem(last=False)[1].nbytes
         return made
+
+    @torch.no_grad()
+    def _features(self, seen: tuple[MediaSpan, ...]) -> Tensor:
+        """What a frozen eye or ear makes of pictures and sounds."""
+        sense = senses.of(self.model)
+        if sense is None:
+            raise ModelError("a channel fuses what its receiver sees, and its model reads text alone.")
+        found = sense.features(seen)
+        return torch.cat([found[span.digest] for span in seen])
+
+    def _inputs(self, ids: tuple[int, ...], seen: tuple[MediaSpan, ...]) -> dict[str, Tensor]:
+        """What the base reads: the ids, with the features of pictures and sounds in their places."""
+        device = self.model.device
+        tokens, positions = torch.tensor([ids], device=device), torch.arange(len(ids), device=device).unsqueeze(0)
+        sense = senses.of(self.model)
+        if not seen or sense is None:
+            return {"input_ids": tokens, "position_ids": positions}
+        sight = sense.sight(ids, seen)
+        laid = Overlay(torch.from_numpy(sight.at_K).to(device), sight.features_KC)
+        if sight.places_3L is not None:
+            positions = torch.from_numpy(sight.places_3L).to(device).unsqueeze(1)
+        embeds = laid.lay(self.model.get_input_embeddings()(tokens[0])).unsqueeze(0)
+        return {"inputs_embeds": embeds, "position_ids": positions}
 
 
 def of(model: PreTrainedModel) -> Channels | None:

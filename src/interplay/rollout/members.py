@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from interplay.agents.render import Renderer
-from interplay.agents.soft import Link
+from interplay.agents.soft import ChannelLink
 from interplay.config import AdapterSection, PolicySection, Recipe
 from interplay.engines.engine import Engine
 from interplay.engines.local import LocalEngine
@@ -114,12 +114,12 @@ class Members:
             for name, channel in recipe.channels.items()
         }  # fmt: skip
 
-    def links(self, role: Role, member: Member) -> tuple[Link, ...]:
+    def links(self, role: Role, member: Member) -> tuple[ChannelLink, ...]:
         """The channels to a member that plays `role`. Gated ones come last, as in its prompts."""
         wires = channels.of(member.loaded.model)
         known = {} if wires is None else wires.by_name
         found = [(self.recipe.channels[name], channel) for name, channel in known.items()]
-        ours = [Link(channel, section.sender) for section, channel in found if section.receiver == role]
+        ours = [ChannelLink(channel, section.sender) for section, channel in found if section.receiver == role]
         return tuple(sorted(ours, key=lambda link: not link.channel.shape.tokens))
 
     def _seated(self, source: str, ranks: Sequence[int] = ()) -> Playable:

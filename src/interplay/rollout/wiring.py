@@ -86,10 +86,16 @@ def _refuse_combinations(plan: RunPlan, name: str) -> None:
 
 def make_channel(name: str, section: ChannelSection, model: PreTrainedModel, source: str | None, seed: int) -> Channel:
     """A new channel to a model, or the one that a checkpoint has in folder `source`."""
+    from interplay.models import senses
     from interplay.models.channel import Channel, load_channel
     from interplay.models.channels import attached
 
     wires = attached(model)
+    if section.sender == section.receiver and senses.of(model) is None:
+        raise ConfigError(
+            f"channels.{name} fuses what {section.receiver} sees and hears into its words, but its base reads text "
+            "alone; expected a base that sees or hears, such as tiny-vl."
+        )
     tokens = section.tokens if section.fuse == "tokens" else 0
     if source is not None:
         channel = load_channel(Path(source))

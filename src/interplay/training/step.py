@@ -81,7 +81,7 @@ def step(
         learner.steps += 1
         lr = learner.optimizer.param_groups[0]["lr"]
         totals[learner.name] |= {"lr": lr, "turns": float(len(credited[learner.name]))}
-    return totals | {wire.name: found for wire in wires if (found := wire.end())}
+    return totals | {wire.name: metrics for wire in wires if (metrics := wire.end())}
 
 
 def _adapters(learners: Sequence[Stepping]) -> dict[str, Adapter]:
@@ -294,8 +294,8 @@ def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Steppin
     )
     if max(gap, stray) <= limit:
         return
-    for other in (*everyone, *learner.channels):
-        other.optimizer.zero_grad(set_to_none=True)
+    for optimizer in [*(x.optimizer for x in everyone), *(c.optimizer for c in learner.channels)]:
+        optimizer.zero_grad(set_to_none=True)
     if gap > limit:
         raise GuardError(
             f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, past train.{key} "
