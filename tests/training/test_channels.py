@@ -136,6 +136,7 @@ def test_a_channel_is_exported_by_its_name_and_cannot_change_its_shape_within_a_
         ("train.shard=fsdp", "whose processes have no channels"),
         ("cluster.rollout_workers=1", "have engines of their own: set 0"),
         ("algorithm={name='ppo'}", "a critic does not read vectors"),
+        ("warmstart={bot='bot:solver', base=true}", "changes the base that it reads with"),
         ("matchups=[{share=0.5, seats={sender='speaker@start'}}]", "older copies of a policy"),
     ],
 )
@@ -220,6 +221,22 @@ def test_a_fusion_adapter_needs_an_eye_and_words(tmp_path: Path) -> None:
     deaf = {"sender": "listener", "receiver": "listener", "fuse": "gated"}
     with pytest.raises(ConfigError, match="has no words to add vectors to"):
         train(tmp_path / "hearing", {**hearing, "seats": {"listener": "player"}, "channels": {"ear": deaf}})
+
+
+@pytest.mark.parametrize("data", [GAME, ALONE], ids=["channel", "fusion"])
+def test_imitation_trains_the_channel_too_and_then_gives_it_a_new_optimiser(
+    tmp_path: Path, data: dict[str, Any]
+) -> None:
+    if data is ALONE:
+        pytest.importorskip("PIL")
+    warm = {"bot": "bot:solver", "episodes": 16, "epochs": 3, "batch": 16}
+    trainer = make(tmp_path, {**data, "warmstart": warm}, "train.steps=0")
+    (name,) = trainer.channels
+    before = weights(trainer)[name]
+    trainer.train()
+    assert not same(before, weights(trainer)[name]) and trainer.team.pool.channels[name].version == 3
+    assert not trainer.channels[name].optimizer.state_dict()["state"]
+    trainer.close()
 
 
 @pytest.mark.slow

@@ -74,6 +74,8 @@ def _refuse_combinations(plan: RunPlan, name: str) -> None:
         "stream.max_staleness lets the channel change under a prompt: set 0": recipe.stream.max_staleness > 0,
         "a critic does not read vectors: take an algorithm without one, such as grpo": plan.algorithm.critic
         is not None,
+        "warmstart.base changes the base that it reads with: set false": recipe.warmstart is not None
+        and recipe.warmstart.base,
         "[league] seats older copies of a policy, which know older vectors: remove it": recipe.league is not None,
         "[[matchups]] seats older copies of a policy, which know older vectors: remove them": snapshots,
         "best_of draws replies outside of the line of play: set 1": max(recipe.sampling.best_of, recipe.eval.best_of)

@@ -29,6 +29,9 @@ class ChannelLearner:
         self.optimizer = make_optimizer(self.parameters, config, config.lr)
         self._metrics: dict[str, float] = {}
 
+    def reset_optimizer(self) -> None:
+        self.optimizer = make_optimizer(self.parameters, self.config, self.config.lr)
+
     def begin(self) -> None:
         """Set the learning rate of a training step."""
         self._metrics = {}

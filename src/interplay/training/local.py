@@ -120,6 +120,8 @@ class LocalLearner:
         ranks.add_gradients(self.masters.own)
         total = sum(ranks.everywhere(total))
         self.apply(total)
+        for channel in self.channels:
+            channel.apply(total)
         return total
 
     def apply(self, loss: float) -> float:
@@ -158,6 +160,8 @@ class LocalLearner:
     def reset_optimizer(self, lr: float) -> None:
         self.optimizer = make_optimizer(self.masters.own, self.config, lr)
         self.lr = lr
+        for channel in self.channels:
+            channel.reset_optimizer()
 
     def begin_again(self) -> None:
         self.masters.reread()
