@@ -129,8 +129,7 @@ def test_a_channel_is_exported_by_its_name_and_cannot_change_its_shape_within_a_
         ("channels.hint.heads=3", "expected heads to divide it"),
         ("channels.speaker={sender='sender', receiver='receiver'}", "has the name of a policy"),
         ("policies.speaker={base='openai:x', trainable=false}", "expected a policy with its weights here"),
-        ("policies.speaker={base='tiny-16x1'}", "has no adapter, but a channel reads with a base that stays"),
-        ("policies.speaker.base=tiny-32x1", "joins agents on two bases"),
+        ("policies.speaker={base='tiny-16x1'}", "has no adapter, but a channel needs a base that stays"),
         ("policies.listener.trainable=false", "learns from the loss of its receiver"),
         ("engine.kind=vllm", "takes no vectors: set 'local'"),
         ("train.shard=fsdp", "whose processes have no channels"),
@@ -172,6 +171,19 @@ def test_in_a_tree_the_receiver_gets_what_the_kept_candidate_of_the_sender_said(
         said |= senders
     assert len(said) > 4, "senders said different things"
     assert all(row["listener/gap"] < 1e-4 for row in rows(tmp_path))
+
+
+def test_a_channel_joins_agents_on_two_bases(tmp_path: Path) -> None:
+    """L3: each base reads or is written to in its own hidden size, and both stay as they are."""
+    trainer = make(tmp_path, GAME, "policies.speaker.base=tiny-32x1")
+    models = [trainer.team.members[name].loaded.model for name in ("speaker", "listener")]
+    before = [[p.detach().clone() for p in model.parameters()] for model in models]
+    trainer.train()
+    shape = trainer.team.pool.channels["hint"].shape
+    assert (shape.source, shape.hidden) == (32, 16)
+    assert all(row["listener/gap"] < 1e-4 and row["hint/grad_norm"] > 0 for row in rows(tmp_path))
+    assert all(same(old, list(model.parameters())) for old, model in zip(before, models, strict=True))
+    trainer.close()
 
 
 ALONE: dict[str, Any] = {

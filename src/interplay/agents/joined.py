@@ -37,7 +37,7 @@ def look(players: Mapping[Role, Player], seen: Mapping[Role, Observation]) -> di
 
 def with_vectors(players: Mapping[Role, Player], role: Role, observation: Observation) -> Observation:
     """The observation of a role, whose last message carries what its channels pass on. A sender that has not acted yet,
-    or is no model on the receiver's base, passes on nothing, and nothing is passed on twice."""
+    or is no model on the base that the channel reads with, passes on nothing, and nothing is passed on twice."""
     receiver = players[role]
     if not isinstance(receiver, JoinedPlayer) or not receiver.links:
         return observation
@@ -69,7 +69,7 @@ def _sent(players: Mapping[Role, Player], receiver: JoinedPlayer, words: str) ->
     out: list[Media] = []
     for link in receiver.links:
         sender, channel = players.get(link.sender), link.channel
-        if isinstance(sender, JoinedPlayer) and sender.said is not None and sender.engine is receiver.engine:
+        if isinstance(sender, JoinedPlayer) and sender.said is not None and sender.engine is link.engine:
             ids, tokens = sender.said.prompt.ids + sender.said.action, channel.shape.tokens
             if not tokens:
                 _refuse_wordless(channel.name, words)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from interplay.types import Media, Role, SoftMessage
 
 if TYPE_CHECKING:
+    from interplay.engines.engine import Engine
     from interplay.models.channel import Channel
 
 OPEN, CLOSE = "\ue0f0", "\ue0f1"  # from Unicode's private use area
@@ -22,10 +23,11 @@ _MARKS = re.compile(f"[{OPEN}{CLOSE}]")
 
 @dataclass(frozen=True)
 class ChannelLink:
-    """A channel to an agent, and the role that it comes from."""
+    """A channel to an agent, the role that it comes from, and the engine of a sender whose tokens it can read."""
 
     channel: Channel
     sender: Role
+    engine: Engine
 
 
 def softly(media: Sequence[Media]) -> list[Media]:

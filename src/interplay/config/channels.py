@@ -12,7 +12,7 @@ from interplay.errors import ConfigError
 
 class ChannelSection(Section):
     """A soft channel: what the sender read and wrote reaches the receiver as vectors, besides any words. A channel has
-    weights and an optimiser of its own, which learn from the receiver's loss. The base of both stays as it is. A
+    weights and an optimiser of its own, which learn from the receiver's loss. The bases of both stay as they are. A
     channel from a role to itself is a fusion adapter: it adds what the role sees and hears to its words."""
 
     sender: str = Field(

@@ -1,6 +1,6 @@
 """A soft channel: it turns what one agent read and wrote into vectors for another agent, and gradients flow through it.
 
-A frozen base model reads the sender's tokens, without any adapter. The channel attends to its last hidden states. With
+The sender's frozen base reads its tokens, without any adapter. The channel attends to its last hidden states. With
 `tokens`, learned queries give that many vectors, which become tokens of the receiver's prompt (in the manner of DIAL,
 1605.06676). Without, each word of the receiver's message asks with its own embedding, and gets the answer added to it
 times tanh(gate) (in the manner of Flamingo, 2204.14198). The gate starts at 0, so at first nothing changes.
@@ -22,13 +22,16 @@ from torch import Tensor, nn
 from interplay.errors import ModelError
 
 CONFIG, WEIGHTS = "channel_config.json", "channel_model.safetensors"
-# Shapes: L tokens of the sender, N places in the receiver's prompt, C hidden size of the base, D size, H heads.
+# Shapes: L tokens of the sender, S its hidden size, N places in the receiver's prompt, C its hidden size, D size,
+# H heads.
 
 
 @dataclass(frozen=True)
 class ChannelShape:
-    """`tokens` is 0 for a gated channel. `scale` is the usual size of the base's embeddings, which the vectors get."""
+    """`source` and `hidden` are the hidden sizes of the sender's and the receiver's base. `tokens` is 0 for a gated
+    channel. `scale` is the usual size of the receiver's embeddings, which the vectors get."""
 
+    source: int
     hidden: int
     tokens: int
     size: int
@@ -48,23 +51,23 @@ class Channel(nn.Module):
         def matrix(rows: int, columns: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(rows, columns, generator=generator) * columns**-0.5)
 
-        C, D = shape.hidden, shape.size
-        self.key, self.value, self.out = matrix(D, C), matrix(D, C), matrix(C, D)
+        S, C, D = shape.source, shape.hidden, shape.size
+        self.key, self.value, self.out = matrix(D, S), matrix(D, S), matrix(C, D)
         if shape.tokens:
             self.queries = nn.Parameter(torch.randn(shape.tokens, D, generator=generator))
         else:
             self.query = matrix(D, C)
             self.gate = nn.Parameter(torch.zeros(()))
 
-    def forward(self, source_LC: Tensor, words_NC: Tensor) -> Tensor:
+    def forward(self, source_LS: Tensor, words_NC: Tensor) -> Tensor:
         """The vectors [N, C] that replace the embeddings `words_NC`, from the sender's hidden states."""
         gated = not self.shape.tokens
         words_NC = words_NC.float()
         if self.mute:
             return words_NC if gated else torch.zeros_like(words_NC)
         asked_ND = _unit(words_NC) @ self.query.T if gated else self.queries
-        source_LC = _unit(source_LC.float())
-        q, k, v = (self._split(x) for x in (asked_ND, source_LC @ self.key.T, source_LC @ self.value.T))
+        source_LS = _unit(source_LS.float())
+        q, k, v = (self._split(x) for x in (asked_ND, source_LS @ self.key.T, source_LS @ self.value.T))
         weights_HNL = torch.softmax(q @ k.transpose(1, 2) * q.shape[2] ** -0.5, dim=2)
         found_NC = self.shape.scale * (weights_HNL @ v).transpose(0, 1).flatten(1) @ self.out.T
         return words_NC + torch.tanh(self.gate) * found_NC if gated else found_NC

@@ -1,7 +1,7 @@
 """The soft channels of a base model: engine and learner share them, as they share the model.
 
-The base's hidden states over a sender's tokens are computed once for each sequence of tokens, since the base is frozen.
-The vectors are computed whenever they are needed, with the channel's current weights.
+A base reads what its senders read and wrote, once for each sequence of tokens, since it is frozen. The vectors for its
+receivers are computed whenever they are needed, with the channel's current weights.
 """
 
 from __future__ import annotations
@@ -27,29 +27,36 @@ KEPT_BYTES = 1 << 28  # of hidden states that are kept in memory
 
 
 class Channels:
-    """The channels that go to agents on this base, by name."""
+    """The channels that go to agents on this base, by name, and for each of them the base that its sender has."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.by_name: dict[str, Channel] = {}
+        self._readers: dict[str, Channels] = {}
         self._lock = threading.Lock()
         self._read: OrderedDict[tuple[int, ...], Tensor] = OrderedDict()
         self._size = 0
 
-    def shape(self, tokens: int, size: int, heads: int) -> ChannelShape:
-        """The shape of a new channel to this base."""
+    @property
+    def hidden(self) -> int:
+        return int(self.model.get_input_embeddings().weight.shape[1])
+
+    def shape(self, tokens: int, size: int, heads: int, reader: Channels | None = None) -> ChannelShape:
+        """The shape of a new channel to this base. `reader` has the sender's base; None: the same base."""
         table = self.model.get_input_embeddings().weight
         scale = float(table.detach().float().pow(2).mean().sqrt())
-        return ChannelShape(table.shape[1], tokens, size, heads, scale)
+        return ChannelShape((reader or self).hidden, self.hidden, tokens, size, heads, scale)
 
-    def add(self, channel: Channel) -> None:
-        hidden = self.model.get_input_embeddings().weight.shape[1]
-        if channel.shape.hidden != hidden:
+    def add(self, channel: Channel, reader: Channels | None = None) -> None:
+        reader = reader or self
+        if (channel.shape.source, channel.shape.hidden) != (reader.hidden, self.hidden):
             raise ModelError(
-                f"channel '{channel.name}' has vectors of {channel.shape.hidden} numbers, and its receiver's base has "
-                f"a hidden size of {hidden}; expected a channel that was trained with this base."
+                f"channel '{channel.name}' leads from a hidden size of {channel.shape.source} to one of "
+                f"{channel.shape.hidden}, and these bases have {reader.hidden} and {self.hidden}; expected a channel "
+                "that was trained with these bases."
             )
         self.by_name[channel.name] = channel.to(self.model.device)
+        self._readers[channel.name] = reader
 
     def forget(self) -> None:
         """Drop the hidden states, because the base has changed."""
@@ -70,9 +77,10 @@ class Channels:
         seen = span.media.seen if isinstance(span.media, SoftMedia) else ()
         if len(seen) != len(message.digests):
             raise ModelError(f"the soft message {span.digest} has only the digests of its pictures; expected them too.")
-        return channel(self._source(message.ids, seen), words_NC)
+        source_LS = self._readers[channel.name].source(message.ids, seen)
+        return channel(source_LS.to(words_NC.device), words_NC)
 
-    def _source(self, ids: tuple[int, ...], seen: tuple[MediaSpan, ...]) -> Tensor:
+    def source(self, ids: tuple[int, ...], seen: tuple[MediaSpan, ...]) -> Tensor:
         """The base's last hidden states [L, C] over a sender's tokens, or the features of what the receiver sees."""
         if not ids:  # what the receiver itself sees
             return self._features(seen)

@@ -22,6 +22,7 @@ from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError
 from interplay.models import channels
 from interplay.models.adapter import Adapter
+from interplay.models.channel import Channel
 from interplay.models.device import device_of, dtype_of
 from interplay.models.latch import latch_of
 from interplay.models.load import Loaded, load
@@ -106,20 +107,21 @@ class Members:
                 seed = seed_of("adapter", recipe.seed, name)
                 member.adapter = _adapter(seated.loaded, policy.adapter, source, seed)
                 member.publish(0)
-        self.channels = {
-            name: make_channel(
-                name, channel, self.by_name[seat_of(recipe, channel.receiver)].loaded.model, (sources or {}).get(name),
-                recipe.seed,
-            )
-            for name, channel in recipe.channels.items()
-        }  # fmt: skip
+        self.channels: dict[str, Channel] = {}
+        for name, channel in recipe.channels.items():
+            ends = self._sits(channel.sender).loaded.model, self._sits(channel.receiver).loaded.model
+            self.channels[name] = make_channel(name, channel, ends, (sources or {}).get(name), recipe.seed)
+
+    def _sits(self, role: Role) -> Member:
+        """The policy in the seat of a role."""
+        return self.by_name[seat_of(self.recipe, role)]
 
     def links(self, role: Role, member: Member) -> tuple[ChannelLink, ...]:
         """The channels to a member that plays `role`. Gated ones come last, as in its prompts."""
         wires = channels.of(member.loaded.model)
         known = {} if wires is None else wires.by_name
         found = [(self.recipe.channels[name], channel) for name, channel in known.items()]
-        ours = [ChannelLink(channel, section.sender) for section, channel in found if section.receiver == role]
+        ours = [ChannelLink(c, s.sender, self._sits(s.sender).engine) for s, c in found if s.receiver == role]
         return tuple(sorted(ours, key=lambda link: not link.channel.shape.tokens))
 
     def _seated(self, source: str, ranks: Sequence[int] = ()) -> Playable:

@@ -26,12 +26,8 @@ def check_channels(plan: RunPlan, training: bool) -> None:
         for key, role in (("sender", channel.sender), ("receiver", channel.receiver)):
             if role not in plan.roles:
                 raise ConfigError(f"channels.{name}.{key} is '{role}'; {did_you_mean(role, plan.roles)}")
-        bases = {_base(plan, name, role) for role in (channel.sender, channel.receiver)}
-        if len(bases) > 1:
-            raise ConfigError(
-                f"channels.{name} joins agents on two bases, {' and '.join(sorted(bases))}; expected adapters of one "
-                "base, whose hidden states both can use."
-            )
+        for role in (channel.sender, channel.receiver):
+            _check_base(plan, name, role)
         who = plan.seats[channel.receiver]
         if training and channel.trainable and str(who) not in plan.trainable:
             raise ConfigError(
@@ -45,8 +41,8 @@ def check_channels(plan: RunPlan, training: bool) -> None:
         _refuse_combinations(plan, next(iter(recipe.channels)))
 
 
-def _base(plan: RunPlan, name: str, role: Role) -> str:
-    """The base of the policy in a role's seat."""
+def _check_base(plan: RunPlan, name: str, role: Role) -> None:
+    """Check that the policy in a role's seat has its weights here, on a base that stays as it is."""
     who = plan.seats[role]
     if not isinstance(who, Policy):
         raise ConfigError(
@@ -57,10 +53,9 @@ def _base(plan: RunPlan, name: str, role: Role) -> str:
     receives = role == plan.recipe.channels[name].receiver
     if policy.adapter is None and (policy.trainable or receives):
         raise ConfigError(
-            f"channels.{name} joins {role}, whose policy '{who}' has no adapter, but a channel reads with a base that "
-            f"stays as it is and that both agents share; set policies.{who}.adapter."
+            f"channels.{name} joins {role}, whose policy '{who}' has no adapter, but a channel needs a base that stays "
+            f"as it is; set policies.{who}.adapter."
         )
-    return policy.base
 
 
 def _refuse_combinations(plan: RunPlan, name: str) -> None:
@@ -86,14 +81,16 @@ def _refuse_combinations(plan: RunPlan, name: str) -> None:
             raise ConfigError(f"channels.{name} cannot be used here: {why}.")
 
 
-def make_channel(name: str, section: ChannelSection, model: PreTrainedModel, source: str | None, seed: int) -> Channel:
-    """A new channel to a model, or the one that a checkpoint has in folder `source`."""
+def make_channel(
+    name: str, section: ChannelSection, ends: tuple[PreTrainedModel, PreTrainedModel], source: str | None, seed: int
+) -> Channel:
+    """A new channel from the base `ends[0]` to `ends[1]`, or the one that a checkpoint has in folder `source`."""
     from interplay.models import senses
     from interplay.models.channel import Channel, load_channel
     from interplay.models.channels import attached
 
-    wires = attached(model)
-    if section.sender == section.receiver and senses.of(model) is None:
+    reader, wires = attached(ends[0]), attached(ends[1])
+    if section.sender == section.receiver and senses.of(ends[1]) is None:
         raise ConfigError(
             f"channels.{name} fuses what {section.receiver} sees and hears into its words, but its base reads text "
             "alone; expected a base that sees or hears, such as tiny-vl."
@@ -102,11 +99,11 @@ def make_channel(name: str, section: ChannelSection, model: PreTrainedModel, sou
     if source is not None:
         channel = load_channel(Path(source))
     else:
-        shape = wires.shape(tokens, section.size, section.heads)
+        shape = wires.shape(tokens, section.size, section.heads, reader)
         channel = Channel(name, shape, seed_of("channel", seed, name))
     channel.mute = section.mute
     channel.requires_grad_(section.trainable)
-    wires.add(channel)
+    wires.add(channel, reader)
     return channel
 
 
