@@ -16,6 +16,7 @@ from interplay.algorithms import Independent
 from interplay.cli.export import export_policy
 from interplay.config import parse
 from interplay.errors import CheckpointError, ConfigError, ModelError
+from interplay.evaluation import ablation
 from interplay.models.channel import load_channel
 from interplay.rollout.records import read
 from interplay.rollout.resolve import resolve
@@ -184,6 +185,21 @@ def test_a_channel_joins_agents_on_two_bases(tmp_path: Path) -> None:
     assert all(row["listener/gap"] < 1e-4 and row["hint/grad_norm"] > 0 for row in rows(tmp_path))
     assert all(same(old, list(model.parameters())) for old, model in zip(before, models, strict=True))
     trainer.close()
+
+
+def test_muting_is_an_ablation_and_never_reuses_games_that_were_played_with_the_channel(tmp_path: Path) -> None:
+    train(tmp_path, GAME, "train.steps=1")
+    asked = ("eval.opponents=['team']", "eval.success=match", "eval.games=6", "eval.legal=true")
+    report = ip.evaluate(tmp_path, *asked, "eval.ablations=['mute']", quiet=True)
+    (change,) = report.muted
+    assert (change.what, change.games) == ("hint muted", 6) and change.won_drop is not None
+    (saved,) = (tmp_path / "eval").glob("*.jsonl")
+    assert len(saved.read_text().splitlines()) == 2, "with the channel, and muted"
+    silent = ip.evaluate(tmp_path, *asked, "channels.hint.mute=true", quiet=True)
+    assert len(saved.read_text().splitlines()) == 3
+    assert silent.entries[0].result.win_rate == pytest.approx(change.won.value)
+    with pytest.raises(ConfigError, match=r"no \[channels\] to mute"):
+        ablation.check(resolve(parse(GAME, ["channels={}", "eval.ablations=['mute']"])))
 
 
 ALONE: dict[str, Any] = {

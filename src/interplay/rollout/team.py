@@ -58,6 +58,8 @@ class Team:
         for name, policy in recipe.policies.items():
             read = (sources or {}).get(name, f"seed {recipe.seed}")
             self.sources[name] = (read, policy.base, f"{policy.adapter} {policy.remote}")
+        for name, channel in recipe.channels.items():
+            self.sources[name] = ((sources or {}).get(name, f"seed {recipe.seed}"), str(channel))
 
     @property
     def members(self) -> dict[str, Member]:
