@@ -11,6 +11,7 @@ from interplay.agents.calls import Asked, answered, followed
 from interplay.agents.memory import Memory, spoken_in, written
 from interplay.agents.player import Stamp, View, turn_of
 from interplay.agents.render import Renderer, Said
+from interplay.agents.soft import ChannelLink
 from interplay.agents.syntax import Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
@@ -31,6 +32,7 @@ class ModelAgent:
     legal: bool = False  # if the observation lists legal actions, only these can be sampled
     tools: ToolSection = field(default_factory=ToolSection)
     budget: int | None = None
+    links: tuple[ChannelLink, ...] = ()  # channels to this agent
     history: tuple[Message, ...] = ()
     said: Said | None = None
     memory: Memory = field(default_factory=Memory)  # what was said to an outside program
@@ -44,7 +46,7 @@ class ModelAgent:
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
         if any(m.media for m in observation.messages):
-            kinds = self.engine.capabilities.media
+            kinds = self.engine.capabilities.media | {"soft"}
             observation = replace(observation, messages=tuple(m.only(kinds) for m in observation.messages))
         keep = not observation.fresh
         messages = (self.history if keep else ()) + observation.messages

@@ -38,7 +38,7 @@ def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
         found = latest
     else:
         return {}
-    return {name: str(found.policy(name)) for name in plan.trainable}
+    return {name: str(found.policy(name)) for name in plan.saved}
 
 
 def evaluate_run(

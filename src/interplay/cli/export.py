@@ -56,18 +56,22 @@ def _write(path: str, to: Path, wanted: ExportRequest) -> str:
         raise ConfigError(f"--policy is '{name}', which this run does not train; {did_you_mean(name, sources)}")
     if to.exists() and any(to.iterdir()):
         raise ConfigError(f"--to is '{to}', which holds files already; expected a new or empty folder.")
-    section = plan.recipe.policies[name]
+    section = plan.recipe.policies.get(name)  # None: a channel
+    adapted = section is not None and section.adapter is not None
+    if section is None and merged:
+        raise ConfigError(f"channel '{name}' has no base to be merged into; expected --policy to name an adapter.")
     try:
-        if merged and section.adapter is not None:
+        if section is not None and adapted and merged:
             _merge(section.base, Path(sources[name]), to, plan.recipe.seed)
         else:
             shutil.copytree(sources[name], to, dirs_exist_ok=True)
-        (to / "README.md").write_text(card(Path(path), plan.recipe, name, merged), encoding="utf-8")
+        if section is not None:
+            (to / "README.md").write_text(card(Path(path), plan.recipe, name, merged), encoding="utf-8")
     except OSError:  # remove the incomplete copy, which would also block the next call
         shutil.rmtree(to, ignore_errors=True)
         raise
-    kind = "a PEFT adapter" if section.adapter is not None and not merged else "a Hugging Face folder"
-    return f"policy '{name}' is in {to}, {kind}"
+    kind = "a PEFT adapter" if adapted and not merged else "a Hugging Face folder"
+    return f"channel '{name}' is in {to}" if section is None else f"policy '{name}' is in {to}, {kind}"
 
 
 def _push(folder: Path, repo: str, public: bool) -> str:

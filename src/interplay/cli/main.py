@@ -135,8 +135,8 @@ def evaluate(
     interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
 
     Writes eval.html, eval.md and eval.json. Killed and called again, it goes on where it stopped. For pass@k set
-    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap"] adds one agent at the
-    team's budget, each agent replaced in turn, and policies in each other's roles.
+    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap","mute"] adds one agent
+    at the team's budget, each agent replaced in turn, policies in each other's roles, and each channel muted in turn.
     """
     from interplay.cli.evaluate import evaluate_run
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.config.channels import ChannelSection
 from interplay.config.cluster import ClusterSection
 from interplay.config.engine import EngineSection
 from interplay.config.evaluation import EvalSection
@@ -70,6 +71,7 @@ class Recipe(Section):
     evolve: EvolveSection | None = None
     league: LeagueSection | None = None
     judges: dict[str, JudgeSection] = Field({}, description="judges, by the names of the rewards that they give")
+    channels: dict[str, ChannelSection] = Field({}, description="soft channels between agents, by name")
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
@@ -92,9 +94,9 @@ class Recipe(Section):
             section.refuse_half_remote(name)
         if not self.seats:
             raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
-        for name in self.policies:
+        for key, name in [*(("policies", n) for n in self.policies), *(("channels", n) for n in self.channels)]:
             if not _POLICY_NAME.fullmatch(name):
-                raise ConfigError(f"policies has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
+                raise ConfigError(f"{key} has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
         for table in [self.seats, *(m.seats for m in self.matchups)]:
             for key in table if isinstance(table, dict) else ():
                 split_seat(key)

@@ -92,6 +92,12 @@ def sheets(report: Report) -> Iterator[Sheet]:
             report.without,
             "A drop is the figure of the whole team minus the figure of this row, task by task.",
         )
+    if report.muted:
+        yield _changes(
+            "One channel muted",
+            report.muted,
+            "A drop is the figure with all channels minus the figure of this row, task by task.",
+        )
     if report.swaps:
         yield _changes(
             "Policies in each other's roles",
@@ -116,7 +122,12 @@ def charts(report: Report) -> Iterator[Chart]:
     if report.budget is not None:
         ways = [(w.name, w.won) for w in report.budget.ways]
         yield Bars("The same tokens for a team and for one agent: success, percent", ways)
-    for title, changes in (("Cost of replacing one agent", report.without), ("Cost of exchanged roles", report.swaps)):
+    costs = {
+        "Cost of replacing one agent": report.without,
+        "Cost of muting a channel": report.muted,
+        "Cost of exchanged roles": report.swaps,
+    }
+    for title, changes in costs.items():
         rows = [(_label(c), c.won_drop) for c in changes if c.won_drop is not None]
         if rows:
             yield Bars(

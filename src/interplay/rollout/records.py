@@ -41,6 +41,7 @@ from interplay.types import (
     Reward,
     Rewards,
     Sample,
+    SoftMedia,
     Spoken,
     Status,
     Task,
@@ -159,11 +160,14 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
 
 
 def media(episode: Episode) -> Iterator[Media]:
-    """All pictures and sounds shown in an episode."""
+    """All pictures, sounds and soft messages shown in an episode."""
     for turn in episode.turns:
         shown = (turn.observation.messages, *(sample.messages for sample in turn.samples))
         for message in chain.from_iterable(shown):
             yield from message.media
+            for one in message.media:
+                if isinstance(one, SoftMedia):  # what its sender saw, too
+                    yield from (span.media for span in one.seen if span.media is not None)
 
 
 # -- out --------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.placement import check_engine, check_shard
+from interplay.rollout.wiring import check_channels
 from interplay.seats import (
     ByTurn,
     Occupant,
@@ -71,6 +72,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
         raise ConfigError(f"train.budget_policy is '{counted}'; {did_you_mean(counted, plan.trainable)}")
     check_shard(plan)
     check_engine(plan)
+    check_channels(plan, training)
     _check_weights(recipe, sample)
     make_evolution(plan)
     if recipe.curriculum is not None:

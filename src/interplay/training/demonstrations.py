@@ -20,6 +20,7 @@ from interplay import envs
 from interplay.agents.arguments import Call, Malformed, checked
 from interplay.agents.bots import Bot, make_bot
 from interplay.agents.calls import LAST, cut, replies
+from interplay.agents.joined import with_vectors
 from interplay.agents.model import ModelAgent
 from interplay.agents.player import Agent, View
 from interplay.agents.relay import Relay
@@ -71,7 +72,7 @@ def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict
         for move in moves:
             seated = agents[move.role]
             agent = seated.now if isinstance(seated, Relay) else seated
-            view = seated.look(move.observation)
+            view = seated.look(with_vectors(agents, move.role, move.observation))
             turn = _turn(agent, view, move, f"{name}/{move.decision}{move.role}", tools)
             seated.commit(view, turn)
             if agent.trainable:
@@ -92,7 +93,7 @@ def readings(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, 
             shown = (m.only(agent.engine.capabilities.media) for m in move.observation.messages)
             media = tuple(itertools.chain.from_iterable(m.media for m in shown))
             asked = Observation((Message("user", READ, media=media),), fresh=True)
-            view = agent.look(asked)
+            view = agent.look(with_vectors({move.role: agent}, move.role, asked))
             if media and view.prompt is not None:
                 sample = _sample(agent, view, move.caption, f"{name}/read{move.decision}{move.role}", ())
                 out[agent.policy].setdefault(view.prompt.digest, Example(agent.policy, sample))

@@ -149,7 +149,7 @@ class Learning:
             state.guards.gate(name, found[name], learner.rounded)
             if learner.critic is not None and self.state_critic is None:
                 found[name] |= learner.fit(batch.valued, "tokens" in self.algorithm.needs)
-            metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
+        metrics |= {f"{name}/{key}": value for name, each in found.items() for key, value in each.items()}
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics

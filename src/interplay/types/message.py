@@ -7,13 +7,14 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-MediaKind = Literal["image", "audio"]
+MediaKind = Literal["image", "audio", "soft"]
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A picture (a PNG file) or a sound (a WAV file). It is identified by the digest of its bytes: two media with the
-    same digest are equal, and records store the bytes once."""
+    """A picture (a PNG file), a sound (a WAV file) or a message through a soft channel (JSON, `soft.py`). It is
+    identified by the digest of its bytes: two media with the same digest are equal, and records store the bytes
+    once."""
 
     kind: MediaKind
     data: bytes = field(repr=False, compare=False)

@@ -35,9 +35,10 @@ from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.refusals import refuse_impossible
 from interplay.engines.scoring import all_scored, scoring_requests
 from interplay.errors import EngineError, did_you_mean
-from interplay.models import senses
+from interplay.models import channels, senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
+from interplay.models.lay import is_soft
 from interplay.models.load import Loaded
 from interplay.models.shape import cache_shape
 from interplay.types import Completion, MediaSpan, Stop
@@ -125,6 +126,9 @@ class LocalEngine:
     def flush(self) -> None:
         with self.latch.writing():
             self.scheduler.flush()
+            wires = channels.of(self.runner.model)
+            if wires is not None:
+                wires.forget()
 
     def update(self, version: int, source: Loaded | None = None) -> None:
         if source is not None:
@@ -194,7 +198,7 @@ class LocalEngine:
         cache, total = self.scheduler.cache, len(request.ids) + request.room
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
-        if request.media and not self.capabilities.media:
+        if any(not is_soft(span) for span in request.media) and not self.capabilities.media:
             raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
         refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
         if request.sampling.stop_strings and self._tokenizer is None:
