@@ -64,6 +64,8 @@ def test_with_staleness_sampling_runs_ahead_within_its_bound(tmp_path: Path) -> 
     assert all(row["player/gap"] < 1e-4 for row in found)
     assert all(row["player/probe"] < 1e-4 for row in found[1:]), "each row has the probe of the update before it"
     assert any(row.get("player/stale_kl", 0.0) > 0 for row in found)
+    ages = [[row["stream/age/0"], row["stream/age/1"], row["stream/masked"]] for row in found]
+    assert all(sum(shares) == pytest.approx(1.0) for shares in ages) and any(shares[1] > 0 for shares in ages)
 
 
 def test_a_step_can_be_replayed_from_the_log(tmp_path: Path) -> None:

@@ -89,13 +89,15 @@ class Capabilities:
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counters since the engine was made, and the numbers of running and waiting requests. `prompt_tokens` counts the
-    tokens of all prompts, `cached_tokens` those of them that were found in the cache."""
+    tokens of all prompts, `cached_tokens` those of them that were found in the cache. `seconds` is the time that its
+    steps took; 0 if the engine computes in another process."""
 
     sampled_tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     running: int = 0
     waiting: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

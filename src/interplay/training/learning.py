@@ -5,7 +5,7 @@ It runs on the learner's own thread. It does not depend on the algorithm, the en
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -55,8 +55,8 @@ class Learning:
         clock.lap("score")
         metrics |= self._credit(episodes, given)
         batches = self._batch(episodes, given)
-        metrics |= self._masked(batches) | self._step(batches, episodes, given)
-        state.publish_copies(state.plan.updated(state.step_index))
+        metrics |= self._ages(batches) | self._step(batches, episodes, given)
+        metrics |= state.publish_copies(state.plan.updated(state.step_index))
         clock.lap("learn")
         return Learned(episodes, given, batches, metrics)
 
@@ -117,14 +117,16 @@ class Learning:
             out[name] = Batch(trained, valued)
         return out
 
-    def _masked(self, batches: Mapping[str, Batch]) -> dict[str, float]:
-        """The share of tokens that are too old to train on."""
+    def _ages(self, batches: Mapping[str, Batch]) -> dict[str, float]:
+        """The share of tokens of each age in training steps, and of those that are too old to train on."""
         limit = self.state.plan.recipe.stream.max_staleness
         if not limit:
             return {}
         examples = [e for batch in batches.values() for e in batch.trained]
-        old = sum(lag > limit for e in examples for lag in e.lags or ())
-        return {"stream/masked": old / max(1, sum(len(e.sample.action) for e in examples))}
+        ages = Counter(lag for e in examples for lag in e.lags or (0,) * len(e.sample.action))
+        total = max(1, ages.total())
+        shares = {f"stream/age/{age}": ages[age] / total for age in range(limit + 1)}
+        return {**shares, "stream/masked": sum(count for age, count in ages.items() if age > limit) / total}
 
     def _lags(self, name: str, sample: Sample) -> tuple[int, ...] | None:
         """The age of each token in training steps; None if all were sampled with the newest weights."""

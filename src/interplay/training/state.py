@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
+from interplay.training.tally import update_cost
 from interplay.training.versions import Versions
 from interplay.types import Snapshot
 
@@ -211,13 +213,20 @@ class RunState:
             member.version += 1
         self.versions.made(name, member.version, self.step_index)
 
-    def publish_copies(self, names: Iterable[str]) -> None:
-        """Copy to the engine what a training step changed, where the engine does not read the learner's tensors."""
+    def publish_copies(self, names: Iterable[str]) -> dict[str, float]:
+        """Copy to the engine what a training step changed, where the engine does not read the learner's tensors. Return
+        how long that took."""
+        metrics: dict[str, float] = {}
         for name in names:
-            member = self.team.members[name]
-            if not self._is_shared(name):
-                with self.learners[name].delivered():
-                    member.publish(member.version)
+            member, learner = self.team.members[name], self.learners[name]
+            if self._is_shared(name):
+                continue
+            began = time.perf_counter()
+            with learner.delivered():
+                member.publish(member.version)
+            size = sum(t.nbytes for t in learner.weights().values())
+            metrics |= update_cost(f"{name}/", time.perf_counter() - began, size)
+        return metrics
 
     def _is_shared(self, name: str) -> bool:
         """Whether the engine samples from the tensors that are trained, so that nothing has to be copied."""

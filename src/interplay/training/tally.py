@@ -70,6 +70,11 @@ def _earned(
     return metrics | {name: sum(whole) / max(1, len(mine)), **dict(sorted(levels.items()))}
 
 
+def update_cost(prefix: str, seconds: float, size: int) -> dict[str, float]:
+    """How long `size` bytes of new weights took to reach the engines."""
+    return {f"{prefix}update_seconds": seconds, f"{prefix}update_seconds_per_gb": seconds / max(size, 1) * 1e9}
+
+
 class Meter:
     """Counts the tokens that the engines processed between `start` and `stop`."""
 

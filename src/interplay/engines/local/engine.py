@@ -8,6 +8,7 @@ before the next answer (`census.py`), so that a batch holds every request that i
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,7 @@ class LocalEngine:
         )
         self.keep_cache = keep_cache
         self._sampled = 0
+        self._seconds = 0.0  # that steps took
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
         self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
@@ -149,9 +151,8 @@ class LocalEngine:
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
         waiting = len(self._arrived) + scheduler.queued
-        return EngineStats(
-            self._sampled, scheduler.prompt_tokens, scheduler.saved_tokens, len(scheduler.running), waiting
-        )
+        counted = scheduler.prompt_tokens, scheduler.saved_tokens, len(scheduler.running)
+        return EngineStats(self._sampled, *counted, waiting, self._seconds)
 
     def limits(self) -> EngineLimits:
         cache = self.scheduler.cache
@@ -252,7 +253,11 @@ class LocalEngine:
         """Admit requests, compute prompts and sample. The returned functions deliver finished completions; they are
         called on the event loop."""
         with self._stream(), self.latch.reading():
-            return self._step()
+            began = time.perf_counter()
+            try:
+                return self._step()
+            finally:
+                self._seconds += time.perf_counter() - began
 
     def _stream(self) -> AbstractContextManager[object]:
         """A context in which the engine's own GPU stream is current, if it has one."""

@@ -79,7 +79,7 @@ export const lastOf = (values) => {
 };
 
 // Metrics that belong in one chart: [{group, title, lines: [{name, key}]}], in the order that people ask for them.
-const ORDER = ["Reward", "Evaluation", "Learning", "Play", "Credit", "Judges", "League", "Stream", "Throughput", "Time", "Other"];
+const ORDER = ["Reward", "Evaluation", "Learning", "Play", "Credit", "Judges", "League", "Stream", "Cluster", "Throughput", "Time", "Other"];
 const FIRST = ["reward", "win_rate", "entropy", "tokens_per_second"]; // of their groups
 const PLAY = /^(turns_|reply_|episodes|tool_calls|history)/;
 export function arranged(names, policies) {
@@ -100,7 +100,9 @@ export function arranged(names, policies) {
     else if (first === "seconds") put("Time", "seconds per step", rest.join("/"), key);
     else if (first === "league") put("League", rest.slice(0, rest.length > 2 ? 2 : 1).join(" of "), rest.at(-1), key);
     else if (first === "judge") put("Judges", rest.slice(1).join("/"), rest[0], key);
+    else if (key.startsWith("stream/age/")) put("Stream", "share of tokens by age in steps", rest[1], key);
     else if (first === "stream") put("Stream", rest.join("/"), rest.join("/"), key);
+    else if (first === "cluster") put("Cluster", rest[0], rest.slice(1).join("/") || rest[0], key);
     else if (first === "credit") put("Credit", rest[0], rest.slice(1).join("/") || rest[0], key);
     else if (/^(tokens_|prompt_tokens|memory)/.test(key)) put("Throughput", key, key, key);
     else if (PLAY.test(key)) put("Play", key, key, key);
