@@ -52,7 +52,7 @@ def small_study(folder: Path, arms: dict[str, list[str]], seeds: list[int]) -> P
 def test_every_arm_of_the_shipped_studies_is_a_valid_recipe() -> None:
     from interplay.rollout.resolve import resolve
 
-    for path in sorted(STORY.parent.glob("*.toml")):
+    for path in sorted((ROOT / "recipes" / "rlhf").glob("**/experiment/*.toml")):
         study = Study.read(path)
         for arm in study.section.arms:
             assert resolve(study.recipe(arm, 0)).trainable[0] == "learner"

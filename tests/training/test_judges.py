@@ -200,7 +200,7 @@ def test_bradley_terry_learns_what_is_preferred_and_is_saved_for_sequence_classi
     made.save(tmp_path / "rm")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "rm")
     for text in ("yes yes", "no"):
-        ids = torch.tensor([made.ids(says(text))])
+        ids = torch.tensor(made.read([says(text)]))
         with torch.no_grad():
             assert float(theirs(input_ids=ids).logits) == pytest.approx(made.raw([says(text)])[0], abs=1e-4)
     again = load_reward_model(tmp_path / "rm", TrainSection(), "cpu", torch.float32)
