@@ -56,11 +56,14 @@ class Contrast:
     corrected: float
 
     @property
-    def sentence(self) -> str:
-        sure = "is better than" if self.difference.value > 0 else "is worse than"
+    def verdict(self) -> str:
         if not self.corrected < 0.05:
-            sure = "cannot be told from"
-        return f"{self.first} {sure} {self.second} in {self.test}"
+            return "cannot be told from"
+        return "is better than" if self.difference.value > 0 else "is worse than"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.first} {self.verdict} {self.second} in {self.test}"
 
 
 @dataclass
