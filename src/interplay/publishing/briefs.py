@@ -93,7 +93,6 @@ class Briefs:
     def slides(self) -> list[list[PageBlock]]:
         pages = self.pages
         first = pages.studies[0]
-        _, *tables = pages.overview.gold()
         return [
             [Heading(POST, 1), Paragraph("The research question, the method, the results, and what they mean.")],
             [
@@ -108,15 +107,15 @@ class Briefs:
                 "Every arm is tested alone, with partners it has met, and with new ones.",
                 "Paired seeds; contrasts fixed before the runs; Holm's correction over all studies.",
             )), *pages.method(first)[:1]],
-            *([Heading("Results: gold with new partners"), table] for table in tables),
+            *_told("Results: gold with new partners", pages.overview.gold()),
             [Heading("Results: contrasts"), *self._contrasts()],
             [Heading("What remains after correction"), Paragraph(pages.answer())],
             *([Heading(f"Every test: {s.name}"), Figure(pages.plots.tests(s), "Points are seeds.")]
               for s in pages.studies),
-            *([Heading("Wins, preferences and task success"), table] for table in pages.overview.measures()[1:]),
-            *([Heading("Non-stationarity"), table] for table in pages.overview.steadiness()[1:]),
+            *_told("Wins, preferences and task success", pages.overview.measures()),
+            *_told("Non-stationarity", pages.overview.steadiness()),
             [Heading("Judge and gold"), Figure(pages.plots.proxies(first), f"{first.name}: gold and the judge's.")],
-            *([Heading("Judge and gold: how often the audit warned"), table] for table in pages.overview.audits()[1:]),
+            *_told("Judge and gold: how often the audit warned", pages.overview.audits()),
             [
                 Heading("What it means for post-training and multi-agent systems in a company such as IBM"),
                 Bullets((
@@ -126,3 +125,8 @@ class Briefs:
                 )),
             ],
         ]  # fmt: skip
+
+
+def _told(title: str, blocks: Sequence[PageBlock]) -> list[list[PageBlock]]:
+    """A slide for each table, with the words that explain it below."""
+    return [[Heading(title), table, blocks[0]] for table in blocks[1:]]

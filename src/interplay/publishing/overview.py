@@ -78,43 +78,49 @@ class Overview:
             sources = [r.path for r in s.runs if r.arm == arm]
             parts = []
             for measure in MEASURES:
-                if all(measure in r.data["tests"][_one_test(s)]["mean"] for r in s.runs):
-                    values = [v for v in s.values(arm, _one_test(s), measure).values() if not math.isnan(v)]
-                    parts += [f"{measure} {self.facts.say(fmean(values), '.2f', *sources)}"] if values else []
-            return ", ".join(parts) or "n/a"
+                known = all(measure in r.data["tests"][_one_test(s)]["mean"] for r in s.runs)
+                values = list(s.values(arm, _one_test(s), measure).values()) if known else [math.nan]
+                parts.append(self.facts.say(fmean(values), ".2f", *sources))
+            return " / ".join("-" if part == "n/a" else part for part in parts)
 
-        tables = [self._table(group, cell, group[0].arms) for group in self.alike()]
-        if all(text == "n/a" for table in tables for row in table.rows for text in row[1:]):
+        if not all("win" in r.data["tests"][_one_test(s)]["mean"] for s in self.studies for r in s.runs):
             return []
         told = (
-            "With new partners, means over seeds, on the same tasks as the untrained learner: how often the trained "
-            "learner is worth more (win; ties count half), how likely a rater prefers it (preference), how often the "
-            "task is done (success), and the distance to the most that can be had (regret, where that is known)."
+            "Win / preference / success / regret with new partners, means over seeds: how often the trained learner is "
+            "worth more than the untrained one on the same task (ties count half), how likely a rater prefers it, how "
+            "often the task is done, and the distance to the most that can be had (where that is known)."
         )
-        return [Paragraph(told), *tables]
+        return [Paragraph(told), *(self._table(group, cell, group[0].arms) for group in self.alike())]
 
     def steadiness(self) -> list[PageBlock]:
-        """What changing partners did: drift of their payoffs, recovery after switches, and the spread over seeds."""
+        """What changing partners did: drift of their payoffs, the spread over seeds, and recovery after switches."""
 
         def cell(s: Results, arm: str) -> str:
             sources = [r.path for r in s.runs if r.arm == arm]
             moved = [v for v in s.partners_drift(arm).values() if not math.isnan(v)]
             last = list(s.values(arm, _one_test(s), s.about["gold"]).values())
-            steps = s.recoveries(arm)
-            parts = [
-                f"drift {self.facts.say(fmean(moved), '.3f', *sources)}" if moved else "",
-                f"spread {self.facts.say(stdev(last), '.3f', *sources)}" if len(last) > 1 else "",
-                f"back after {self.facts.say(sum(n is not None for n in steps), 'd', *sources)} of "
-                f"{self.facts.say(len(steps), 'd', *sources)} switches" if steps else "",
-            ]  # fmt: skip
-            return ", ".join(p for p in parts if p) or "n/a"
+            drift = self.facts.say(fmean(moved), ".3f", *sources) if moved else "-"
+            return f"{drift} / {self.facts.say(stdev(last), '.3f', *sources) if len(last) > 1 else '-'}"
 
         told = (
-            "Drift is how far the level of the partners' payoffs moved during training beyond its noise. Spread is the "
-            "standard deviation over seeds of gold with new partners. After a switch of partners, the learner's gold "
-            "is back when it reaches its level from before the switch."
+            "Drift / spread. Drift is how far the level of the partners' payoffs moved during training beyond its "
+            "noise; spread is the standard deviation over seeds of gold with new partners. "
         )
-        return [Paragraph(told), *(self._table(group, cell, group[0].arms) for group in self.alike())]
+        tables = [self._table(group, cell, group[0].arms) for group in self.alike()]
+        return [Paragraph(told + self._switches()), *tables]
+
+    def _switches(self) -> str:
+        """After how many switches of partners the learner came back to where it was, in a sentence."""
+        found = []
+        for s in self.studies:
+            for arm in s.arms:
+                if steps := s.recoveries(arm):
+                    sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]
+                    back = self.facts.say(sum(n is not None for n in steps), "d", *sources)
+                    found.append(f"{back} of {self.facts.say(len(steps), 'd', *sources)} in {s.name} ({arm})")
+        if not found:
+            return ""
+        return "The learner's gold came back to its level before a switch of partners after " + ", ".join(found) + "."
 
     def audits(self) -> list[PageBlock]:
         """In how many runs the audit saw gold fall while the judge's reward rose."""

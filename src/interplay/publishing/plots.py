@@ -132,7 +132,8 @@ def _proxies(results: Results) -> Any:
         panel.axis("off")
     if lines:
         _under(figure, lines, ["gold (left)", "judge's reward (right)"], 2)
-    figure.supxlabel("tokens sampled by the learner", fontsize=8)
+    for panel in panels[max(0, len(arms) - 3) : len(arms)]:
+        panel.set_xlabel("learner's tokens", fontsize=8)
     return figure
 
 
