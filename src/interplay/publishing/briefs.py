@@ -90,6 +90,12 @@ class Briefs:
             )),
         ]  # fmt: skip
 
+    def _every_test(self) -> list[list[PageBlock]]:
+        plots = self.pages.plots
+        return [
+            [Heading(f"Every test: {s.name}"), Figure(plots.tests(s), "Points are seeds.")] for s in self.pages.studies
+        ]
+
     def slides(self) -> list[list[PageBlock]]:
         pages = self.pages
         first = pages.studies[0]
@@ -110,8 +116,7 @@ class Briefs:
             *_told("Results: gold with new partners", pages.overview.gold()),
             [Heading("Results: contrasts"), *self._contrasts()],
             [Heading("What remains after correction"), Paragraph(pages.answer())],
-            *([Heading(f"Every test: {s.name}"), Figure(pages.plots.tests(s), "Points are seeds.")]
-              for s in pages.studies),
+            *self._every_test(),
             *_told("Wins, preferences and task success", pages.overview.measures()),
             *_told("Non-stationarity", pages.overview.steadiness()),
             [Heading("Judge and gold"), Figure(pages.plots.proxies(first), f"{first.name}: gold and the judge's.")],

@@ -80,7 +80,7 @@ figure { margin: 1.5rem 0; } figcaption { font-size: 14px; color: #596273; } img
 code { background: #f1f3f6; padding: 0 .2em; }
 """
 _SLIDES = """
-body { margin: 0; background: #e8ebf0; font: 22px/1.4 system-ui, sans-serif; color: #1d2430; }
+body { margin: 0; background: #e8ebf0; font: 20px/1.4 system-ui, sans-serif; color: #1d2430; }
 section { background: white; width: 960px; min-height: 540px; margin: 1.5rem auto; padding: 2.5rem 3rem;
   box-sizing: border-box; page-break-after: always; }
 h1, h2 { margin-top: 0; color: #16365c; } table { font-size: 16px; border-collapse: collapse; }

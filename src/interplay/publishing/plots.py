@@ -90,7 +90,8 @@ def _tests(results: Results) -> Any:
     axes.set_yticks(range(len(arms)), arms)
     axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.set_xlabel(f"{results.about['gold']} per episode, test tasks", fontsize=9)
-    _under(figure, *axes.get_legend_handles_labels(), len(names))
+    handles, labels = axes.get_legend_handles_labels()
+    _under(figure, handles, labels, len(names))
     return figure
 
 
@@ -109,7 +110,8 @@ def _curves(results: Results, budget: Budget) -> Any:
     who = "the learner" if budget == "learner" else "everybody, judges too"
     axes.set_xlabel(f"tokens sampled by {who}", fontsize=9)
     axes.set_ylabel(f"{results.about['gold']} in training", fontsize=9)
-    _under(figure, *axes.get_legend_handles_labels(), 4)
+    handles, labels = axes.get_legend_handles_labels()
+    _under(figure, handles, labels, 4)
     return figure
 
 
