@@ -61,7 +61,8 @@ def test_with_staleness_sampling_runs_ahead_within_its_bound(tmp_path: Path) -> 
     assert all(row["step"] - 1 - row["drawn_at"] <= 1 for row in taken)
     found = rows(tmp_path)
     assert any(row["stream/staleness"] > 0 for row in found)
-    assert all(row["player/probe"] < 1e-4 and row["player/gap"] < 1e-4 for row in found)
+    assert all(row["player/gap"] < 1e-4 for row in found)
+    assert all(row["player/probe"] < 1e-4 for row in found[1:]), "each row has the probe of the update before it"
     assert any(row.get("player/stale_kl", 0.0) > 0 for row in found)
 
 
@@ -181,8 +182,12 @@ def refused(trainer: Any) -> None:
         trainer.close()
 
 
-def test_the_probe_finds_an_output_layer_that_kept_old_weights(tmp_path: Path) -> None:
-    trainer = make(tmp_path, RECIPE)
+@pytest.mark.parametrize(
+    "how", [(), ("stream.deterministic=false",), (AHEAD,)], ids=["waiting", "beside the next step", "ahead"]
+)
+def test_the_probe_finds_an_output_layer_that_kept_old_weights(tmp_path: Path, how: tuple[str, ...]) -> None:
+    """Nothing that the engine sampled after the update is trained on, also if the next step is being played already."""
+    trainer = make(tmp_path, RECIPE, *how)
     runner: Any = trainer.team.members["player"].engine.runner  # type: ignore[attr-defined]
     old = torch.nn.Linear(*reversed(runner.head.weight.shape), bias=False)
     with torch.no_grad():
@@ -190,6 +195,16 @@ def test_the_probe_finds_an_output_layer_that_kept_old_weights(tmp_path: Path) -
     runner.head = old
     refused(trainer)
     assert trainer.step_index == 1, "found after the first update"
+
+
+def test_the_probe_of_the_last_step_is_waited_for(tmp_path: Path) -> None:
+    trainer = make(tmp_path, RECIPE, "stream.deterministic=false", "train.steps=1")
+    runner: Any = trainer.team.members["player"].engine.runner  # type: ignore[attr-defined]
+    old = torch.nn.Linear(*reversed(runner.head.weight.shape), bias=False)
+    with torch.no_grad():
+        old.weight.copy_(runner.head.weight)
+    runner.head = old
+    refused(trainer)
 
 
 ADAPTED = {**RECIPE, "policies": {"player": {"base": "tiny-16x1", "adapter": {"rank": 4}}}}

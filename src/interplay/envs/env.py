@@ -194,6 +194,8 @@ def lookup(name: str) -> type[Env]:
     """The class behind `name`, or behind its prefix where that is an adapter's, as in `openspiel:kuhn_poker`;
     `package.module:Class` works for environments outside Interplay."""
     prefix, colon, game = name.partition(":")
+    if not colon and name in ENVIRONMENTS.classes:  # the usual case, once for each episode
+        return ENVIRONMENTS.classes[name]
     if prefix + colon in prefixes():
         if not game:
             raise ConfigError(f"env.name '{name}' names no game; expected {name}GAME, see interplay envs {prefix}.")

@@ -25,7 +25,7 @@ from interplay.types import Episode, Task
 
 Play = Callable[[Task, int, Seated], Coroutine[Any, Any, Episode]]
 Stage = Callable[[Sequence[Episode]], Awaitable[None]]  # adds rewards after play, for example those of a judge
-_POLL = 0.005  # seconds between two checks whether the engines are idle
+_POLL = 0.001  # seconds between two checks whether the engines are idle
 
 
 @dataclass(frozen=True)

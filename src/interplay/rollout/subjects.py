@@ -49,6 +49,8 @@ class Subject:
         if not self.turn.kept:
             return
         self.episode.rewards += reward
+        if self.episode.plays is not None:  # the judge saw only the line that was selected by its return
+            self.episode.plays = ()
         if self.role is None:
             for last in {t.role: t for t in self.episode.line()}.values():
                 last.rewards += reward

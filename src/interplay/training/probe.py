@@ -2,7 +2,8 @@
 
 A weight update that does not reach the engine looks just like slow learning. Examples are an output layer with old
 weights, an adapter that was not sent, or a scale that is applied twice. If the difference exceeds the limits of promise
-2, the run stops before anything is sampled from such an engine.
+2, the run stops before anything is trained on what such an engine sampled. A deterministic run waits for the probe
+before it samples; otherwise the probe's requests join the first batches of the next step, where they cost little.
 """
 
 from __future__ import annotations
@@ -77,6 +78,6 @@ class Probe:
             raise GuardError(
                 f"policy '{member.name}': after the update the engine's log-probs differ from the learner's by "
                 f"{gap:.2e} over {len(gaps)} recent tokens, past train.{key} ({limit:g}): the engine does not sample "
-                "from the weights that were trained, so the run stops before it does."
+                "from the weights that were trained, so the run stops."
             )
         return {f"{member.name}/probe": gap}
