@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import subprocess
 import sys
 import time
@@ -19,9 +20,10 @@ from interplay.agents.render import Renderer
 from interplay.config import ToolSection
 from interplay.engines.engine import Capabilities, Request, Sampling
 from interplay.envs import make, sample_task
+from interplay.envs.picture import Look, draw
 from interplay.errors import ToolError
 from interplay.models.tiny import build_tokenizer
-from interplay.types import Completion, Message, Observation, Parameter, Stop, Tool, Turn
+from interplay.types import Completion, Media, Message, Observation, Parameter, Pictured, Stop, Tool, Turn
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id
@@ -95,6 +97,35 @@ def test_a_decision_and_its_calls_carry_one_set_of_keys() -> None:
     assert turn.keys.tool == f"{MALFORMED}+double"
     assert turn.keys.prompt == view.prompt.digest, "of what the decision answers, before any tool spoke"
     assert (turn.keys.decision, turn.keys.role, turn.keys.phase) == (0, "solver", "solve")
+
+
+def test_a_screenshot_reaches_a_caller_that_sees_and_the_words_reach_every_caller(private_cache: None) -> None:
+    pytest.importorskip("PIL")
+    import torch
+
+    from interplay.models.load import load
+
+    shot = Media("image", draw("a b\nb a", {"a": Look((255, 0, 0)), "b": Look((0, 0, 255))}, 8))
+    look = tool(lambda number: Pictured(f"page {number:g} {'x' * 80}", (shot,)))
+    blind = play(["@double 1", "done"], look)[2].last
+    assert blind.messages[0].content.startswith("page 1 ") and blind.messages[0].media == () == blind.media
+    model = load("tiny-vl-16x1x16", "cpu", torch.float32, 0)
+    assert model.senses is not None
+    renderer = Renderer(model.tokenizer, model.stop_ids, model.senses)
+    engine = Saying(
+        ["@double 1", "@double 2", "done"], renderer, capabilities=Capabilities(True, True, media=frozenset({"image"}))
+    )
+    agent = ModelAgent("solver", "player", True, engine, renderer, Sampling(1.0, 64), tools=ToolSection(characters=20))  # type: ignore[arg-type]
+    view = agent.look(Observation((Message("user", "Look."),), tools=(look,)))
+    turn = asyncio.run(agent.sample(make(TASK), view, STAMP))
+    assert [m.media for s in turn.samples[1:] for m in s.messages] == [(shot,), (shot,)]
+    assert "more characters" in turn.last.messages[0].content, "the words are cut, and the picture stays"
+    assert [span.digest for span in turn.last.media] == [shot.digest] * 2 and turn.last.media[0].length == 4
+    assert turn.last.extends == turn.samples[1].id, "the picture of the first call keeps its ids"
+    agent.commit(view, turn)
+    assert [m.media for m in agent.history if m.role == "tool"] == [(shot,), (shot,)]
+    copied = pickle.loads(pickle.dumps(Pictured("words", (shot,))))
+    assert copied == "words" and copied.media == (shot,)
 
 
 def test_without_a_call_nothing_is_different() -> None:

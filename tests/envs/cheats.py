@@ -332,6 +332,7 @@ CHEATS: dict[str, Entry] = {
         {f"p{i}": _word for i in range(4)}, {"*": {**PLACES, "the place of the word": _clue_place}}, {}, 150, "hm hm"
     ),
     "sokoban": PUZZLE,
+    "signalling": Entry(cheats={"receiver": PLACES}, tasks=400, sample="1"),
     "spotter_pilot": Entry(cheats={"pilot": PLACES}, tasks=300, sample="1"),
     "sql": Entry({"planner": says("go on"), "writer": _selects}, {"writer": SQL}, {"attempts": 1}, 8, "SELECT 1"),
     "story": Entry(tasks=60, few=60),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from interplay.envs import make, sample_task
 from interplay.envs.games.negotiation import Negotiation, instances, pools, valuations, worth
+from interplay.errors import ConfigError
 from interplay.types import Level, Role
 
 # The first instances of OpenSpiel's bargaining: pool, values of both, the best joint payoff.
@@ -145,3 +146,12 @@ def test_without_talk_every_move_is_listed_and_nothing_else_goes() -> None:
     o = say(env, "offer 1 0 0").observe()["p1"]
     assert len(o.legal) == 25 and o.legal[-1] == "accept" and o.phase == "answer"
     assert env.step({"p1": "Fine.\naccept"}) and not env.observe()
+
+
+def test_terse_prompts_have_the_same_numbers_and_need_talk_to_be_off() -> None:
+    env = reference(talk=False, terse=True)
+    assert [m.content for m in env.observe()["p0"].messages] == ["1 2 3 : 8 1 0", "turn 1"]
+    heard = say(env, "offer 1 0 0").observe()["p1"].messages
+    assert [m.content for m in heard] == ["1 2 3 : 4 0 2", "you 0 2 3 turn 2"]
+    with pytest.raises(ConfigError, match=r"expected env\.talk = false"):
+        new(terse=True)

@@ -31,8 +31,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / ".golden"
 BASE = "f7ce2f1"
-CLOCKS = ("time", "tokens_per_second")  # metrics that differ between two runs of the same code, and seconds/*
-ADDED = ("/probe", "/tokens")  # endings of metrics that the older commit does not have
+CLOCKS = (
+    "time",
+    "tokens_per_second",
+    "memory_gib",
+)  # metrics that differ between two runs of the same code, and seconds/*
+ADDED = ("/probe", "/tokens", "reply_tokens")  # endings of metrics that the older commit does not have
 REDEFINED = ("turns_cut",)  # the older commit did not count replies that were cut off and then refused
 
 _SEED = "networks, replay and noise follow the recipe's seed"

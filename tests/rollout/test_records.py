@@ -19,6 +19,7 @@ from interplay.rollout.logs import GameLogs
 from interplay.rollout.media import MediaFolder
 from interplay.rollout.records import from_json, index, read, read_one, to_json, write
 from interplay.types import (
+    ByTurn,
     Credit,
     Episode,
     Keys,
@@ -30,15 +31,18 @@ from interplay.types import (
     Outlook,
     Parameter,
     Policy,
+    Remote,
     Reward,
     Rewards,
     Sample,
+    Scripted,
     Status,
     Task,
     Tool,
     ToolCall,
     Turn,
 )
+from interplay.viewer.summary import seat_name
 
 WORD = st.text(max_size=3)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
@@ -120,6 +124,15 @@ def episodes(table: Any) -> list[Episode]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "episodes.jsonl"
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_remote_model_that_takes_some_turns_stays_remote(episodes: list[Episode], always: bool) -> None:
+    who = ByTurn((Remote("far"), Policy("near"), Scripted("random")), always)
+    episode = replace(episodes[0], seats=dict.fromkeys(episodes[0].seats, who))
+    data = json.loads(json.dumps(to_json(episode)))
+    assert {seat_name(seat) for seat in data["seats"].values()} == {str(who)}
+    assert set(from_json(data, MediaFolder(Path("media")))[0].seats.values()) == {who}
 
 
 def test_files_are_appended_to_and_read_back(file: Path, episodes: list[Episode]) -> None:

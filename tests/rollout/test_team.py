@@ -12,7 +12,7 @@ import torch
 from interplay.agents.model import ModelAgent
 from interplay.agents.scripted import BotAgent
 from interplay.algorithms import Tree
-from interplay.config import RewardSection, RolloutSection, parse
+from interplay.config import RemoteSection, RewardSection, RolloutSection, parse
 from interplay.errors import ConfigError
 from interplay.models.save import save
 from interplay.rollout.resolve import resolve
@@ -44,6 +44,9 @@ def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
     assert player.engine is not fixed.engine
     with pytest.raises(ConfigError, match=r"'playr' is not a policy of this run.*Did you mean 'player'"):
         team.agent("X", Policy("playr"), how)
+    team.add_remote("far", "a-model", RemoteSection(url="http://127.0.0.1:9/v1"))
+    with pytest.raises(ConfigError, match=r"'far' runs on a remote server.*expected Remote\('far'\)"):
+        team.agent("X", Policy("far"), how)
     team.close()
 
 

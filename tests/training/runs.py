@@ -44,9 +44,11 @@ def killed_at(step: int) -> Observer:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The metrics, less what a clock measured."""
-    timed = ("time", "tokens_per_second")
+    timed = ("time", "tokens_per_second", "memory_gib")
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in timed and not k.startswith("seconds/")} for row in lines]
+    return [
+        {k: v for k, v in row.items() if k not in timed and "seconds" not in k and "idle" not in k} for row in lines
+    ]
 
 
 def example(

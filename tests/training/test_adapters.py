@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from interplay.algorithms.losses import policy_loss
-from interplay.cli.export import export_policy
+from interplay.cli.export import ExportRequest, export_run
 from interplay.config import TrainSection
 from interplay.errors import ConfigError
 from interplay.models.adapter import Adapter
@@ -181,9 +181,9 @@ def test_one_line_switches_between_one_policy_adapters_and_models(tmp_path: Path
 def test_export_writes_what_peft_and_transformers_load(tmp_path: Path) -> None:
     """The adapter itself, and the adapter merged into its base: the same logits."""
     train(tmp_path / "run", L2)
-    console = Console(quiet=True)
-    export_policy(console, str(tmp_path / "run"), "second", tmp_path / "adapter", None, merged=False)
-    export_policy(console, str(tmp_path / "run"), "second", tmp_path / "whole", None, merged=True)
+    console, run = Console(quiet=True), str(tmp_path / "run")
+    export_run(console, run, ExportRequest(tmp_path / "adapter", "second"))
+    export_run(console, run, ExportRequest(tmp_path / "whole", "second", merged=True))
     base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).eval()
     peft = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").eval()
@@ -196,4 +196,8 @@ def test_export_writes_what_peft_and_transformers_load(tmp_path: Path) -> None:
         ("second", "whole", "holds files already"),
     ):
         with pytest.raises(ConfigError, match=reason):
-            export_policy(console, str(tmp_path / "run"), policy, tmp_path / to, None, merged=False)
+            export_run(console, run, ExportRequest(tmp_path / to, policy))
+    with pytest.raises(ConfigError, match="expected --to FOLDER, --push OWNER/NAME"):
+        export_run(console, run, ExportRequest())
+    assert 'library_name: "peft"' in (tmp_path / "adapter" / "README.md").read_text()
+    assert 'library_name: "transformers"' in (tmp_path / "whole" / "README.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from interplay.config import JudgeSection, TrainSection, parse
 from interplay.errors import ConfigError, GuardError
 from interplay.rollout import records
 from interplay.rollout.resolve import resolve
+from interplay.training.judges import content_of
 from interplay.training.preference import Better, Fitting, RewardModel, load_reward_model
-from interplay.types import Message
+from interplay.types import Message, Task
 
 SMALL: dict[str, Any] = {
     "name": "judged",
@@ -148,11 +150,11 @@ def test_a_judge_that_falls_below_its_limit_goes_back_to_the_version_that_passed
     question = (Message("user", "Write 4 signs."),)
     from interplay.training.judges import Labelled
 
-    pupil.seen = [Labelled(question, "1111", "0000", 1.0, f"t{i}") for i in range(32)]
-    pupil.tested = [Labelled(question, "1111", "0000", 1.0, f"h{i}") for i in range(32)]
+    pupil.seen = [Labelled(question, "1111", "0000", 1.0, f"t{i}", f"t{i}") for i in range(32)]
+    pupil.tested = [Labelled(question, "1111", "0000", 1.0, f"h{i}", f"h{i}") for i in range(32)]
     assert pupil.learn()["judge/taste/accuracy"] == 1.0
     good = pupil.model.raw([(question, "1111")])
-    pupil.seen = [Labelled(question, "1111", "0000", 0.0, f"t{i}") for i in range(64)]  # somebody lies
+    pupil.seen = [Labelled(question, "1111", "0000", 0.0, f"t{i}", f"t{i}") for i in range(64)]  # somebody lies
     lied = {}
     for _ in range(8):
         lied = pupil.learn()
@@ -202,7 +204,7 @@ def test_bradley_terry_learns_what_is_preferred_and_is_saved_for_sequence_classi
     made.save(tmp_path / "rm")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "rm")
     for text in ("yes yes", "no"):
-        ids = torch.tensor([made.ids(says(text))])
+        ids = torch.tensor(made.read([says(text)]))
         with torch.no_grad():
             assert float(theirs(input_ids=ids).logits) == pytest.approx(made.raw([says(text)])[0], abs=1e-4)
     again = load_reward_model(tmp_path / "rm", TrainSection(), "cpu", torch.float32)
@@ -366,3 +368,41 @@ def test_a_policy_that_learns_never_says_the_best_of_several() -> None:
         resolve(parse(data))
     with pytest.raises(ConfigError, match=r"eval.best_by is 'tast'.*Did you mean 'taste'"):
         resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 4, "best_by": "tast"})))
+
+
+class Elsewhere:
+    """Rollout workers without another process: episodes are copied as if they came from one."""
+
+    lost = 0
+
+    def __init__(self, state: Any) -> None:
+        self.runner = state.runner
+
+    async def episode(self, task: Task, replica: int, seated: Any) -> Any:
+        return pickle.loads(pickle.dumps(await self.runner.episode(task, replica, seated)))
+
+    async def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_episodes_of_rollout_workers_are_judged_like_those_of_the_run(tmp_path: Path) -> None:
+    """The judge's rewards and what it learns are the same, bit for bit."""
+    found = []
+    for name in ("here", "elsewhere"):
+        trainer = make(tmp_path / name, judged(LEARNS))
+        trainer.make_fleet = Elsewhere if name == "elsewhere" else None
+        trainer.train()
+        trainer.close()
+        apart = ("prompt_tokens_saved", "cluster/workers_lost")
+        found.append([{k: v for k, v in row.items() if k not in apart} for row in rows(tmp_path / name)])
+    assert found[0] == found[1] and "judge/taste/accuracy" in found[0][-1]
+
+
+def test_a_row_of_a_data_set_is_on_one_side_in_every_epoch() -> None:
+    """Tasks of two epochs with the same row have the same name for the split; generated tasks have their own."""
+    first, again = (Task(f"math-train-0-{n}", "math", n, {"row": {"question": "2 + 2", "answer": "4"}}) for n in (1, 9))
+    assert content_of(first) == content_of(again)
+    assert content_of(Task("story-train-0-1", "story", 1, {"mode": "signs"})) == "story-train-0-1"

@@ -29,7 +29,8 @@ from interplay.training.learner import Objective
 from interplay.training.local import LocalLearner
 from interplay.training.minibatches import minibatches, rate_factor, token_weights
 from interplay.training.tries import Example
-from interplay.types import Completion
+from interplay.training.watch import TokenWatch
+from interplay.types import Completion, Credit
 
 MakeTiny = Callable[..., Loaded]
 
@@ -188,6 +189,21 @@ def test_promise_2_the_gap_is_nothing_for_what_the_engine_sampled_and_tells_when
     wrong = fresh[3].sample.logprobs
     fresh[3] = resampled(fresh[3], logprobs=(*wrong[:-1], wrong[-1] + 0.5))
     assert learner(loaded, **cut).step(fresh, Objective(ppo))["gap"] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_the_gap_and_the_entropy_of_every_token_are_noted_from_before_the_step(make_tiny: MakeTiny) -> None:
+    loaded = make_tiny(0)
+    examples = sampled(loaded.model)
+    wrong = examples[3].sample.logprobs
+    examples[3] = resampled(examples[3], logprobs=(*wrong[:-1], wrong[-1] + 0.5))
+    noted = Credit()
+    moving = {"epochs": 2, "minibatches": 2, "lr": 1e-2, "gap_stop": 1.0}
+    found = learner(loaded, **moving).step(examples, Objective(ppo, watch=TokenWatch(noted)))
+    assert all(len(noted.gap[e.sample.id]) == len(noted.entropy[e.sample.id]) == len(e.sample.action) for e in examples)
+    gaps = [g for e in examples for g in noted.gap[e.sample.id]]
+    assert max(map(abs, gaps)) == pytest.approx(found["gap"], rel=0.01)  # three digits are kept
+    assert noted.gap[examples[3].sample.id][-1] == pytest.approx(-0.5, abs=1e-3)
+    assert all(0 < h < math.log(loaded.model.config.vocab_size) for h in noted.entropy[examples[0].sample.id])
 
 
 def test_promise_2_a_log_prob_that_is_not_a_number_is_no_small_gap(make_tiny: MakeTiny) -> None:

@@ -125,6 +125,18 @@ def test_the_cache_is_as_large_as_the_engine_makes_it(make_tiny: Callable[..., L
     engine.close()
 
 
+def test_kept_pictures_are_counted_up_to_their_limit_and_refuse_no_run(private_cache: None) -> None:
+    pytest.importorskip("PIL")
+    seen = {
+        "env": {"name": "plan_path", "view": "image", "size": 3, "team": "single"},
+        "policies": {"player": {"base": "tiny-vl-16x1x24"}}, "seats": {"actor": "player"},
+    }  # fmt: skip
+    found = memory.estimate(plan(**seen))
+    assert found.features == 1 << 31 and "pictures and sounds up to 2.0 GiB" in str(found)
+    replace(found, available=found.needed).refuse()
+    assert memory.estimate(plan()).features == 0 and "pictures" not in str(memory.estimate(plan()))
+
+
 def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or as much as could ever be used; logits are computed in pieces."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
@@ -189,9 +201,20 @@ def test_a_remote_model_needs_nothing_here() -> None:
 def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
     found = memory.estimate(plan("train.micro_batch_tokens=100000000000"))
     assert "needs about" in str(found) and "GiB" in str(found) and "activations" in str(found)
-    with pytest.raises(ConfigError, match=r"the run needs about .* GiB.*lower train\.micro_batch_tokens"):
-        found.refuse()
-    memory.estimate(plan()).refuse()
+    with pytest.raises(ConfigError, match=r"the run needs about .*it would fit with train\.micro_batch_tokens=\d+"):
+        found.refuse(plan("train.micro_batch_tokens=100000000000"))
+    memory.estimate(plan()).refuse(plan())
+
+
+def test_where_nothing_fits_the_refusal_says_what_to_train_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    slim = ("train.recompute=true", "train.optimizer=adamw_8bit", "train.micro_batch_tokens=256")
+    least = memory.estimate(plan(*slim)).needed
+    monkeypatch.setattr(memory, "_available", lambda device: least - 1)
+    with pytest.raises(ConfigError, match=r"train adapters \(policies\.NAME\.adapter\)"):
+        memory.estimate(plan()).refuse(plan())
+    monkeypatch.setattr(memory, "_available", lambda device: least)
+    with pytest.raises(ConfigError, match="it would fit with " + " ".join(slim)):
+        memory.estimate(plan()).refuse(plan())
 
 
 @pytest.mark.parametrize(

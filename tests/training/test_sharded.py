@@ -62,6 +62,16 @@ def test_a_run_with_two_ranks_learns_what_a_run_without_shards_learns(tmp_path: 
     assert rows(tmp_path / "two")[2]["player/gap"] < 1e-4
 
 
+def test_a_critic_beside_two_ranks_learns_what_it_learns_beside_one_process(tmp_path: Path) -> None:
+    """The critic stays whole, in the process of the run."""
+    data = {**RECIPE, "algorithm": {"name": "ppo"}, "train": {**RECIPE["train"], "steps": 1}}
+    for name, overrides in {"plain": (), "two": TWO}.items():
+        train(tmp_path / name, data, *overrides)
+    (plain,), (two,) = rows(tmp_path / "plain"), rows(tmp_path / "two")
+    assert "player/value_loss" in learned(plain)
+    assert learned(two) == pytest.approx(learned(plain), rel=1e-4, abs=1e-5)
+
+
 class Killing(Session):
     """A session that kills a rank of its learner after the second step, once."""
 
@@ -118,7 +128,6 @@ def test_adapters_on_one_base_share_its_ranks_and_a_lost_rank_is_named(tmp_path:
     [
         (("cluster.learners=2",), "cluster.learners is 2, but train.shard is 'none'"),
         ((*TWO, "train.optimizer=adamw_8bit"), "works on whole tensors; expected 'adamw'"),
-        ((*TWO, "algorithm.name=ppo", "algorithm={name='ppo'}"), "ppo trains a critic, which cannot be sharded yet"),
         ((*TWO, "warmstart={bot='bot:random', base=true}"), "warmstart.base is true"),
     ],
 )

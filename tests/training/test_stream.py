@@ -64,6 +64,8 @@ def test_with_staleness_sampling_runs_ahead_within_its_bound(tmp_path: Path) -> 
     assert all(row["player/gap"] < 1e-4 for row in found)
     assert all(row["player/probe"] < 1e-4 for row in found[1:]), "each row has the probe of the update before it"
     assert any(row.get("player/stale_kl", 0.0) > 0 for row in found)
+    ages = [[row["stream/age/0"], row["stream/age/1"], row["stream/masked"]] for row in found]
+    assert all(sum(shares) == pytest.approx(1.0) for shares in ages) and any(shares[1] > 0 for shares in ages)
 
 
 def test_a_step_can_be_replayed_from_the_log(tmp_path: Path) -> None:
@@ -226,6 +228,16 @@ def test_the_probe_finds_a_scale_that_is_applied_twice(tmp_path: Path, monkeypat
         engine, "load", lambda name, adapter, version: load(name, replace(adapter, scale=2 * adapter.scale), version)
     )
     refused(trainer)
+
+
+def test_the_probe_finds_prefix_blocks_that_were_computed_with_old_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(tmp_path, RECIPE)
+    engine: Any = trainer.team.members["player"].engine
+    monkeypatch.setattr(engine.scheduler, "flush", lambda: None)
+    refused(trainer)
+    assert trainer.step_index == 1, "found after the first update"
 
 
 def test_a_step_takes_place_on_the_learners_own_thread(tmp_path: Path) -> None:

@@ -106,10 +106,11 @@ def spoken_in(syntax: Syntax, text: str, call: ProgramCall, name: str) -> Spoken
 
 
 def told(message: Message, how: HistoryMatch) -> tuple[object, ...]:
-    """What a message is recognised by. `noise` forgives white space, the writing of JSON and the surroundings of think
-    tags; `ids` also goes by the ids of tool calls alone, whatever words stand beside them."""
+    """What a message is recognised by; pictures and sounds are known by their digests. `noise` forgives white space,
+    the writing of JSON and the surroundings of think tags; `ids` also goes by the ids of tool calls alone, whatever
+    words stand beside them."""
     if message.role != "assistant":
-        return message.role, message.content, message.tool_call_id
+        return message.role, message.content, message.tool_call_id, tuple(m.digest for m in message.media)
     if how == "exact":
         return "assistant", message.content, tuple((c.id, c.name, c.arguments) for c in message.tool_calls)
     calls = tuple((c.id, c.name, _canonical(c.arguments)) for c in message.tool_calls)

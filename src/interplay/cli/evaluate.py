@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from interplay.cli.progress import games_played
-from interplay.config import load
+from interplay.config import TEAM, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
@@ -38,7 +38,7 @@ def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
         found = latest
     else:
         return {}
-    return {name: str(found.policy(name)) for name in plan.trainable}
+    return {name: str(found.policy(name)) for name in plan.saved}
 
 
 def evaluate_run(
@@ -61,7 +61,10 @@ def evaluate_run(
     recipe, section = plan.recipe, plan.recipe.eval
     target = out or (Path(path) / "eval" if Path(path).is_dir() else Path("runs") / f"{recipe.name}-eval")
     target.mkdir(parents=True, exist_ok=True)
-    team = Team(recipe, newest(path, plan, folder))
+    if _only_bots(plan):  # nothing needs to be loaded
+        team = Team(recipe.model_copy(update={"policies": {}}))
+    else:
+        team = Team(recipe, newest(path, plan, folder))
     if section.best_of > 1:
         team.choosing = _choosing(plan, path, folder)
     try:
@@ -83,6 +86,12 @@ def evaluate_run(
         with (target / "eval.md").open("a", encoding="utf-8") as file:
             file.write(f"\n## Workflow\n\n```mermaid\n{mermaid(workflow)}\n```\n")
     return found
+
+
+def _only_bots(plan: RunPlan) -> bool:
+    section = plan.recipe.eval
+    players = [*plan.seats.values(), *(plan.occupant(name) for name in section.opponents if name != TEAM)]
+    return all(isinstance(who, Scripted) for who in players) and not section.ablations and section.best_of == 1
 
 
 def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:

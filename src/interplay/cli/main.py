@@ -73,12 +73,18 @@ def train(
         bool, typer.Option("--resume", help="Go on from the newest checkpoint in --run (or in RECIPE, a run folder).")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the recipe and print it resolved; load nothing.")
+        bool,
+        typer.Option("--dry-run", help="Check the recipe, print it resolved as JSON, and say what is missing."),
     ] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="With --dry-run: find the models, and print the memory that it needs.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="With --dry-run: train a few steps, and print how long all would take.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --dry-run: print all of it as one JSON object.")
+    ] = False,
 ) -> None:
     """Train the policies of a RECIPE, measure them before and after, and keep everything in a run folder.
 
@@ -88,10 +94,12 @@ def train(
 
     With --resume, a run folder that has no checkpoint yet starts from the beginning.
     """
-    from interplay.cli.train import show, train_recipe
+    from interplay.cli.train import train_recipe
 
     if dry_run:
-        show(console, recipe, overrides or [], memory, as_json)
+        from interplay.cli.dry_run import show
+
+        show(recipe, overrides or [], memory, time, as_json)
     elif not train_recipe(console, recipe, overrides or [], run, resume):
         raise typer.Exit(STOPPED)
 
@@ -127,8 +135,8 @@ def evaluate(
     interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
 
     Writes eval.html, eval.md and eval.json. Killed and called again, it goes on where it stopped. For pass@k set
-    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap"] adds one agent at the
-    team's budget, each agent replaced in turn, and policies in each other's roles.
+    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap","mute"] adds one agent
+    at the team's budget, each agent replaced in turn, policies in each other's roles, and each channel muted in turn.
     """
     from interplay.cli.evaluate import evaluate_run
 
@@ -212,18 +220,26 @@ def serve(
 @app.command()
 def export(
     run: Annotated[str, typer.Argument(help="A run folder.")],
-    to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
+    to: Annotated[Path | None, typer.Option(help="The folder to write; new or empty.")] = None,
     policy: Annotated[str | None, typer.Option(help="Which policy; default the only one.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint folder; default the newest of the run.")] = None,
     merged: Annotated[bool, typer.Option(help="Add an adapter to its base and write the whole model.")] = False,
+    push: Annotated[
+        str | None, typer.Option(help="A repository of the Hugging Face hub, OWNER/NAME; it is made if it is new.")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="With --push: a new repository is public.")] = False,
 ) -> None:
-    """Write a trained policy as a plain Hugging Face folder, or as a PEFT adapter.
+    """Write a trained policy as a plain Hugging Face folder, or as a PEFT adapter, with a model card made from the run.
 
     interplay export runs/demo --to my-model
-    """
-    from interplay.cli.export import export_policy
 
-    export_policy(console, run, policy, to, checkpoint, merged)
+    interplay export runs/demo --push me/my-model
+
+    Pushing needs a token: hf auth login, or HF_TOKEN.
+    """
+    from interplay.cli.export import ExportRequest, export_run
+
+    export_run(console, run, ExportRequest(to, policy, checkpoint, merged, push, public))
 
 
 @app.command()

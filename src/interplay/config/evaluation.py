@@ -60,10 +60,10 @@ class EvalSection(Section):
     seeds: list[int] = Field(
         [], description="seeds, each with its own tasks and sampling; an empty list uses the recipe's seed"
     )
-    ablations: list[Literal["budget", "swap", "without"]] = Field(
+    ablations: list[Literal["budget", "swap", "without", "mute"]] = Field(
         [],
         description="budget: one agent with the team's tokens; swap: policies in each other's roles; without: each "
-        "agent replaced in turn",
+        "agent replaced in turn; mute: each channel muted in turn",
     )
     substitute: str = Field(
         "base", description="who replaces an agent: base (its weights before training), start, bot:NAME or a policy"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.config.channels import ChannelSection
 from interplay.config.cluster import ClusterSection
 from interplay.config.engine import EngineSection
 from interplay.config.evaluation import EvalSection
@@ -70,6 +71,7 @@ class Recipe(Section):
     evolve: EvolveSection | None = None
     league: LeagueSection | None = None
     judges: dict[str, JudgeSection] = Field({}, description="judges, by the names of the rewards that they give")
+    channels: dict[str, ChannelSection] = Field({}, description="soft channels between agents, by name")
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
@@ -92,18 +94,13 @@ class Recipe(Section):
             section.refuse_half_remote(name)
         if not self.seats:
             raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
-        for name in self.policies:
+        for key, name in [*(("policies", n) for n in self.policies), *(("channels", n) for n in self.channels)]:
             if not _POLICY_NAME.fullmatch(name):
-                raise ConfigError(f"policies has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
+                raise ConfigError(f"{key} has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
         for table in [self.seats, *(m.seats for m in self.matchups)]:
             for key in table if isinstance(table, dict) else ():
                 split_seat(key)
-        named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
-        for i, matchup in enumerate(self.matchups):
-            named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
-        for key, judge in self.judges.items():
-            players = {"who": judge.policy, "against": judge.against}
-            named |= {f"judges.{key}.{k}": v for k, v in players.items() if v and v not in ("group", "reference")}
+        named = self._named
         for key, name in named.items():
             self._check_occupant(key, name)
         if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
@@ -116,13 +113,28 @@ class Recipe(Section):
             raise ConfigError(f"evolve.designer is '{self._designer}', which is not a policy; {known}")
         if self.league is not None:
             self.league.check(self.policies, set(named.values()))
+        return self
+
+    @property
+    def _named(self) -> dict[str, str]:
+        """Every name of a player in [seats], a matchup or a judge, by its key."""
+        named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
+        for i, matchup in enumerate(self.matchups):
+            named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
+        for key, judge in self.judges.items():
+            players = {"who": judge.policy, "against": judge.against}
+            named |= {f"judges.{key}.{k}": v for k, v in players.items() if v and v not in ("group", "reference")}
+        return named
+
+    def refuse_unseated(self) -> None:
+        """Raise if a policy sits nowhere: nothing could train it."""
+        named = set(self._named.values())
         for name in self.policies:
-            if name not in named.values() and name not in (*self.eval.opponents, self._designer):
+            if name not in {*named, *self.eval.opponents, self._designer}:
                 raise ConfigError(
                     f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
-                    f"seats hold: {', '.join(sorted(set(named.values())))}."
+                    f"seats hold: {', '.join(sorted(named))}."
                 )
-        return self
 
     @property
     def _designer(self) -> str:

@@ -140,6 +140,17 @@ class RecordSection(Section):
     keep: Literal["first", "even"] = Field(
         "first", description="which episodes of a step are written: the first ones, or evenly spaced ones"
     )
+    tokens: bool = Field(
+        True,
+        description="also write the entropy of each trained token, and its log-prob of the learner minus that of the "
+        "engine; a sharded learner (train.shard) writes none",
+    )
     tensorboard: Literal["auto", "on", "off"] = Field(
         "auto", description="write TensorBoard logs; auto does so if TensorBoard is installed"
     )
+    wandb: Literal["off", "online", "offline"] = Field(
+        "off",
+        description="also send the metrics to Weights & Biases, under the same names; offline keeps them in the run "
+        "folder, for wandb sync",
+    )
+    wandb_project: str = Field("interplay", description="the project on Weights & Biases")

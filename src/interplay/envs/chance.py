@@ -28,6 +28,9 @@ class _Dice(random.Random):
         self.plan: list[int] = []
         self.faces: list[int] = []
 
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        """Does nothing: the plan says how the dice fall, and seeding takes longer than most steps of a game."""
+
     def _randbelow(self, n: int) -> int:
         self.faces.append(n)
         i = len(self.faces) - 1

@@ -158,6 +158,7 @@ _PLACES = {
     "robotics": "interplay.envs.tasks.robotics",
     "science": "interplay.envs.tasks.science",
     "sokoban": "interplay.envs.games.sokoban",
+    "signalling": "interplay.envs.games.signalling",
     "spotter_pilot": "interplay.envs.games.spotter_pilot",
     "sql": "interplay.envs.tasks.sql",
     "sudoku": "interplay.envs.games.sudoku",

@@ -109,7 +109,8 @@ class Field:
             recipe.tools,
         )
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)
-        return key_of(how, part.seed, who, tasks, limits, where)
+        wires = [([fingerprint(s) for s in self.team.sources[n]], c.mute) for n, c in self.team.pool.channels.items()]
+        return key_of(how, part.seed, who, tasks, limits, where, *([wires] if wires else []))
 
     def _weights(self, occupant: Occupant) -> tuple[list[list[str]], bool]:
         """What identifies the weights of everybody who takes turns in a seat."""

@@ -1,7 +1,7 @@
 """Finds the folder that transformers can load for a recipe's base.
 
-`tiny`, `tiny-vl`, `tiny-av` and `smollm2` are made locally, a folder is used as it is, a .gguf file is converted once,
-and anything else is a hub name.
+`tiny`, `tiny-vl`, `tiny-av`, `tiny-whisper` and `smollm2` are made locally, a folder is used as it is, a .gguf file is
+converted once, and anything else is a hub name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from interplay.errors import ModelError
-from interplay.models import tiny, tiny_vl
+from interplay.models import tiny, tiny_vl, tiny_whisper
 
 SMOLLM2, GGUF = "smollm2", ".gguf"
 
@@ -62,7 +62,8 @@ def _is_tiny(base: str) -> bool:
 
 
 def _tiny(base: str, seed: int) -> Path:
-    """The folder of `tiny`, `tiny-HIDDENxLAYERS`, `tiny-vl` or `tiny-av`; the model is made once per shape and seed."""
+    """The folder of `tiny`, `tiny-HIDDENxLAYERS`, `tiny-vl`, `tiny-av` or `tiny-whisper`; the model is made once per
+    shape and seed."""
     for kind in ("tiny-vl", "tiny-av"):
         if base == kind or base.startswith(f"{kind}-"):
             seeing = tiny_vl.shape_of(base)
@@ -71,6 +72,13 @@ def _tiny(base: str, seed: int) -> Path:
                 if work:
                     tiny_vl.build(work, seed, seeing, hears=kind == "tiny-av")
             return place
+    if base == "tiny-whisper" or base.startswith("tiny-whisper-"):
+        hearing = tiny_whisper.shape_of(base)
+        name = f"tiny-whisper-{'x'.join(map(str, hearing))}-{tiny_whisper.fingerprint(hearing)}-seed{seed}"
+        with _made_once(cache_folder() / name) as work:
+            if work:
+                tiny_whisper.build(work, seed, hearing)
+        return cache_folder() / name
     shape = base.removeprefix("tiny").removeprefix("-") or "64x2"
     hidden, _, layers = shape.partition("x")
     digits = hidden.isdecimal() and layers.isdecimal()

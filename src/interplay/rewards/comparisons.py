@@ -66,7 +66,7 @@ def read_answers(path: Path) -> list[LabelledAnswer]:
 def _pair(row: dict[str, Any], n: int) -> Pair | None:
     if "input" in row and {"output_1", "output_2", "label"} <= set(row):
         label = {1: 1.0, 2: 0.0}.get(row["label"], 0.5)
-        return Pair(f"row {n}", _messages(row["input"]), row["output_1"], row["output_2"], label, row["input"])
+        return Pair(f"row {n}", _messages(row["input"]), row["output_1"], row["output_2"], label, str(row["input"]))
     if not isinstance(row.get("chosen"), str) or not isinstance(row.get("rejected"), str):
         return None
     if "question" in row:

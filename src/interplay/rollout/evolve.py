@@ -54,8 +54,9 @@ class Worth:
         return math.sqrt(max(spread, 1 / self.count) / self.count)
 
 
-# What one workflow earned on each of some tasks, given their numbers: reward less the price of the tokens.
-PlayGraph = Callable[[Graph, Sequence[int]], Awaitable[Sequence[float]]]
+# Plays every workflow on the tasks with these numbers. For each workflow, it returns what each episode earned: the
+# reward less the price of the tokens.
+PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Sequence[float]]]]
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Evolution:
 
     # -- one round ------------------------------------------------------------------------------------------------
 
-    async def round(self, play: PlayGraph, designs: Sequence[Graph] = ()) -> dict[str, float]:
+    async def round(self, play: PlayGraphs, designs: Sequence[Graph] = ()) -> dict[str, float]:
         """Play a round; `designs` are a designer's proposals, which take part beside those of the motifs."""
         rng = random.Random(seed_of("evolve", self.seed, self.rounds))
         left = self._field(rng, designs)
@@ -88,8 +89,7 @@ class Evolution:
         size, begun = self.section.tasks, 0
         for look in range(self.section.looks):
             numbers = [first + n for n in range(begun, begun + size)]
-            for one in left:
-                values = await play(one.graph, numbers)
+            for one, values in zip(left, await play([one.graph for one in left], numbers), strict=True):
                 self.worth.setdefault(one.key, Worth()).add(values)
                 self.played += len(values)
             begun, size = begun + size, size * 2

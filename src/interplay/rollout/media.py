@@ -8,7 +8,7 @@ from pathlib import Path
 from interplay.errors import InterplayError
 from interplay.types import Media, MediaKind
 
-_ENDINGS: dict[MediaKind, str] = {"image": ".png", "audio": ".wav"}
+_ENDINGS: dict[MediaKind, str] = {"image": ".png", "audio": ".wav", "soft": ".json"}
 
 
 class MediaFolder:

@@ -16,11 +16,6 @@ def check_shard(plan: RunPlan) -> None:
                 "train; expected train.shard = 'fsdp', or cluster.learners = 1."
             )
         return
-    if plan.algorithm.critic is not None:
-        raise ConfigError(
-            f"train.shard is 'fsdp', but {plan.recipe.algorithm.name} trains a critic, which cannot be sharded yet; "
-            "expected an algorithm without one, such as grpo, or train.shard = 'none'."
-        )
     odd = {plan.settings(name).optimizer for name in plan.trainable} - {"adamw"}
     if odd:
         raise ConfigError(
@@ -40,7 +35,17 @@ def check_engine(plan: RunPlan) -> None:
     if recipe.cluster.rollout_workers:
         _check_workers(plan)
     ours = [p for p in recipe.policies.values() if not p.is_remote]
-    if recipe.engine.kind == "vllm" and recipe.engine.url is not None:
+    if recipe.engine.transfer == "ipc" and recipe.train.shard == "fsdp":
+        raise ConfigError(
+            "engine.transfer is 'ipc' with train.shard = 'fsdp', but then the process of the run has the weights in "
+            "host memory; expected engine.transfer = 'folder' or 'gloo'."
+        )
+    if recipe.engine.kind == "sglang" and recipe.sampling.legal:
+        raise ConfigError(
+            "sampling.legal is true with engine.kind = 'sglang', which cannot be limited to legal replies here; "
+            "expected sampling.legal = false, or engine.kind = 'local' or 'vllm'."
+        )
+    if recipe.engine.url is not None:
         adapters = {p.base for p in ours if p.adapter is not None}
         apart = [p for p in ours if p.adapter is None and (p.trainable or p.base not in adapters)]
         if len(adapters) + len(apart) > 1:

@@ -23,6 +23,7 @@ from interplay.rollout import schema_0
 from interplay.rollout.media import MediaFolder
 from interplay.types import (
     Advantage,
+    ByTurn,
     Credit,
     Episode,
     Keys,
@@ -32,6 +33,7 @@ from interplay.types import (
     Message,
     Observation,
     Occupant,
+    One,
     Outlook,
     Parameter,
     ProgramCall,
@@ -39,6 +41,7 @@ from interplay.types import (
     Reward,
     Rewards,
     Sample,
+    SoftMedia,
     Spoken,
     Status,
     Task,
@@ -46,7 +49,7 @@ from interplay.types import (
     ToolCall,
     Turn,
 )
-from interplay.types.occupant import parse
+from interplay.types.occupant import parse, parse_one
 
 SCHEMA = 1
 INDEX, MEDIA = "episodes.index", "media"
@@ -157,11 +160,14 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
 
 
 def media(episode: Episode) -> Iterator[Media]:
-    """All pictures and sounds shown in an episode."""
+    """All pictures, sounds and soft messages shown in an episode."""
     for turn in episode.turns:
         shown = (turn.observation.messages, *(sample.messages for sample in turn.samples))
         for message in chain.from_iterable(shown):
             yield from message.media
+            for one in message.media:
+                if isinstance(one, SoftMedia):  # what its sender saw, too
+                    yield from (span.media for span in one.seen if span.media is not None)
 
 
 # -- out --------------------------------------------------------------------------------------------------------------
@@ -182,7 +188,10 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
 
 
 def _seat_out(who: Occupant) -> Any:
-    """The text of an occupant. A remote model is marked, since its text looks like that of a policy."""
+    """The text of an occupant. A remote model is marked, since its text looks like that of a policy; so is a list of
+    players with a remote model in it."""
+    if isinstance(who, ByTurn) and any(isinstance(one, Remote) for one in who.takers):
+        return {"turns": [_seat_out(one) for one in who.takers], "always": who.always}
     return {"remote": who.name} if isinstance(who, Remote) else str(who)
 
 
@@ -245,6 +254,8 @@ def _tables(credit: Credit) -> dict[str, dict[str, Any]]:
         "value": credit.values,
         "target": credit.targets,
         "reference": credit.reference,
+        "gap": credit.gap,
+        "entropy": credit.entropy,
     }
 
 
@@ -298,7 +309,15 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
 
 
 def _seat_in(data: Any) -> Occupant:
-    return parse(data) if isinstance(data, str) else Remote(data["remote"])
+    if isinstance(data, str):
+        return parse(data)
+    if "turns" in data:
+        return ByTurn(tuple(_one_in(one) for one in data["turns"]), data["always"])
+    return _one_in(data)
+
+
+def _one_in(data: Any) -> One:
+    return parse_one(data) if isinstance(data, str) else Remote(data["remote"])
 
 
 def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Turn:

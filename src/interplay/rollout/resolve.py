@@ -21,6 +21,7 @@ from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.placement import check_engine, check_shard
+from interplay.rollout.wiring import check_channels
 from interplay.seats import (
     ByTurn,
     Occupant,
@@ -38,7 +39,10 @@ _TRIED, _LONG = 8, 1000  # games for counting turns, and the most turns in one
 
 
 def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
-    """Return the plan, or raise a ConfigError. Without `training`, no policy needs to be trainable."""
+    """Return the plan, or raise a ConfigError. Without `training`, no policy needs to be trainable or to have a
+    seat."""
+    if training:
+        recipe.refuse_unseated()
     with recipe.env.explained("env"):
         sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
@@ -68,6 +72,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
         raise ConfigError(f"train.budget_policy is '{counted}'; {did_you_mean(counted, plan.trainable)}")
     check_shard(plan)
     check_engine(plan)
+    check_channels(plan, training)
     _check_weights(recipe, sample)
     make_evolution(plan)
     if recipe.curriculum is not None:

@@ -58,6 +58,8 @@ class Team:
         for name, policy in recipe.policies.items():
             read = (sources or {}).get(name, f"seed {recipe.seed}")
             self.sources[name] = (read, policy.base, f"{policy.adapter} {policy.remote}")
+        for name, channel in recipe.channels.items():
+            self.sources[name] = ((sources or {}).get(name, f"seed {recipe.seed}"), str(channel))
 
     @property
     def members(self) -> dict[str, Member]:
@@ -101,6 +103,11 @@ class Team:
         member = self.members.get(name)
         if member is not None:
             self._refuse_blind(str(who), member.engine)
+        elif name in self.remotes:
+            raise ConfigError(
+                f"'{who}' runs on a remote server, and it was seated as a policy of this process; expected "
+                f"Remote('{who}') in this seat."
+            )
         else:
             known = {**self.members, **self.remotes}
             raise ConfigError(f"'{who}' is not a policy of this run; {did_you_mean(str(who), known)}")
@@ -109,7 +116,7 @@ class Team:
         adapter = None if member.adapter is None else member.name
         return ModelAgent(
             role, str(who), member.trainable and not now, member.engine, member.renderer, sampling, adapter, how.legal,
-            tools,
+            tools, links=self.pool.links(role, member),
         )  # fmt: skip
 
     def _refuse_blind(self, who: str, engine: Engine) -> None:

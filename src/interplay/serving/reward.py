@@ -36,6 +36,7 @@ class RewardServer:
         self._waiting: list[tuple[Conversation, asyncio.Future[float]]] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "interplay-reward")
+        self._reader = ThreadPoolExecutor(1, "interplay-reward-reader")  # tokenises while the model computes
 
     def app(self) -> Any:
         """The ASGI application."""
@@ -82,7 +83,9 @@ class RewardServer:
             return JSONResponse({"error": 'expected {"items": [{"messages": [[role, content]], "reply": text}]}.'}, 400)
         if len(self._waiting) + len(items) > self.most:
             return JSONResponse({"error": "too many replies wait already; try again later."}, 503)
-        futures = [asyncio.get_running_loop().create_future() for _ in items]
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._reader, self.model.read, items)
+        futures = [loop.create_future() for _ in items]
         self._waiting += zip(items, futures, strict=True)
         self._arrived.set()
         try:

@@ -20,6 +20,7 @@ from interplay import envs
 from interplay.agents.arguments import Call, Malformed, checked
 from interplay.agents.bots import Bot, make_bot
 from interplay.agents.calls import LAST, cut, replies
+from interplay.agents.joined import with_vectors
 from interplay.agents.model import ModelAgent
 from interplay.agents.player import Agent, View
 from interplay.agents.relay import Relay
@@ -35,7 +36,7 @@ from interplay.rollout.resolve import records_of
 from interplay.rollout.team import Speech, Team
 from interplay.seats import RunPlan
 from interplay.training.tries import Example
-from interplay.types import Episode, Keys, Message, Observation, Role, Sample, Tool, Turn, seed_of
+from interplay.types import Episode, Keys, Message, Observation, Pictured, Role, Sample, Tool, Turn, seed_of
 from interplay.types.occupant import Scripted, parse_one
 
 READ = "I see:"  # asks for the caption; few tokens in every tokenizer
@@ -71,7 +72,7 @@ def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict
         for move in moves:
             seated = agents[move.role]
             agent = seated.now if isinstance(seated, Relay) else seated
-            view = seated.look(move.observation)
+            view = seated.look(with_vectors(agents, move.role, move.observation))
             turn = _turn(agent, view, move, f"{name}/{move.decision}{move.role}", tools)
             seated.commit(view, turn)
             if agent.trainable:
@@ -92,7 +93,7 @@ def readings(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, 
             shown = (m.only(agent.engine.capabilities.media) for m in move.observation.messages)
             media = tuple(itertools.chain.from_iterable(m.media for m in shown))
             asked = Observation((Message("user", READ, media=media),), fresh=True)
-            view = agent.look(asked)
+            view = agent.look(with_vectors({move.role: agent}, move.role, asked))
             if media and view.prompt is not None:
                 sample = _sample(agent, view, move.caption, f"{name}/read{move.decision}{move.role}", ())
                 out[agent.policy].setdefault(view.prompt.digest, Example(agent.policy, sample))
@@ -247,7 +248,7 @@ def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[st
     if called.call:
         yield syntax.write(called.call), [called.call]
         return
-    answers = [m.content.removesuffix(LAST) for m in called.outputs]
+    answers = [Pictured(m.content.removesuffix(LAST), m.media) for m in called.outputs]
     if syntax.calls(called.text, tools):
         yield called.text, answers
         return

@@ -60,17 +60,21 @@ class Evolver:
             metrics["evolve/designs"] = len(graphs) / len(proposals)
         return metrics
 
-    async def _play(self, graph: Graph, numbers: Sequence[int]) -> list[float]:
-        """Reward less the price of the tokens, of every episode that did not fail."""
+    async def _play(self, graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        """Reward less the price of the tokens, of every episode that did not fail. All workflows are played at once."""
         recipe = self.plan.recipe
         runner = Runner(recipe.seed, recipe.rollout, Independent(1), recipe.reward)
-        tasks = [self.plan.task(n, "validation", {"workflow": graph}) for n in numbers]
+        tasks = [self.plan.task(n, "validation", {"workflow": graph}) for graph in graphs for n in numbers]
         how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
         played = await runner.run(tasks, self.team.seating(lambda _: self.plan.seats, how))
-        good = [e for e in played if e.error is None]
-        if not good:
-            raise GuardError(f"every episode of a workflow failed; the first: {played[0].error}")
-        return [self._worth(e) for e in good]
+        out = []
+        for first in range(0, len(played), len(numbers)):
+            mine = played[first : first + len(numbers)]
+            good = [e for e in mine if e.error is None]
+            if not good:
+                raise GuardError(f"every episode of a workflow failed; the first: {mine[0].error}")
+            out.append([self._worth(e) for e in good])
+        return out
 
     def _worth(self, episode: Episode) -> float:
         role = self.plan.roles[0]

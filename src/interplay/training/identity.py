@@ -30,6 +30,9 @@ def made_of(plan: RunPlan, bases: Mapping[str, str]) -> dict[str, Any]:
             out[f"policies.{name}.base"] = policy.base
         out[f"policies.{name}.adapter"] = None if policy.adapter is None else policy.adapter.model_dump()
         out[f"policies.{name}.optimizer"] = plan.settings(name).optimizer
+    for name, channel in recipe.channels.items():
+        for key in ("sender", "receiver", "fuse", "size", "heads", *(("tokens",) if channel.fuse == "tokens" else ())):
+            out[f"channels.{name}.{key}"] = getattr(channel, key)
     if critic is not None:
         out["algorithm.critic.base"] = critic.base
         out["algorithm.critic.adapter"] = None if critic.adapter is None else critic.adapter.model_dump()

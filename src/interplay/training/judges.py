@@ -1,13 +1,14 @@
 """The judges of a run that hold something: reward models, what they have learned from, and gold watched beside them.
 
-After some steps a rater compares the run's own episodes, and the reward model learns from that. Some tasks are held
-out by their names; where the accuracy on them falls below its limit, the model goes back to its last version whose
-whole interval was above it, and where there is none the run stops.
+After some steps a rater compares the run's own episodes, and the reward model learns from that. Some questions are
+held out by their content; where the accuracy on them falls below its limit, the model goes back to its last version
+whose whole interval was above it, and where there is none the run stops.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 from collections import defaultdict
@@ -33,7 +34,7 @@ from interplay.rollout.subjects import Subject, subjects
 from interplay.seats import RunPlan
 from interplay.training.preference import Better, Conversation, Fitting, RewardModel, load_reward_model
 from interplay.training.preference import new_reward_model as new_model
-from interplay.types import Episode, Message, Role, seed_of
+from interplay.types import Episode, Message, Role, Task, seed_of
 
 log = logging.getLogger("interplay")
 
@@ -71,6 +72,7 @@ class Labelled:
     second: str | None
     label: float
     task: str
+    content: str  # names the task's question (`content_of`)
 
     def better(self) -> Better:
         one = (self.question, self.first)
@@ -80,12 +82,13 @@ class Labelled:
         return Better(other, one, 1.0 - self.label) if self.label < 0.5 else Better(one, other, self.label)
 
     def to_json(self) -> list[Any]:
-        return [[[m.role, m.content] for m in self.question], self.first, self.second, self.label, self.task]
+        asked = [[m.role, m.content] for m in self.question]
+        return [asked, self.first, self.second, self.label, self.task, self.content]
 
     @staticmethod
     def from_json(row: Sequence[Any]) -> Labelled:
-        question, first, second, label, task = row
-        return Labelled(tuple(Message(*m) for m in question), first, second, label, task)
+        question, *rest = row
+        return Labelled(tuple(Message(*m) for m in question), *rest)
 
 
 @dataclass
@@ -118,7 +121,7 @@ class Pupil:
         new = self._answers(every, name, rater) if self.section.kind == "verifier" else self._pairs(every, name, rater)
         self.labels += len(new)
         for one in new:
-            (self.tested if held_out(one.task, s.holdout, self.seed) else self.seen).append(one)
+            (self.tested if held_out(one.content, s.holdout, self.seed) else self.seen).append(one)
         self.seen, self.tested = self.seen[-s.keep :], self.tested[-s.keep :]
 
     def _pairs(self, every: Sequence[Subject], component: str, rater: Rater) -> list[Labelled]:
@@ -131,16 +134,17 @@ class Pupil:
         for one, other in found[: self.settings.pairs]:
             a, b = _scored(one, component), _scored(other, component)
             label = rater.label(f"{one.name} {other.name}", a, b)
-            out.append(Labelled(one.question, one.reply, other.reply, label, one.episode.task.id))
+            task = one.episode.task
+            out.append(Labelled(one.question, one.reply, other.reply, label, task.id, content_of(task)))
         return out
 
     def _answers(self, every: Sequence[Subject], component: str, rater: Rater) -> list[Labelled]:
         right = Scored("", 0.5)
-        rows = [
-            Labelled(s.question, s.reply, None, rater.label(s.name, _scored(s, component), right), s.episode.task.id)
-            for s in sorted(every, key=lambda s: seed_of("ask", self.seed, s.name))
-        ]
-        return balanced(rows, lambda r: r.label > 0.5, lambda r: r.task, self.settings.balance, self.seed)[
+        rows = []
+        for s in sorted(every, key=lambda s: seed_of("ask", self.seed, s.name)):
+            label, task = rater.label(s.name, _scored(s, component), right), s.episode.task
+            rows.append(Labelled(s.question, s.reply, None, label, task.id, content_of(task)))
+        return balanced(rows, lambda r: r.label > 0.5, lambda r: r.content, self.settings.balance, self.seed)[
             : self.settings.pairs
         ]
 
@@ -200,6 +204,12 @@ class Pupil:
         self.good, self.labels = state["good"], papers["labels"]
         self.seen = [Labelled.from_json(r) for r in papers["seen"]]
         self.tested = [Labelled.from_json(r) for r in papers["tested"]]
+
+
+def content_of(task: Task) -> str:
+    """What names a task's question: the row of a data set, which other tasks of a later epoch have too, else its id."""
+    row = task.data.get("row")
+    return task.id if row is None else json.dumps(row, sort_keys=True, default=str)
 
 
 def _scored(subject: Subject, component: str) -> Scored:

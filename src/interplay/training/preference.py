@@ -93,22 +93,29 @@ class RewardModel:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def ids(self, conversation: Conversation) -> tuple[int, ...]:
-        """The conversation as the model's template writes it; of a long one, its end."""
-        if (known := self._ids.get(conversation)) is not None:
-            return known
-        question, reply = conversation
-        chat = [{"role": m.role, "content": m.content} for m in (*question, Message("assistant", reply))]
-        text = self.tokenizer.apply_chat_template(chat, tokenize=False)
-        if len(self._ids) >= _REMEMBERED:
-            self._ids.clear()
-        found = tuple(self.tokenizer.encode(text, add_special_tokens=False)[-self.longest :])
-        self._ids[conversation] = found
-        return found
+    def read(self, conversations: Sequence[Conversation]) -> list[tuple[int, ...]]:
+        """The tokens of conversations as the model's template writes them; of a long one, its end. New ones are
+        tokenised together, on several threads."""
+        found = {c: ids for c in conversations if (ids := self._ids.get(c)) is not None}
+        new = [c for c in dict.fromkeys(conversations) if c not in found]
+        if new:
+            chats = [
+                [{"role": m.role, "content": m.content} for m in (*question, Message("assistant", reply))]
+                for question, reply in new
+            ]
+            texts = self.tokenizer.apply_chat_template(chats, tokenize=False)
+            rows = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+            known = {c: tuple(row[-self.longest :]) for c, row in zip(new, rows, strict=True)}
+            if len(self._ids) + len(known) > _REMEMBERED:
+                self._ids.clear()
+            self._ids.update(known)
+            found.update(known)
+        return [found[c] for c in conversations]
 
     def _scores(self, conversations: Sequence[Conversation]) -> Tensor:
         """The head's output for each, with its graph."""
-        examples = [Example("", Sample(str(i), self.ids(c), (), (), (), "")) for i, c in enumerate(conversations)]
+        rows = self.read(conversations)
+        examples = [Example("", Sample(str(i), ids, (), (), (), "")) for i, ids in enumerate(rows)]
         mixer = self._mixer = AdapterMixer(self.model, self.adapters)
         found: list[Tensor] = []
         order: list[int] = []

@@ -36,7 +36,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a role may call during its turn. `run(**arguments)` returns the text that the caller reads next.
+    """A tool that a role may call during its turn. `run(**arguments)` returns the text that the caller reads next,
+    and may add pictures and sounds to it (`Pictured`).
 
     A tool reads the environment and changes nothing. A caller's mistake gets an ordinary answer ("error: no such
     table"). An exception from `run` is a failure of the system, and so is running longer than `seconds`, so a tool

@@ -25,6 +25,7 @@ from interplay.envs.games.negotiation import WORTH, Negotiation, worth
 from interplay.envs.games.plan_path import PlanPath
 from interplay.envs.games.proposer_solver import ProposerSolver
 from interplay.envs.games.puzzle import Puzzle
+from interplay.envs.games.signalling import NOTHING, Signalling
 from interplay.envs.games.social_deduction import SocialDeduction
 from interplay.envs.games.sokoban import Sokoban
 from interplay.envs.games.sokoban_room import Room, bits, offsets, reach, shift, walk
@@ -272,12 +273,20 @@ def _respond(env: Env, role: Role, rng: random.Random) -> str:
 
 
 def _spot_or_fly(env: Env, role: Role, rng: random.Random) -> str:
-    """The spotter names the signs in order; the pilot looks for the one it heard in the spotter's words."""
+    """The spotter names the signs in order; the pilot looks for the one it heard in the spotter's words. A pilot alone
+    looks at the doors."""
     assert isinstance(env, SpotterPilot)
     if role == "spotter":
-        return env.caption(role)
-    said = (env.said or "").split()
+        return " ".join(env.doors)
+    said = (env.said or "").split() if len(env.roles) == 2 else list(env.doors)
     return str(said.index(env.wanted) + 1 if env.wanted in said[: len(SIGNS)] else 1)
+
+
+def _signal(env: Env, role: Role, rng: random.Random) -> str:
+    """The sender says the state if that gets through, and the receiver names it."""
+    assert isinstance(env, Signalling)
+    silent = role == "sender" and not env.task.data["talk"]
+    return NOTHING if silent else str(env.hidden)
 
 
 _RULES: dict[type[Env], Callable[[Env, Role, random.Random], str]] = {
@@ -285,6 +294,7 @@ _RULES: dict[type[Env], Callable[[Env, Role, random.Random], str]] = {
     Matrix: _respond,
     Negotiation: _haggle,
     ProposerSolver: _propose_or_solve,
+    Signalling: _signal,
     SocialDeduction: _deduce,
     SpotterPilot: _spot_or_fly,
     Taboo: _describe_or_guess,

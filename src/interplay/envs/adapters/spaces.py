@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -138,6 +138,7 @@ def duplicate(env: Any) -> Any:
     for part in _parts(env):
         held = part.__dict__
         memo.update({id(held[name]): held[name] for name in SHARED if held.get(name) is not None})
+        memo.update({id(value): value for value in _drawing(held.values())})
         if "_ezpickle_args" in held:  # would be copied by making it anew, as it was before the first step
             memo[id(part)] = object.__new__(type(part))
             pickled.append(part)
@@ -147,6 +148,17 @@ def duplicate(env: Any) -> Any:
         return copy.deepcopy(env, memo)
     except (TypeError, AttributeError, RuntimeError):
         return None
+
+
+def _drawing(values: Iterable[Any]) -> Iterator[Any]:
+    """What pygame draws with, such as surfaces and clocks. It cannot be copied, and is drawn over for every frame."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _drawing(value)
+        elif isinstance(value, dict):
+            yield from _drawing(value.values())
+        elif type(value).__module__.partition(".")[0] == "pygame":
+            yield value
 
 
 def reseed(env: Any, seed: int) -> None:

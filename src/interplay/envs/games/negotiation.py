@@ -6,7 +6,9 @@ Rules         There are 5 to 7 items of three kinds, at least one of each. Each 
               After `turns` turns without a deal nobody gets anything.
 Roles         p0 (speaks first) and p1.
 Observation   the items, one's own values, what the other said and offered; the other's values never. A conversation:
-              each prompt adds what is new. Phase `offer` before the first offer, then `answer`.
+              each prompt adds what is new. Phase `offer` before the first offer, then `answer`. With `terse = true`
+              prompts have only the numbers, for tiny models: `1 1 4 : 4 2 1` (the items and one's own values),
+              then `you 0 0 4 turn 2` (what one would get by accepting).
 Actions       any text, then on the last line, alone, `offer 1 0 2` (what one keeps for oneself, in the order books,
               hats, balls) or `accept`. The text reaches the other as one line, cut to 500 characters. With
               `talk = false` the line is the whole reply, and all legal ones are listed.
@@ -15,7 +17,7 @@ Rewards       `payoff` (agent, at the end): the value of one's share, 0 to 10; 0
               and cost their player −1, `illegal` (process).
               With `gold = true` also `gold` (agent, at the end), what a fair judge would say: a tenth of (payoff − half
               the difference of the payoffs − 1 for each offer in which one asks for more than in one's offer before).
-Options       `turns`, `talk`, `gold`.
+Options       `turns`, `talk`, `gold`, `terse`.
 Version       1. Instances are like those of OpenSpiel's `bargaining` (Lewis et al. 2017, DeVault et al. 2015).
 """
 
@@ -26,10 +28,11 @@ import random
 import re
 from functools import cache
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
+from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 ITEMS = ("books", "hats", "balls")
@@ -74,6 +77,13 @@ class Options(Section):
     turns: int = Field(10, ge=2, description="turns of both players together until it is too late")
     talk: bool = Field(True, description="text before the offer is allowed and reaches the other")
     gold: bool = Field(False, description="also give what a fair judge says of each player's part")
+    terse: bool = Field(False, description="prompts have only the numbers, for tiny models; needs talk = false")
+
+    @model_validator(mode="after")
+    def _terse_prompts_have_no_room_for_talk(self) -> Options:
+        if self.terse and self.talk:
+            raise ConfigError("env.terse = true shows no text of the other player; expected env.talk = false with it.")
+        return self
 
 
 @register("negotiation")
@@ -94,7 +104,7 @@ class Negotiation(Env):
         if self.over:
             return {}
         me, talk = len(self.said) % 2, self.task.data["talk"]
-        news = Message("user", f"{self._heard()}Turn {len(self.said) + 1} of {self.task.data['turns']}. Your reply?")
+        news = Message("user", self._news())
         messages = (news,) if len(self.said) > 1 else (self._rules(me), news)
         legal = () if talk else (*self._offers(), *(("accept",) if self.said else ()))
         phase = "answer" if self.said else "offer"
@@ -177,6 +187,14 @@ class Negotiation(Env):
     def _offers(self) -> list[str]:
         return [f"offer {a} {b} {c}" for a, b, c in self.splits()]
 
+    def _news(self) -> str:
+        """What is new since one's last turn."""
+        number = len(self.said) + 1
+        if not self.task.data["terse"]:
+            return f"{self._heard()}Turn {number} of {self.task.data['turns']}. Your reply?"
+        offered = f"you {_bare(self.rest(self.said[-1][1]))} " if self.said else ""
+        return f"{offered}turn {number}"
+
     def _heard(self) -> str:
         if not self.said:
             return ""
@@ -185,6 +203,8 @@ class Negotiation(Env):
         return f"{quoted}They offer: you get {_listed(self.rest(keeps))}, they keep {_listed(keeps)}.\n"
 
     def _rules(self, me: int) -> Message:
+        if self.task.data["terse"]:
+            return Message("system", f"{_bare(self.pool)} : {_bare(self.values[me])}")
         how = (
             "Say what you like, and on the last line alone give your move: "
             if self.task.data["talk"]
@@ -201,3 +221,7 @@ class Negotiation(Env):
 
 def _listed(three: Three) -> str:
     return ", ".join(f"{name} {n}" for name, n in zip(ITEMS, three, strict=True))
+
+
+def _bare(three: Three) -> str:
+    return " ".join(map(str, three))

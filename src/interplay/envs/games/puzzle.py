@@ -14,7 +14,7 @@ import json
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +26,7 @@ from interplay.envs.picture import Look, draw
 from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
-from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
+from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task, seed_of
 
 WORST = -1.0  # no position counts less, however bad it is; the first position counts at least 0, the last 1
 Mine = Callable[[str], bool]  # whether a level with this key belongs to the task's split
@@ -53,7 +53,11 @@ class PictureOptions(PuzzleOptions):
         "text", description="how the position is shown: in words, as a picture, or both"
     )
     cell: int = Field(8, ge=2, le=64, description="pixels of a cell's side in the picture")
-    blank: bool = Field(False, description="show a grey picture, to measure what seeing contributes")
+    shown: Literal["own", "blank", "other"] = Field(
+        "own",
+        description="the picture: of this board, grey, or of another board; the last two measure what seeing "
+        "contributes",
+    )
 
 
 @dataclass(frozen=True)
@@ -162,12 +166,20 @@ class Puzzle(Env):
     def _message(self, lines: list[str]) -> Message:
         if self._drawn == "text":
             return Message("user", "\n".join(lines))
-        looks = dict.fromkeys(self.looks, Look((128, 128, 128))) if self.task.data["blank"] else self.looks
-        picture = Media("image", draw(self.view(), looks, self.task.data["cell"]))
+        shown = self.task.data["shown"]
+        looks = dict.fromkeys(self.looks, Look((128, 128, 128))) if shown == "blank" else self.looks
+        board = self._other if shown == "other" else self.view()
+        picture = Media("image", draw(board, looks, self.task.data["cell"]))
         return Message("user", "\n".join(lines), media=(picture,))
 
+    @property
+    def _other(self) -> str:
+        """The first position of another board of the same split. The two boards are independent."""
+        seed = seed_of("other picture", self.task.seed) & ~3 | self.task.seed & 3
+        return type(self)(replace(self.task, seed=seed)).view()
+
     def caption(self, role: Role) -> str:
-        return "" if self._drawn == "text" or self.task.data["blank"] else self.view()
+        return "" if self._drawn == "text" or self.task.data["shown"] != "own" else self.view()
 
     @classmethod
     def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:

@@ -12,6 +12,7 @@ import random
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from interplay.envs.splits import SPLITS
 
@@ -55,12 +56,25 @@ class Voice:
             angle = 2 * math.pi * np.cumsum(self.pitch * 2.0**octaves) / RATE
             note = np.sin(angle) + self.timbre * np.sin(2 * angle) + 0.5 * self.timbre * np.sin(3 * angle)
             parts += [note * np.sin(math.pi * time) ** 0.5, pause]
-        clean = np.concatenate(parts)
-        noisy = clean + self.noise * np.random.default_rng(self.grain).standard_normal(len(clean))
-        out = io.BytesIO()
-        with wave.open(out, "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(RATE)
-            file.writeframes((noisy / np.abs(noisy).max() * 30_000).astype("<i2").tobytes())
-        return out.getvalue()
+        return recorded(np.concatenate(parts), self.noise, self.grain)
+
+
+def recorded(clean: Any, noise: float, grain: int) -> bytes:
+    """A sound with noise of this strength as a WAV file. `grain` decides the samples of the noise."""
+    import numpy as np
+
+    noisy = clean + noise * np.random.default_rng(grain).standard_normal(len(clean))
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((noisy / np.abs(noisy).max() * 30_000).astype("<i2").tobytes())
+    return out.getvalue()
+
+
+def hiss(grain: int) -> bytes:
+    """Half a second of noise, in which nothing is said."""
+    import numpy as np
+
+    return recorded(np.zeros(RATE // 2), 1.0, grain)

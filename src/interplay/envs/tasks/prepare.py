@@ -70,8 +70,25 @@ def prepare(
         raise ConfigError(f"--to '{folder}' already exists; remove it or choose another folder.")
     report = Preparation(name, str(source) if source else hub_name(name, cls), folder)
     parts = hub_rows(name, cls) if source is None else file_rows(name, cls, source)
-    if columns is not None:
-        parts, report.name = columns.applied(parts), OWN
+    with tempfile.TemporaryDirectory() as spool:
+        if columns is not None:
+            parts, report.name = columns.applied(parts, source, Path(spool)), OWN
+        splits, tables = _settled(cls, parts, against, drop_overlap, holdout, report)
+        beside = [] if source is None else attached(cls, source)
+        _write(cls, splits, tables, [*beside, *_shown(splits, Path(spool))], report, check)
+    return report
+
+
+def _shown(splits: Mapping[str, list[DataRow]], spool: Path) -> list[Path]:
+    """The files of the media that rows have."""
+    return [spool / n for n in sorted({n for rows in splits.values() for r in rows for _, n in r.get("media", ())})]
+
+
+def _settled(
+    cls: type[Public], parts: Iterator[SourcePart], against: Sequence[Path], drop_overlap: bool, holdout: float,
+    report: Preparation,
+) -> tuple[dict[str, list[DataRow]], dict[str, list[DataRow]]]:  # fmt: skip
+    """The rows of each split, without duplicates and overlap, and the tables beside them."""
     splits, tables, places = _read(report.name, cls, parts, report)
     splits = {split: _distinct(cls, rows, report) for split, rows in splits.items()}
     if "train" in splits:
@@ -88,10 +105,8 @@ def prepare(
     try:
         tables = cls.gather(splits, tables)
     except ValueError as error:
-        raise DataError(f"{name} from {report.source}: {error}.") from None
-    splits = {split: splits[split] for split in SPLITS if splits.get(split)}
-    _write(cls, splits, tables, [] if source is None else attached(cls, source), report, check)
-    return report
+        raise DataError(f"{report.name} from {report.source}: {error}.") from None
+    return {split: splits[split] for split in SPLITS if splits.get(split)}, tables
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -203,6 +218,7 @@ def _write(
             "splits": {split: _lines(work, split, rows) for split, rows in splits.items()},
             "tables": {name: _lines(work, name, rows) for name, rows in tables.items()},
             "attached": {file.name: digest(Path(shutil.copy(file, work))) for file in attached},
+            "media": sorted({kind for rows in splits.values() for r in rows for kind, _ in r.get("media", ())}),
         }
         _write_manifest(work, manifest)
         kept = _right(cls, splits, work, report) if check else splits

@@ -70,6 +70,9 @@ def hub_rows(name: str, cls: type[Public]) -> Iterator[SourcePart]:
                     f"{source} could not be read from the hub ({type(error).__name__}: {reason}); give its files: "
                     f"interplay prepare {name} --from PATH"
                 ) from None
+            for column, feature in getattr(rows, "features", {}).items():  # bytes, not decoded pictures and sounds
+                if type(feature).__name__ in ("Image", "Audio"):
+                    rows = rows.cast_column(column, type(feature)(decode=False))
             yield f"{source} {configuration} {part}".replace("  ", " "), split, iter(rows)
 
 

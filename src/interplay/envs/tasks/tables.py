@@ -2,6 +2,7 @@
 
 Roles         analyst, checker; `team = "single"`: the analyst alone.
 Turns         the analyst reads table and question and answers; the checker, who reads all that, has the last word.
+              `view = "image"` shows the table as a picture, "both" in words too.
 Actions       free text that ends in `Answer: …`: cells separated by |, rows by ; (numbers to two decimals will do). The
               checker may also say `agree`.
 Tools         with `tools`, both may call `sql` (the table is `sheet`) and `calculator` inside their turn.
@@ -31,11 +32,12 @@ from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks import questions, sheet, shop
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
+from interplay.envs.tasks.drawn import drawn
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell
 from interplay.rewards.reply import stated
-from interplay.types import Message, Observation, Rewards, Role, Task, Tool
+from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task, Tool
 
 PATTERNS = ("count", "aggregate", "distinct", "top")
 SMALL = 20  # smaller whole numbers are too easy to guess
@@ -56,6 +58,9 @@ class Options(DataOptions):
     file: str = Field("", description="without data: a CSV or Parquet file to make questions over")
     size: int = Field(12, ge=4, le=400, description="orders in the table that is drawn without data and file")
     shown: int = Field(50, ge=1, description="rows of the table that are shown")
+    view: Literal["text", "image", "both"] = Field(
+        "text", description="how the table is shown: in words, as a picture, or both"
+    )
     patterns: list[str] = Field(list(PATTERNS), description="of the questions that are made")
 
 
@@ -97,16 +102,26 @@ class Tables(DataEnv):
         if len(self.answers) == len(self.roles):
             return {}
         role = self.roles[len(self.answers)]
-        now = [sheet.text(*self.table, limit=self.task.data["shown"]), f"Question: {self.row['question']}"]
+        view, limit = self.task.data["view"], self.task.data["shown"]
+        words = [] if view == "image" else [sheet.text(*self.table, limit=limit)]
+        media = () if view == "text" else (Media("image", drawn(*self.table, limit)),)
+        now = [*words, f"Question: {self.row['question']}"]
         duty = f"Answer the question about the table. {_FORM}"
         if role == "checker":
             duty = f"Check the analyst's answer against the table. Reply agree, or give the right answer. {_FORM}"
             now.append(f"The analyst answers: {heard(self.answers[0] or '(nothing)', 1000)}")
-        messages = (Message("system", duty), Message("user", "\n".join(now)))
+        messages = (Message("system", duty), Message("user", "\n".join(now), media=media))
         allowed: tuple[Tool, ...] = ()
         if self.task.data["tools"]:
             allowed = (tools.sql(sheet_database(self.table)), tools.calculator())
         return {role: Observation(messages, fresh=True, phase=role, tools=allowed)}
+
+    def caption(self, role: Role) -> str:
+        return "" if self.task.data["view"] == "text" else sheet.text(*self.table, limit=self.task.data["shown"])
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        return frozenset({"image"} if options.get("view") == "image" else ())
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()

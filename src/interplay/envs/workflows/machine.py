@@ -23,9 +23,11 @@ from interplay.envs.programs.coroutine import Ask, CoroutineRun, How
 from interplay.envs.programs.options import imported
 from interplay.envs.programs.program import Asking, ProgramTurn
 from interplay.envs.programs.run import ProgramRun
+from interplay.envs.tasks.problems import code_in
 from interplay.envs.tools import named
 from interplay.envs.workflows.graph import END, NodeSection, TransitionSection, WorkflowSection, filled
 from interplay.errors import ConfigError
+from interplay.rewards.verify import final
 from interplay.types import Level, Message, Reward, Rewards, Spoken, Task
 
 INNER = "task"  # the key in a task that holds the task of the inner environment
@@ -70,6 +72,7 @@ class Machine:
         if node.tool:
             (tool,) = named([node.tool])
             (parameter,) = tool.parameters
+            prompt = code_in(prompt) if node.tool == "python" else prompt
             return await asyncio.to_thread(tool.run, **{parameter.name: prompt})
         begin = [Message("system", node.system)] if node.system else []
         before = self.talks.get(name, begin) if node.talk else begin
@@ -91,8 +94,8 @@ class Machine:
         if node.merge == "best":
             score = imported("verify", node.verify or "")
             return max(texts, key=lambda text: float(score(self.task, text)))
-        votes = Counter(_normal(text) for text in texts)
-        return max(texts, key=lambda text: votes[_normal(text)])  # in a tie, the first one
+        votes = Counter(map(_answer, texts))
+        return max(texts, key=lambda text: votes[_answer(text)])  # in a tie, the first one
 
     def _holds(self, transition: TransitionSection, name: str) -> bool:
         text = self.last
@@ -111,6 +114,12 @@ class Machine:
 
 def _normal(text: str) -> str:
     return " ".join(text.split()).lower()
+
+
+def _answer(text: str) -> str:
+    """Return what a vote counts: the answer that a reply marks as final, so that the words before it do not matter, or
+    the whole text if the reply has no such mark."""
+    return final(text) or _normal(text)
 
 
 async def play(inner: Env, workflow: WorkflowSection, data: Mapping[str, Any], ask: Ask) -> list[Reward]:

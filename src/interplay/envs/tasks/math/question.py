@@ -14,14 +14,16 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from interplay.envs import tools
+from interplay.envs.splits import split_of_task
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.compute import ToolKind
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
+from interplay.envs.tasks.media import loaded
 from interplay.errors import ConfigError
 from interplay.execution.sandbox import Isolation
 from interplay.rewards import short_text, verify
 from interplay.rewards.quantity import number
-from interplay.types import Message, Observation, Role
+from interplay.types import MediaKind, Message, Observation, Role
 
 _ANSWER: dict[str, str] = {
     "boxed": "Solve the problem step by step, then put the final answer, and nothing else, into \\boxed{}.",
@@ -124,8 +126,23 @@ class MathQuestion(DataEnv):
 
     def observe(self) -> dict[Role, Observation]:
         named = self.task.data["tools"]
-        seen = {role: self._with_examples(o) for role, o in self.seen().items()}
+        seen = {role: self._with_media(role, self._with_examples(o)) for role, o in self.seen().items()}
         return {r: replace(o, tools=tools.named(named)) if named and r != "tool" else o for r, o in seen.items()}
+
+    def _with_media(self, role: Role, observation: Observation) -> Observation:
+        """With the row's pictures and sounds in the question. The tool role of a relay is shown the words alone."""
+        names = self.row.get("media")
+        if not names or (role == "tool" and self.task.data["team"] == "relay"):
+            return observation
+        source = self.source(self.task.data, split_of_task(self.task.seed))
+        assert source is not None  # rows made on the spot have no media
+        *before, question = observation.messages
+        return replace(observation, messages=(*before, replace(question, media=loaded(source, names))))
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        source = cls.source(options, "train") if options.get("data") else None
+        return frozenset() if source is None else frozenset(source.manifest.get("media", ()))
 
     def _with_examples(self, observation: Observation) -> Observation:
         """The observation with solved problems between the rule and the question."""
