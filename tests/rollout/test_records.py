@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from interplay.algorithms import Tree
 from interplay.errors import InterplayError
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.rollout.logs import GameLogs
 from interplay.rollout.media import MediaFolder
 from interplay.rollout.records import from_json, index, read, read_one, to_json, write
@@ -105,10 +105,10 @@ def test_an_episode_and_its_credit_survive_json(made: tuple[Episode, Credit]) ->
     episode, credit = made
     with tempfile.TemporaryDirectory() as folder:
         store = MediaFolder(Path(folder))
-        store.put(records.media(episode))
+        store.put(episode_json.media(episode))
         again, given_ = from_json(json.loads(json.dumps(to_json(episode, credit))), store)
         assert (again, given_) == (episode, credit)
-        assert [m.data for m in records.media(again)] == [m.data for m in records.media(episode)]
+        assert [m.data for m in episode_json.media(again)] == [m.data for m in episode_json.media(episode)]
         assert from_json(to_json(episode), store)[1] == Credit()
 
 
@@ -227,7 +227,7 @@ def test_media_are_written_once_and_records_hold_their_digests(
     assert "tabby" not in file.read_text() and CAT.digest in file.read_text()
     found = [r.episode for r in read(file)]
     assert found == shown * 2
-    assert [m.data for m in records.media(found[0])] == [b"tabby", b"tabby", b"bell"]
+    assert [m.data for m in episode_json.media(found[0])] == [b"tabby", b"tabby", b"bell"]
 
 
 def test_a_picture_that_is_gone_is_named(file: Path, episodes: list[Episode]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.types import Credit, Media, Message, Observation, Rewards, Sample, Status, Turn
 
 FOLDER = Path(__file__).parents[1] / "data" / "schema_0"
@@ -130,7 +130,7 @@ def test_the_early_records_here_have_what_early_records_could_have() -> None:
 
 def test_a_picture_of_an_early_record_is_known_by_its_digest() -> None:
     *_, record = records.read(FOLDER / "legal.jsonl")
-    (picture,) = {*records.media(record.episode)}
+    (picture,) = {*episode_json.media(record.episode)}
     assert picture.kind == "image" and picture.data.startswith(b"\x89PNG")
     assert picture == Media("image", picture.data)
 

@@ -21,6 +21,7 @@ from interplay.models.lora import new_adapter
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
 from interplay.training import memory
+from interplay.training.activations import count_saved
 from interplay.training.critic import Critic
 from interplay.training.local import LocalLearner
 from interplay.training.trainer import Trainer
@@ -83,7 +84,7 @@ def test_activations_are_what_autograd_keeps(make_tiny: Callable[..., Loaded], b
     """Counted in a real pass over padded rows, with torch's own attention."""
     model = make_tiny(0, base).model
     ids = torch.randint(6, 600, (8, 64))
-    with memory.count_saved(model) as counted, using(Causal()):
+    with count_saved(model) as counted, using(Causal()):
         model.base_model(input_ids=ids, position_ids=torch.arange(64).expand(8, 64), use_cache=False)
     one = {"policies": {"player": {"base": base}}, "seats": "player"}
     found = memory.estimate(plan(**one)).parts["activations"]
@@ -106,7 +107,7 @@ def test_activations_computed_again_give_the_same_gradients_from_less(
         config = TrainSection(recompute=recompute, gap_stop=1e9, lr=1e-9)
         learner = LocalLearner("player", loaded.model, config, 1e-9, 0, adapter)
         monkeypatch.setattr(learner, "apply", lambda loss: 0.0)
-        with memory.count_saved(loaded.model) as counted:
+        with count_saved(loaded.model) as counted:
             learner.imitate(examples)
         grads = [t.grad.clone() for t in learner.masters.own if t.grad is not None]
         learner.optimizer.zero_grad()

@@ -27,7 +27,7 @@ from interplay.envs import env as environments
 from interplay.errors import ConfigError, DataError, ToolError
 from interplay.models.locate import locate
 from interplay.rewards.calculator import calculate
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
@@ -347,7 +347,7 @@ def vault_records(
 
 def as_early(episode: Episode) -> dict[str, Any]:
     """As early versions wrote a remote model's turns: calls inside the turn, and no tools."""
-    out = records.to_json(episode)
+    out = episode_json.to_json(episode)
     (blank,) = json.loads((EARLY.parent / "legal.jsonl").read_text().splitlines()[1])["episode"]["turns"]
     blank |= {"calls": [], "rewards": [], "status": "ok", "fresh": False, "parent": None}
     out["turns"] = []

@@ -16,7 +16,7 @@ from interplay.algorithms.credit import mix
 from interplay.envs.workflows.designing import DESIGNER, Designing
 from interplay.envs.workflows.motifs import Design, Graph
 from interplay.errors import GuardError
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.media import MediaFolder
 from interplay.rollout.runner import Runner, Seated
@@ -40,7 +40,7 @@ class Evolver:
 
     def pending(self) -> list[Episode]:
         """Return the designer's episodes that were not trained on yet, and forget them."""
-        found = [records.from_json(data, self.store)[0] for data in self.evolution.pending]
+        found = [episode_json.from_json(data, self.store)[0] for data in self.evolution.pending]
         self.evolution.pending = []
         return found
 
@@ -55,7 +55,7 @@ class Evolver:
             name, level = ("illegal", Level.PROCESS) if graph is None else ("design", Level.AGENT)
             episode.rewards = Rewards((Reward(name, level, DESIGNER, value),))
             episode.turns[0].rewards = episode.rewards
-        evolution.pending = [records.to_json(episode) for episode, _ in proposals]
+        evolution.pending = [episode_json.to_json(episode) for episode, _ in proposals]
         if proposals:
             metrics["evolve/designs"] = len(graphs) / len(proposals)
         return metrics

@@ -19,20 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from interplay.config import AdapterSection, Optimizer, Recipe
 from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
-from interplay.models.attention import using
 from interplay.models.device import device_of, dtype_of
 from interplay.models.load import blank, read_config
 from interplay.models.senses import KEPT_BYTES, family_of
-from interplay.models.shape import cache_shape, decoder_of
+from interplay.models.shape import cache_shape
 from interplay.models.stacked import layers
 from interplay.seats import FromLeague, RunPlan, Snapshot
+from interplay.training.activations import saved_bytes
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
 
 GiB = 1 << 30
@@ -297,48 +295,6 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
         tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
         family_of(base, config) is not None,
     )
-
-
-class _Attend(torch.autograd.Function):
-    """Keeps what attention keeps: queries, keys, values, output, and one number per query and head."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out = torch.empty_like(q)
-        ctx.save_for_backward(q, k, v, out, q.new_empty(q.shape[:3], dtype=torch.float32))
-        return out
-
-
-class _Kept:
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-        return _Attend.apply(q, k, v)
-
-
-def saved_bytes(model: PreTrainedModel, tokens: int) -> int:
-    """The bytes that a forward pass over `tokens` keeps for its backward pass, without the parameters."""
-    with count_saved(model) as counted, using(_Kept()):
-        ids = torch.zeros((1, tokens), dtype=torch.int64, device=model.device)
-        mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)  # else it is made from data
-        decoder_of(model)(input_ids=ids, position_ids=ids, attention_mask=mask, use_cache=False)
-    return sum(counted.values())
-
-
-@contextmanager
-def count_saved(model: torch.nn.Module) -> Iterator[dict[Any, int]]:
-    """Yield the storages that autograd keeps inside this context, with their bytes. Parameters are not counted."""
-    found: dict[Any, int] = {}
-    alive = []  # so that no address is used twice
-    known = {p.untyped_storage()._cdata for p in model.parameters()}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in known:
-            alive.append(storage)
-            found[storage._cdata] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        yield found
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interplay.errors import InterplayError
-from interplay.rollout.records import finite
+from interplay.rollout.episode_json import finite
 from interplay.viewer.episode import episode_page
 from interplay.viewer.explain import explain, recorded
 from interplay.viewer.gold import disagreements

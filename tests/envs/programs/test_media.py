@@ -13,7 +13,7 @@ from sighted import picture, sound
 from interplay import envs
 from interplay.envs.programs.talk import WireError, messages_of
 from interplay.errors import ConfigError
-from interplay.rollout import records
+from interplay.rollout import episode_json
 from interplay.types import Message, Task
 
 
@@ -36,7 +36,7 @@ def test_a_program_shows_pictures_and_sounds_to_a_seat(sighted: Any, shows: Task
     assert [m.digest for m in changed.media] == [picture(2).digest, sound(1).digest]
     assert [s.history for s in (first, again, changed)] == ["new", "kept", "edited"]
     assert again.prompt[: len(first.prompt)] == first.prompt and again.extends == first.id
-    assert {m.digest for m in records.media(episode)} == {picture(1).digest, picture(2).digest, sound(1).digest}
+    assert {m.digest for m in episode_json.media(episode)} == {picture(1).digest, picture(2).digest, sound(1).digest}
 
 
 def test_a_seat_that_takes_only_text_refuses_them_with_a_sentence(players: Any, shows: Task) -> None:
