@@ -1,4 +1,4 @@
-"""A role that calls tools inside its turn: what is asked, remembered, limited, and what goes wrong."""
+"""A role that calls tools inside its turn: requests, history, limits and failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STAMP = Stamp(seed=1, task=TASK, replica=0, episode="e", decision=0)
 
 @dataclass
 class Saying:
-    """Says what it was told to, one reply after the other."""
+    """Gives the replies of a list, one after the other."""
 
     replies: list[str]
     renderer: Renderer
@@ -150,7 +150,7 @@ def test_the_number_of_calls_is_limited_and_the_last_output_says_so() -> None:
 
 
 def test_a_budget_is_for_all_calls_of_a_decision() -> None:
-    """Each call may use what those before it left; where nothing is left, what was said is the action."""
+    """Each call may use the tokens that earlier calls left. If none are left, the last reply is the action."""
     _, _, _, engine = play(["@double 1", "2"])
     first = len(engine.renderer.encode_reply("@double 1"))
     for budget, calls in ((first, 0), (first + 3, 1), (None, 1)):
@@ -194,10 +194,10 @@ def late(number: float) -> str:
 @pytest.mark.parametrize(
     ("broken", "why"),
     [
-        (tool(boom), "tool 'double' broke: ZeroDivisionError"),
-        (tool(leave), "tool 'double' broke: SystemExit"),
-        (tool(late, 0.05), "ran longer than its 0.05 seconds"),
-        (tool(lambda number: 7), "gave no text but int"),  # type: ignore[arg-type, return-value]
+        (tool(boom), "tool 'double' failed: ZeroDivisionError"),
+        (tool(leave), "tool 'double' failed: SystemExit"),
+        (tool(late, 0.05), "exceeded its limit of 0.05 seconds"),
+        (tool(lambda number: 7), "gave int, not text"),  # type: ignore[arg-type, return-value]
     ],
 )
 def test_promise_7_a_broken_tool_is_a_typed_error_not_an_answer(broken: Tool, why: str) -> None:
@@ -213,7 +213,7 @@ def test_what_stands_in_a_mouth_forgets_the_calls() -> None:
 
 
 def test_tools_that_never_end_hold_up_neither_the_others_nor_the_end() -> None:
-    """More of them than run at once: a good one that comes after is answered, and the program ends."""
+    """There are more of them than can run at once. A later, good tool is answered, and the program ends."""
     program = """
 import threading
 from interplay.agents.arguments import Call
@@ -225,4 +225,4 @@ print(*{str(a) for a in box.answers(hung)})
 print(box.use_now(Call(Tool("good", "", (), lambda: "here"), {})))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines() == ["tool 'hung' ran longer than its 0.05 seconds.", "here"], done.stderr
+    assert done.stdout.splitlines() == ["tool 'hung' exceeded its limit of 0.05 seconds.", "here"], done.stderr

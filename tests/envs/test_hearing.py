@@ -1,4 +1,4 @@
-"""Orders that are heard."""
+"""Orders that are given as sounds."""
 
 from __future__ import annotations
 

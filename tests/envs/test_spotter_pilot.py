@@ -1,4 +1,4 @@
-"""One sees, one hears: only together do they know the door."""
+"""One role sees, the other hears: only together do they know the door."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_sees_or_hears_its_own_part_alone() -> None:
 
 
 def test_one_sense_alone_is_worth_a_quarter_by_enumeration() -> None:
-    """The best reply to each thing that a pilot can know without the sound, and without the words."""
+    """The best reply to everything that a pilot can know without the sound, and without the words."""
     rows = list(itertools.permutations(SIGNS))
     deaf = sum(max(sum(doors[n] == wanted for wanted in SIGNS) for n in range(4)) for doors in rows)
     blind = sum(max(sum(doors[n] == wanted for doors in rows) for n in range(4)) for wanted in SIGNS)

@@ -1,4 +1,4 @@
-"""A policy that sees is trained as any other: it reads first, and a resumed run is bit-identical."""
+"""A policy that sees is trained like any other: it learns to read first, and a resumed run is bit-identical."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Pa
 
 
 def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
-    """With warmstart.base, the eye learns once, under the adapters, and then stays."""
+    """With warmstart.base, the eye is trained once, under the adapters, and then stays unchanged."""
     policy = {"base": "tiny-vl-16x1x24", "adapter": {"rank": 4}, "senses": {"train": True}}
     data = {**SMALL, "policies": {"player": policy}, "warmstart": {**SMALL["warmstart"], "base": True}}
     trainer = train(tmp_path / "run", data)
@@ -78,9 +78,12 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"policies": {"player": {"base": "tiny-16x1"}}}, "shows the state in pictures alone, and 'player' takes none"),
-        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads text alone; expected a base that sees"),
-        ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies nothing to read"),
+        (
+            {"policies": {"player": {"base": "tiny-16x1"}}},
+            "shows the state only in pictures, but 'player' cannot read them",
+        ),
+        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads only text; expected a base that reads"),
+        ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies no pictures or sounds"),
         (
             {
                 "policies": {
@@ -94,7 +97,7 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
         ),
         (
             {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
-            "belongs to local models, and 'openai:x' is remote",
+            "is for local models, but 'openai:x' is remote",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""`interplay prepare`: makes a folder of rows that tasks can trust, or lists the data sets that it knows."""
+"""`interplay prepare`: makes a folder of rows that tasks can rely on, or lists the data sets that it knows."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _show(report: Preparation) -> None:
     if report.held_out:
         console.print(f"held out of the training rows: {report.held_out}", highlight=False)
     if report.unchecked:
-        console.print(f"{report.unchecked} gold answers could not be checked, or were not to be", highlight=False)
+        console.print(f"{report.unchecked} gold answers were not checked, or could not be", highlight=False)
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)

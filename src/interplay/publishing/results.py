@@ -56,11 +56,14 @@ class Contrast:
     corrected: float
 
     @property
-    def sentence(self) -> str:
-        sure = "is better than" if self.difference.value > 0 else "is worse than"
+    def verdict(self) -> str:
         if not self.corrected < 0.05:
-            sure = "cannot be told from"
-        return f"{self.first} {sure} {self.second} in {self.test}"
+            return "cannot be told from"
+        return "is better than" if self.difference.value > 0 else "is worse than"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.first} {self.verdict} {self.second} in {self.test}"
 
 
 @dataclass
@@ -78,10 +81,11 @@ class Results:
             raise DataError(f"'{folder}' holds no study; expected a folder that interplay experiment has written.")
         about = json.loads(noted.read_text())
         runs = []
-        for arm in about["arms"]:
-            for path in sorted((folder / arm).glob(f"seed-*/{TESTED}"), key=lambda p: int(p.parent.name[5:])):
-                data = json.loads(path.read_text())
-                runs.append(Tested(arm, data["seed"], path, data))
+        for path in tested_runs(folder):
+            data = json.loads(path.read_text())
+            if data["arm"] in about["arms"]:
+                runs.append(Tested(data["arm"], data["seed"], path, data))
+        runs.sort(key=lambda r: (list(about["arms"]).index(r.arm), r.seed))
         if not runs:
             raise DataError(f"no run in '{folder}' is tested yet; expected interplay experiment to have finished one.")
         return Results(folder, about, runs)
@@ -182,6 +186,11 @@ class Results:
 
     def arena_files(self, pattern: str) -> list[Path]:
         return sorted((self.folder / "arena").glob(pattern))
+
+
+def tested_runs(folder: Path) -> list[Path]:
+    """The results of all runs of a study that are done."""
+    return sorted(folder.glob(f"*/seed-*/{TESTED}"))
 
 
 def _paired(gaps: Sequence[float]) -> float:

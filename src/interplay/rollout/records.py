@@ -23,6 +23,7 @@ from interplay.rollout import schema_0
 from interplay.rollout.media import MediaFolder
 from interplay.types import (
     Advantage,
+    ByTurn,
     Credit,
     Episode,
     Keys,
@@ -32,6 +33,7 @@ from interplay.types import (
     Message,
     Observation,
     Occupant,
+    One,
     Outlook,
     Parameter,
     ProgramCall,
@@ -39,6 +41,7 @@ from interplay.types import (
     Reward,
     Rewards,
     Sample,
+    SoftMedia,
     Spoken,
     Status,
     Task,
@@ -46,7 +49,7 @@ from interplay.types import (
     ToolCall,
     Turn,
 )
-from interplay.types.occupant import parse
+from interplay.types.occupant import parse, parse_one
 
 SCHEMA = 1
 INDEX, MEDIA = "episodes.index", "media"
@@ -135,7 +138,7 @@ def _looked_up(line: bytes, at: int, path: Path) -> Entry:
         episode = row["episode"]
         return Entry(at, len(line), row.get("step", 0), episode["id"], episode["task"]["id"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InterplayError(f"{path} at byte {at} is no episode record ({error}).") from None
+        raise InterplayError(f"{path} at byte {at} is not an episode record ({error}).") from None
 
 
 def _parsed(line: str, store: MediaFolder, where: str) -> Record:
@@ -144,7 +147,8 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
         schema = row.get("schema", 0)
         if schema > SCHEMA:
             raise InterplayError(
-                f"{where} has schema {schema}, and this version of Interplay reads up to {SCHEMA}; use a newer version."
+                f"{where} has schema {schema}, but this version of Interplay reads schemas up to {SCHEMA}; use a newer "
+                "version."
             )
         if schema == 0:
             episode, credit = schema_0.from_json(row["episode"])
@@ -152,15 +156,18 @@ def _parsed(line: str, store: MediaFolder, where: str) -> Record:
             episode, credit = from_json(row["episode"], store)
         return Record(episode, credit, row.get("step", 0), schema)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InterplayError(f"{where} is no episode record ({error}).") from None
+        raise InterplayError(f"{where} is not an episode record ({error}).") from None
 
 
 def media(episode: Episode) -> Iterator[Media]:
-    """All pictures and sounds shown in an episode."""
+    """All pictures, sounds and soft messages shown in an episode."""
     for turn in episode.turns:
         shown = (turn.observation.messages, *(sample.messages for sample in turn.samples))
         for message in chain.from_iterable(shown):
             yield from message.media
+            for one in message.media:
+                if isinstance(one, SoftMedia):  # what its sender saw, too
+                    yield from (span.media for span in one.seen if span.media is not None)
 
 
 # -- out --------------------------------------------------------------------------------------------------------------
@@ -181,7 +188,10 @@ def to_json(episode: Episode, credit: Credit | None = None) -> dict[str, Any]:
 
 
 def _seat_out(who: Occupant) -> Any:
-    """The text of an occupant. A remote model is marked, since its text looks like that of a policy."""
+    """The text of an occupant. A remote model is marked, since its text looks like that of a policy; so is a list of
+    players with a remote model in it."""
+    if isinstance(who, ByTurn) and any(isinstance(one, Remote) for one in who.takers):
+        return {"turns": [_seat_out(one) for one in who.takers], "always": who.always}
     return {"remote": who.name} if isinstance(who, Remote) else str(who)
 
 
@@ -244,6 +254,8 @@ def _tables(credit: Credit) -> dict[str, dict[str, Any]]:
         "value": credit.values,
         "target": credit.targets,
         "reference": credit.reference,
+        "gap": credit.gap,
+        "entropy": credit.entropy,
     }
 
 
@@ -272,7 +284,7 @@ def _tool_out(tool: Tool) -> dict[str, Any]:
 
 
 def _call_out(call: ProgramCall) -> dict[str, Any]:
-    """What an outside program wanted; of the replies that it accepted alone, their words and calls."""
+    """What an outside program asked for. Of replies, only the accepted ones are written, with their words and calls."""
     out = {f.name: getattr(call, f.name) for f in fields(ProgramCall)}
     return {**out, "only": [[s.content, [[c.id, c.name, c.arguments] for c in s.calls]] for s in call.only]}
 
@@ -297,7 +309,15 @@ def from_json(data: Mapping[str, Any], store: MediaFolder) -> tuple[Episode, Cre
 
 
 def _seat_in(data: Any) -> Occupant:
-    return parse(data) if isinstance(data, str) else Remote(data["remote"])
+    if isinstance(data, str):
+        return parse(data)
+    if "turns" in data:
+        return ByTurn(tuple(_one_in(one) for one in data["turns"]), data["always"])
+    return _one_in(data)
+
+
+def _one_in(data: Any) -> One:
+    return parse_one(data) if isinstance(data, str) else Remote(data["remote"])
 
 
 def _turn_in(data: Mapping[str, Any], store: MediaFolder, credit: Credit) -> Turn:
@@ -373,7 +393,7 @@ def _tool_in(data: Mapping[str, Any]) -> Tool:
 
 
 def _recorded(**_: Any) -> str:
-    raise InterplayError("a tool that was read from a record cannot be run; make the environment from its task again.")
+    raise InterplayError("a tool that was read from a record cannot be run; make the environment again from its task.")
 
 
 def finite(data: Any) -> Any:

@@ -10,9 +10,11 @@ hears keeps up to a limit.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ _FP32 = 4
 _SMALL = 4096  # an 8-bit optimiser keeps fp32 moments for tensors smaller than this
 _BLOCK = 256  # numbers per scale in an 8-bit optimiser
 _LOGITS_CPU = 5  # fp32 copies of a piece: logits, scaled, log-probs, probabilities, their product
+_LEAST = 256  # tokens in the smallest micro-batch that is worth suggesting
 _TOKENS = 64  # in the forward pass that is measured
 REMEDY = (
     "lower train.micro_batch_tokens, rollout.concurrency or sampling.max_tokens, set train.recompute = true or "
@@ -69,13 +72,13 @@ class MemoryEstimate:
         listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
         return f"needs about {size_text(total)} of {size_text(self.available)} of {_place(self.device)} ({listed})"
 
-    def refuse(self) -> None:
-        """Raise if the run cannot fit into memory."""
+    def refuse(self, plan: RunPlan) -> None:
+        """Raise if the run cannot fit into memory. The error names values that would fit."""
         if self.needed > self.available:
             listed = ", ".join(f"{name} {size_text(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
                 f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), and "
-                f"{_place(self.device)} has {size_text(self.available)}; {REMEDY}."
+                f"{_place(self.device)} has {size_text(self.available)}; {_advice(plan)}."
             )
 
 
@@ -132,6 +135,30 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
         cache += tokens * shapes[base].cache
     features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
     return MemoryEstimate(parts, cache, device, available, features)
+
+
+def _advice(plan: RunPlan) -> str:
+    """The changes that would make a run fit, tried from the one that costs the least speed."""
+    for change in (
+        {}, {"recompute": True}, {"optimizer": "adamw_8bit"}, {"recompute": True, "optimizer": "adamw_8bit"}
+    ):  # fmt: skip
+        tokens = plan.recipe.train.micro_batch_tokens
+        while tokens >= _LEAST:
+            found = estimate(_changed(plan, {**change, "micro_batch_tokens": tokens}))
+            if found.needed <= found.available:
+                keys = {**change, "micro_batch_tokens": tokens}
+                words = " ".join(f"train.{k}={str(v).lower()}" for k, v in keys.items())
+                return f"it would fit with {words} ({size_text(found.needed)})"
+            tokens //= 2
+    return (
+        f"no train.micro_batch_tokens from {_LEAST} up makes it fit, not even with train.recompute=true and "
+        "train.optimizer=adamw_8bit; train adapters (policies.NAME.adapter) instead of all weights, or a smaller base"
+    )
+
+
+def _changed(plan: RunPlan, change: Mapping[str, Any]) -> RunPlan:
+    train = plan.recipe.train.model_copy(update=dict(change))
+    return replace(plan, recipe=plan.recipe.model_copy(update={"train": train}))
 
 
 def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> None:
@@ -252,6 +279,7 @@ def _kept(shape: _Shape, recipe: Recipe) -> int:
     return shape.layers * shape.layer_input + shape.activations // shape.layers
 
 
+@lru_cache(maxsize=32)
 def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
     config = read_config(base, seed)
     with torch.device("meta"):
@@ -336,9 +364,23 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
     recipe = plan.recipe
     return ResourceError(
         f"the run is out of memory ({first}); {REMEDY}. Now train.micro_batch_tokens is "
-        f"{recipe.train.micro_batch_tokens} and rollout.concurrency {recipe.rollout.concurrency}; "
-        "interplay train RUN KEY=VALUE --resume goes on from the newest checkpoint."
+        f"{recipe.train.micro_batch_tokens} and rollout.concurrency {recipe.rollout.concurrency}; try half of them: "
+        f"interplay train RUN train.micro_batch_tokens={max(1, recipe.train.micro_batch_tokens // 2)} "
+        f"rollout.concurrency={max(1, recipe.rollout.concurrency // 2)} --resume goes on from the newest checkpoint."
     )
+
+
+def peak_bytes() -> int:
+    """The most memory that was used at once so far: of the GPU if there is one, else of this process. 0 if the system
+    does not tell."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
 
 
 def _available(device: str) -> int:

@@ -13,6 +13,7 @@ from interplay.types.occupant import ByTurn, FromLeague, Occupant, One, Policy, 
 from interplay.types.rewards import Level, Reward, Rewards, Role
 from interplay.types.sample import Completion, MediaSpan, Sample, Stop, identity
 from interplay.types.seeds import seed_of
+from interplay.types.soft import SoftMedia, SoftMessage
 from interplay.types.task import HistoryMatch, Observation, Parameter, ProgramCall, Task, Tool
 from interplay.types.turn import KEY_NAMES, Keys, Outlook, Status, Turn
 
@@ -20,5 +21,6 @@ __all__ = [
     "KEY_NAMES", "Advantage", "ByTurn", "Completion", "Credit", "Cut", "Episode", "FromLeague", "HistoryMatch",
     "Keys", "Level", "Media", "MediaKind", "MediaSpan", "Message", "Observation", "Occupant", "One", "Outlook",
     "Parameter", "Pictured", "Policy", "ProgramCall", "Remote", "Reward", "Rewards", "Role", "Sample", "Scripted",
-    "Snapshot", "Spoken", "Status", "Stop", "Task", "Tool", "ToolCall", "Turn", "identity", "seed_of",
+    "Snapshot", "SoftMedia", "SoftMessage", "Spoken", "Status", "Stop", "Task", "Tool", "ToolCall", "Turn", "identity",
+    "seed_of",
 ]  # fmt: skip

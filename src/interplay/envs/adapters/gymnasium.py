@@ -1,4 +1,4 @@
-"""Any Gymnasium environment that can be told in text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
+"""Any Gymnasium environment that can be shown as text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
 
 Roles         player.
 Observation   the environment's own `ansi` rendering where it has one, its colours in words, else its observation: text
@@ -43,7 +43,7 @@ ACTIONS = {  # of Gymnasium's own, by name without version, in the order of thei
     "MountainCar": ("left", "nothing", "right"),
     "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
-_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # the last action, which moves the rows of a map
+_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # a line with the last action, which would shift the rows of a map
 
 
 class Options(FrameOptions):
@@ -55,7 +55,7 @@ class Gymnasium(Copied):
     Options = Options
     package = "gymnasium"
     roles = ("player",)
-    version = "2"  # 1 gave no rules and bare numbers
+    version = "2"  # version 1 gave no rules and only numbers
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -122,7 +122,7 @@ class Gymnasium(Copied):
         if action is None:
             return Rewards.process("illegal", {"player": -1.0})
         seen, reward, ended, cut, info = self.env.step(action)
-        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may write into what it gave
+        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may change these objects later
         self.over = bool(ended or cut)
         self.total += float(reward)
         return Rewards.agent("payoff", {"player": float(reward)})
@@ -135,7 +135,7 @@ class Gymnasium(Copied):
         return f"{self._text()}\n{end}, {self.total:g} so far"
 
     def redeal(self, role: Role, rng: random.Random) -> Gymnasium:
-        return self.fork(rng.getrandbits(62))  # for one player only the future is hidden
+        return self.fork(rng.getrandbits(62))  # for a single player only the future is hidden
 
 
 def _modes(spec: Any) -> list[str]:

@@ -41,15 +41,15 @@ OPEN = ("chess", "connect_four", "go", "tictactoe")  # a frame of these shows no
 class Options(FrameOptions):
     api: Literal["auto", "aec", "parallel"] = Field("auto", description="in turn, or at once; auto: at once if it can")
     actions: list[str] = Field([], description="names of the actions, in the order of their numbers")
-    level: Literal["agent", "team"] = Field("agent", description="whom payoffs belong to; team: their mean, to all")
-    forfeit: float = Field(-1.0, description="payoff of who replies illegally, which ends the game")
+    level: Literal["agent", "team"] = Field("agent", description="who gets the payoffs; team: all get their mean")
+    forfeit: float = Field(-1.0, description="payoff for an illegal reply, which ends the game")
 
 
 @register("pettingzoo:")
 class PettingZoo(Copied):
     Options = Options
     package = "pettingzoo"
-    version = "2"  # 1 gave no rules
+    version = "2"  # version 1 gave no rules
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -92,7 +92,7 @@ class PettingZoo(Copied):
         except (ImportError, failed) as error:
             raise ConfigError(f"env.name '{task.env}' cannot be made: {error}") from None
         except TypeError as error:
-            raise ConfigError(f"env.arguments of '{task.env}' do not fit it: {error}.") from None
+            raise ConfigError(f"the game '{task.env}' does not accept env.arguments: {error}.") from None
 
     def _listed(self, agent: Any) -> dict[str, Any] | None:
         space, names = self.env.action_space(agent), self.task.data["actions"]
@@ -168,7 +168,7 @@ class PettingZoo(Copied):
         if self.parallel:
             moves = {agents[role]: action for role, action in chosen.items()}
             seen, rewards, _, _, infos = self.env.step(moves)
-            self.seen, self.infos = copy.deepcopy((seen, infos))  # a game may write into what it gave
+            self.seen, self.infos = copy.deepcopy((seen, infos))  # a game may change these objects later
         else:
             (action,) = chosen.values()
             self.env.step(action)
@@ -194,7 +194,7 @@ class PettingZoo(Copied):
         return self._payoff(dict.fromkeys(self.guilty, self.task.data["forfeit"]))
 
     def state(self) -> str:
-        """What every agent sees, and how things stand."""
+        """What every agent sees, and whether the game is over."""
         lines = [f"{role} {total:g}" for role, total in self.totals.items()]
         for agent in self.env.agents:
             value = self.seen.get(agent) if self.parallel else self.env.observe(agent)
@@ -208,7 +208,7 @@ class PettingZoo(Copied):
 
 
 def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
-    """How to make a game, by kind: from PettingZoo's registry, or from a module of somebody else's."""
+    """The functions that make a game, by kind: from PettingZoo's registry, or from a module of another package."""
     game = env.game
     if "." in game:
         module = env.library(game)
@@ -224,5 +224,5 @@ def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
 
 
 def _module(name: str) -> str:
-    """`tictactoe_v3`, as games are imported, of `classic/tictactoe-v3`, as they are registered."""
+    """`tictactoe_v3`, as games are imported, from `classic/tictactoe-v3`, as they are registered."""
     return re.sub(r"-v(\d+)$", r"_v\1", name.rpartition("/")[2])

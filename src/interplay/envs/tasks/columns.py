@@ -1,4 +1,4 @@
-"""Which columns of somebody's own rows are the question and the answer, and where the rows are."""
+"""The columns of your own rows that hold the question and the answer, and the place of the rows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         kind = type(value).__name__
-        raise DataError(f"{where} has a {kind} in '{path}'; expected a text or a number: name a part of it, as a.b.0.")
+        raise DataError(
+            f"{where} has a {kind} in '{path}'; expected a text or a number. Name a part of it, such as a.b.0."
+        )
     return str(value)
 
 
@@ -91,7 +93,7 @@ def hub_format(cls: type[Public], name: str) -> type[Public]:
         ) from None
     try:
         splits = datasets.get_dataset_split_names(source, configuration or None)
-    except Exception as error:  # the hub, the network and the cache raise what they like
+    except Exception as error:  # the hub, the network and the cache can raise anything
         reason = str(error).strip().split("\n")[0]
         raise DataError(f"{source} could not be read from the hub ({type(error).__name__}: {reason}).") from None
     words = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}

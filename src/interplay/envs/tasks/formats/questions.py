@@ -1,4 +1,4 @@
-"""Your own questions and answers: rows of any file or hub data set, whose columns are named on the command line."""
+"""Your own questions and answers: rows of any file or hub data set. The command line names the columns."""
 
 from __future__ import annotations
 
