@@ -384,6 +384,9 @@ class Elsewhere:
     async def sync(self) -> None:
         pass
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
     def close(self) -> None:
         pass
 

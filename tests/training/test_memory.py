@@ -134,7 +134,7 @@ def test_kept_pictures_are_counted_up_to_their_limit_and_refuse_no_run(private_c
     }  # fmt: skip
     found = memory.estimate(plan(**seen))
     assert found.features == 1 << 31 and "pictures and sounds up to 2.0 GiB" in str(found)
-    replace(found, available=found.needed).refuse()
+    replace(found, available=found.needed).refuse(plan(**seen))
     assert memory.estimate(plan()).features == 0 and "pictures" not in str(memory.estimate(plan()))
 
 
