@@ -51,4 +51,6 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
         out.append(
             ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, playing)
         )
+    if cluster.engines:
+        out.append(ProcessPlan("engines", cluster.engines, 1.0, cluster.engine_gpus, playing))
     return out
