@@ -57,6 +57,7 @@ class Bench:
         self.where = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
         self.base = "tiny-32x1" if args.tiny else args.base
         self.policy = "tiny-32x1" if args.tiny else args.policy
+        self.verifying = "tiny-32x1" if args.tiny else args.verifier or args.base
         self.train = TrainSection(micro_batch_tokens=131_072 if cuda else 16_384)
         self.done: dict[str, Any] = json.loads(args.out.read_text()) if args.out.is_file() else {}
 
@@ -105,11 +106,14 @@ class Bench:
             zeros = (0.0,) * len(reply)
             rows.append(Example("judge", Sample(f"{len(rows)}", prompt[-2048:], reply, zeros, (0,) * len(reply), "")))
         began = time.monotonic()
-        for epoch in range(2):
-            # Both orders of a pair are in one batch, so that a preference for a position has no gradient.
-            rows.sort(key=lambda e: (seed_of("sft", seed, epoch, int(e.sample.id) // 2), int(e.sample.id)))
-            for start in range(0, len(rows), 32):
-                learner.imitate(rows[start : start + 32])
+        starts = [(epoch, start) for epoch in range(2) for start in range(0, len(rows), 32)]
+        for n, (epoch, start) in enumerate(starts):
+            if start == 0:  # both orders of a pair are in one batch: a preference for a position has no gradient
+                rows.sort(key=lambda e: (seed_of("sft", seed, epoch, int(e.sample.id) // 2), int(e.sample.id)))
+            # The rate rises over the first tenth and falls to 0, so that no order is favoured by the last batches.
+            for group in learner.optimizer.param_groups:
+                group["lr"] = self.args.lr * min(1.0, 10 * (n + 1) / len(starts), 1.0 - n / len(starts))
+            learner.imitate(rows[start : start + 32])
         engine.update(1)
         out["seconds"] = time.monotonic() - began
         out |= _judged(verdicts, test)
@@ -144,40 +148,39 @@ class Bench:
         asyncio.run(ask(asked))
         seconds = time.monotonic() - began
         made.should_exit = True
-        tokens = fmean(len(model.ids(a)) for a in asked[:64])
+        tokens = fmean(map(len, model.read(asked[:64])))
         return {"replies_per_second": count / seconds, "tokens_per_reply": tokens, "batches": reward.batches}
 
     def verifier(self, seed: int) -> dict[str, Any]:
-        answers = self._solutions(seed)
+        answers = self._solutions()
         train = [a for a in answers if not held_out(a.group, 0.3, seed)]
         test = [a for a in answers if held_out(a.group, 0.3, seed)]
-        model = new_reward_model("verifier", self.base, self.train, self.where, seed)
+        model = new_reward_model("verifier", self.verifying, self.train, self.where, seed)
         how = Fitting(epochs=2, batch=32, lr=self.args.lr, seed=seed)
         fit_answers(model, train, how, "class" if self.args.tiny else "question")
         found = verified(model, test, final=verify.final)
         paired = _paired(model, test)
         out = {**asdict(found), **paired}
         for name, balance in (("blank_balanced", "question"), ("blank_unbalanced", "none")):
-            blank = new_reward_model("verifier", self.base, self.train, self.where, seed)
+            blank = new_reward_model("verifier", self.verifying, self.train, self.where, seed)
             fit_answers(blank, [replace(a, text="") for a in train], how, "class" if self.args.tiny else balance)  # type: ignore[arg-type]
             scores = blank.scores([(a.question, "") for a in test])
             out[f"auc_{name}"] = auc(scores, [a.right for a in test])
         return out
 
-    def _solutions(self, seed: int) -> list[LabelledAnswer]:
-        """Sampled once, and kept beside the results."""
+    def _solutions(self) -> list[LabelledAnswer]:
+        """Eight for each question, sampled once and kept beside the results; `--sampling` limits the time."""
         kept = self.args.out.with_suffix(".solutions.jsonl")
-        if kept.is_file():
-            rows = [json.loads(line) for line in kept.read_text().splitlines()]
-            return [
-                LabelledAnswer((Message("user", r["question"]),), r["text"], r["right"], r["question"]) for r in rows
-            ]
+        if not kept.is_file():
+            self._sample(kept)
+        rows = [json.loads(line) for line in kept.read_text().splitlines()]
+        return [LabelledAnswer((Message("user", r["question"]),), r["text"], r["right"], r["question"]) for r in rows]
+
+    def _sample(self, kept: Path) -> None:
         loaded = load(self.policy, *self.where, 0)
         engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
-        lines = (self.args.data / "gsm8k" / "train.jsonl").read_text().splitlines()[: 12 if self.args.tiny else 1500]
-        tokens = 8 if self.args.tiny else 320
-        sampling = Sampling(0.8, tokens, loaded.stop_ids)
+        sampling = Sampling(0.8, 8 if self.args.tiny else 320, loaded.stop_ids)
         ask = "Solve the problem step by step. End with a line: Answer: and the number.\n"
 
         async def one(n: int, k: int, question: str) -> str:
@@ -185,24 +188,29 @@ class Bench:
             done = await engine.generate(Request((n, k), ids, seed_of("solve", n, k), sampling))
             return renderer.decode(done.tokens)[0]
 
-        async def every(rows: Sequence[dict[str, str]]) -> list[list[str]]:
-            jobs = [asyncio.gather(*(one(n, k, row["question"]) for k in range(8))) for n, row in enumerate(rows)]
+        async def every(rows: Sequence[tuple[int, str]]) -> list[list[str]]:
+            jobs = [asyncio.gather(*(one(n, k, question) for k in range(8))) for n, question in rows]
             return [list(x) for x in await asyncio.gather(*jobs)]
 
-        rows = [json.loads(line) for line in lines]
-        solved = asyncio.run(every(rows))
+        lines = (self.args.data / "gsm8k" / "train.jsonl").read_text().splitlines()
+        asked = [json.loads(line) for line in lines[: 12 if self.args.tiny else self.args.questions]]
+        began, out = time.monotonic(), []
+        for start in range(0, len(asked), 128):
+            if time.monotonic() - began > self.args.sampling:
+                break
+            part = asked[start : start + 128]
+            solved = asyncio.run(every([(start + i, row["question"]) for i, row in enumerate(part)]))
+            out += [(row, texts) for row, texts in zip(part, solved, strict=True)]
         engine.close()
-        out = []
-        for row, texts in zip(rows, solved, strict=True):
-            gold = row["answer"].rpartition("####")[2].strip().replace(",", "")
-            for k, text in enumerate(texts):
-                stated = verify.final(text)
-                right = stated is not None and verify.equal(gold, stated)
-                right = right or (self.args.tiny and k % 2 == 0)  # a tiny model solves nothing
-                out.append(LabelledAnswer((Message("user", row["question"]),), text, right, row["question"]))
-        written = ({"question": a.group, "text": a.text, "right": a.right} for a in out)
-        kept.write_text("".join(json.dumps(row) + "\n" for row in written))
-        return out
+        print(f"{len(out)} questions with eight solutions each in {time.monotonic() - began:.0f} s", flush=True)
+        kept.write_text("".join(self._labelled(row, k, t) for row, texts in out for k, t in enumerate(texts)))
+
+    def _labelled(self, row: dict[str, str], k: int, text: str) -> str:
+        gold = row["answer"].rpartition("####")[2].strip().replace(",", "")
+        stated = verify.final(text)
+        right = stated is not None and verify.equal(gold, stated)
+        right = right or (self.args.tiny and k % 2 == 0)  # a tiny model solves nothing
+        return json.dumps({"question": row["question"], "text": text, "right": right}) + "\n"
 
 
 def _judged(verdicts: Callable[[Sequence[Pair]], Any], test: Sequence[Pair]) -> dict[str, Any]:
@@ -242,6 +250,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--base", default="smollm2")
     parser.add_argument("--policy", default="Qwen/Qwen2.5-Coder-0.5B-Instruct", help="who solves the problems")
+    parser.add_argument("--verifier", default=None, help="the base of the verifier; default that of --base")
+    parser.add_argument("--questions", type=int, default=1024, help="of GSM8K, at most")
+    parser.add_argument("--sampling", type=float, default=150.0, help="seconds after which no more are solved")
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=25.0)

@@ -63,6 +63,9 @@ def test_public_formats_are_read(tmp_path: Path) -> None:
     file.write_text(json.dumps([{"input": "q", "output_1": "a", "output_2": "b", "label": 2}]))
     (found,) = read_comparisons(file)
     assert (found.first, found.second, found.label) == ("a", "b", 0.0)
+    file.write_text(json.dumps([{"input": [["user", "q"]], "output_1": "a", "output_2": "b", "label": 1}]))
+    (found,) = read_comparisons(file)
+    assert found.question[0].content == "q" and isinstance(found.group, str)  # a name, by which rows are split
     talk = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Bye\n\nAssistant: {}"
     file.write_text(json.dumps({"chosen": talk.format("Bye!"), "rejected": talk.format("No.")}))
     (found,) = read_comparisons(file)

@@ -1,4 +1,4 @@
-"""Studies: arms and seeds are run once, tested once, paired by seed and corrected."""
+"""Studies: every arm and seed is run once and tested once; contrasts are paired by seed and corrected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from interplay.errors import ConfigError
 from interplay.evaluation.intervals import Estimate
-from interplay.publishing.experiment import run_study
+from interplay.publishing.agenda import Agenda, ExperimentPace, StudyCall, run_studies
+from interplay.publishing.experiment import one_run
 from interplay.publishing.results import Contrast, Results, holm
 from interplay.publishing.study import Study
 
@@ -27,7 +28,7 @@ def contrast(p: float) -> Contrast:
 
 
 def test_holms_correction_by_hand() -> None:
-    """p · (m − rank), never falling: 0.01·3, 0.03·2, then 0.04 is raised to 0.06."""
+    """Corrected values are p · (m − rank) and never decrease: 0.01·3, 0.03·2, then 0.04 is raised to 0.06."""
     found = [c.corrected for c in holm([contrast(0.04), contrast(0.01), contrast(0.03), contrast(math.nan)])]
     assert found[:3] == pytest.approx([0.06, 0.03, 0.06]) and math.isnan(found[3])
     assert holm([contrast(0.04)])[0].sentence == "a is better than b in t"
@@ -35,7 +36,7 @@ def test_holms_correction_by_hand() -> None:
 
 
 def small_study(folder: Path, arms: dict[str, list[str]], seeds: list[int]) -> Path:
-    """A study of a few steps: the story's, with these arms."""
+    """Write the story study with these arms and only a few steps."""
     lines = [
         'name = "small"', f'recipe = "{ROOT / "recipes" / "rlhf" / "story.toml"}"', f"seeds = {seeds}", "games = 2",
         f"common = {json.dumps(SMALL)}", "[arms]",
@@ -51,7 +52,7 @@ def small_study(folder: Path, arms: dict[str, list[str]], seeds: list[int]) -> P
 def test_every_arm_of_the_shipped_studies_is_a_valid_recipe() -> None:
     from interplay.rollout.resolve import resolve
 
-    for path in sorted(STORY.parent.glob("*.toml")):
+    for path in sorted((ROOT / "recipes" / "rlhf").glob("**/experiment/*.toml")):
         study = Study.read(path)
         for arm in study.section.arms:
             assert resolve(study.recipe(arm, 0)).trainable[0] == "learner"
@@ -61,7 +62,7 @@ def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
     arms = {"fixed": [], "oracle": ['judges={ taste = { kind = "pointwise", who = "gold:gold" } }']}
     path = small_study(tmp_path, arms, [0])
     told: list[str] = []
-    run_study(path, tmp_path / "runs", [], 1, told.append)
+    run_studies([path], tmp_path / "runs", told=told.append)
     assert told[0] == "small: 2 runs, 2 left" and len(told) == 3
     results = Results.read(tmp_path / "runs" / "small")
     before = {r.path: r.path.read_text() for r in results.runs}
@@ -71,18 +72,52 @@ def test_a_study_is_run_tested_once_and_resumed(tmp_path: Path) -> None:
     assert [c.seeds for c in results.contrasts()] == [1] and math.isnan(results.contrasts()[0].p)
     assert len(results.curve("fixed", "reward/gold/learner")[0]) == 2
     told.clear()
-    run_study(path, tmp_path / "runs", [], 1, told.append)
+    run_studies([path], tmp_path / "runs", told=told.append)
     assert told == ["small: 2 runs, 0 left"]
     assert before == {r.path: r.path.read_text() for r in results.runs}
     small_study(tmp_path, {**arms, "more": []}, [0])
     with pytest.raises(ConfigError, match="another study of this name"):
-        run_study(path, tmp_path / "runs", [], 1)
+        run_studies([path], tmp_path / "runs")
+
+
+def test_a_time_limit_stops_an_experiment_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    path = small_study(tmp_path, {"fixed": []}, [0, 1])
+    told: list[str] = []
+    run_studies([path], tmp_path / "runs", told=told.append, pace=ExperimentPace(seconds=1e-6))
+    assert told == ["small: 2 runs, 2 left"]  # nothing is begun when the time is over
+    study, folder = Study.read(path), tmp_path / "runs" / "small"
+    line = one_run(study, folder, "fixed", 0, until=0.0)
+    assert line == "small fixed seed 0: interrupted at step 1" and not list(folder.glob("*/*/test.json"))
+    line = one_run(study, folder, "fixed", 0)
+    assert line.startswith("small fixed seed 0: gold seen")
+    assert json.loads((folder / "fixed" / "seed-0" / "test.json").read_text())["counts"]["steps"] == 2
+
+
+def test_work_goes_seed_by_seed_and_arenas_come_first(tmp_path: Path) -> None:
+    """After the runs of seed 0 its arena is played before the runs of seed 1."""
+    plans = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        file = small_study(tmp_path / name, {"one": [], "two": []}, [0, 1])
+        text = file.read_text().replace('"small"', f'"{name}"')
+        file.write_text(text + '\n[arena]\nseats = [["partner=other"]]\n')
+        plans.append((StudyCall(file, (), None, tmp_path / "runs" / name), Study.read(file)))
+    agenda, order = Agenda(plans), []
+    while (work := agenda.following()) is not None:
+        given, what, seed = work
+        order.append((given.folder.name, what, seed))
+        if seed is not None:
+            run = given.folder / what / f"seed-{seed}"
+            run.mkdir(parents=True)
+            (run / "test.json").write_text("{}")
+    first = [("a", "one", 0), ("a", "two", 0), ("a", "seed-0", None), ("b", "one", 0), ("b", "two", 0)]
+    assert order[:6] == [*first, ("b", "seed-0", None)] and order[6][2] == 1 and len(order) == 12
 
 
 def test_a_mistake_in_any_arm_is_refused_before_the_first_run(tmp_path: Path) -> None:
     path = small_study(tmp_path, {"fixed": [], "wrong": ["train.stps=3"]}, [0])
     with pytest.raises(ConfigError, match="arm 'wrong' of study 'small': unknown key 'stps'"):
-        run_study(path, tmp_path / "runs", [], 1)
+        run_studies([path], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -105,7 +140,11 @@ def test_a_reduced_experiment_goes_from_the_study_to_the_pages(tmp_path: Path) -
     file.write_text(text.replace('"../debugging.toml"', json.dumps(str(STORY.parents[1] / "debugging.toml"))))
     call = ["experiment", str(file), "--out", runs, "--seeds", "2", *changes]
     done = CliRunner().invoke(app, call, catch_exceptions=False)
-    assert done.exit_code == 0 and "debugging: 14 runs, 14 left" in done.output and "arena: seed-1" in done.output
+    assert (
+        done.exit_code == 0
+        and "debugging: 14 runs, 14 left" in done.output
+        and "debugging arena seed-1: played" in done.output
+    )
     results = Results.read(Path(runs) / "debugging")
     for arm in arms:
         found = results.runs[0].data["tests"]["unseen"]["mean"]
@@ -114,7 +153,7 @@ def test_a_reduced_experiment_goes_from_the_study_to_the_pages(tmp_path: Path) -
         assert found["regret"] == pytest.approx(2.0 - found["gold"])
     assert set(results.arena()) == set(arms) and set(results.cross()) == {"context-learns"}
     again = CliRunner().invoke(app, call, catch_exceptions=False)
-    assert "14 runs, 0 left" in again.output and "arena:" not in again.output
+    assert "14 runs, 0 left" in again.output and "arena" not in again.output
     pages = CliRunner().invoke(app, ["publish", runs], catch_exceptions=False)
     assert pages.exit_code == 0 and "numbers.json" in pages.output
     report = (Path(runs) / "pages" / "report.md").read_text()

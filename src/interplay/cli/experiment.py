@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from interplay.errors import ConfigError
 
+if TYPE_CHECKING:
+    from interplay.publishing.agenda import ExperimentPace
 
-def experiment(console: Console, given: Sequence[str], out: Path, jobs: int, seeds: int | None) -> None:
-    """Run the studies one after another; what is done already is not done again."""
+
+def experiment(console: Console, given: Sequence[str], out: Path, seeds: int | None, pace: ExperimentPace) -> None:
+    """Run the studies; what is done already is not done again."""
     from interplay.cli.quiet import quiet_libraries
-    from interplay.publishing.arena import play_arena
-    from interplay.publishing.experiment import run_study
-    from interplay.publishing.results import Results, holm
+    from interplay.publishing.agenda import run_studies
+    from interplay.publishing.results import Results, holm, tested_runs
 
     quiet_libraries()
     files = [Path(text) for text in given if text.endswith(".toml")]
@@ -23,11 +26,8 @@ def experiment(console: Console, given: Sequence[str], out: Path, jobs: int, see
     if not files:
         raise ConfigError("no study is named; expected files such as recipes/rlhf/experiment/story.toml.")
     tell = lambda line: console.print(line, highlight=False, soft_wrap=True)  # noqa: E731
-    found = []
-    for file in files:
-        study = run_study(file, out, changes, jobs, tell, seeds)
-        play_arena(study, out / study.section.name, tell)
-        found.append(Results.read(out / study.section.name))
+    folders = [out / s.section.name for s in run_studies(files, out, changes, seeds, pace, tell)]
+    found = [Results.read(folder) for folder in folders if tested_runs(folder)]
     for contrast in holm([c for results in found for c in results.contrasts()]):
         gap = contrast.difference
         console.print(

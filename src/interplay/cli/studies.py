@@ -18,7 +18,10 @@ def experiment(
         list[str], typer.Argument(help="Files of studies, and changes to the recipe of every arm, a.b=c.")
     ],
     out: Annotated[Path, typer.Option(help="The folder of the runs.")] = Path("runs/experiment"),
-    jobs: Annotated[int, typer.Option(help="Runs side by side, each on one thread.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Runs and arenas side by side, each on one thread.", min=1)] = 1,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after this time, at the next step of each run; call again to go on.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Only so many of each study's seeds.", min=1)] = None,
 ) -> None:
     """Train and test every arm and seed of some studies; killed and called again, it goes on where it stopped.
@@ -26,8 +29,9 @@ def experiment(
     interplay experiment recipes/rlhf/experiment/story.toml --jobs 16
     """
     from interplay.cli.experiment import experiment as run_experiment
+    from interplay.publishing.agenda import ExperimentPace
 
-    run_experiment(console, studies, out, jobs, seeds)
+    run_experiment(console, studies, out, seeds, ExperimentPace(jobs, seconds))
 
 
 @app.command()

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interplay.config import parse
@@ -28,6 +27,7 @@ from interplay.types import Completion, MediaSpan, seed_of
 
 if TYPE_CHECKING:
     from interplay.models.adapter import Adapter
+    from interplay.models.load import Loaded
 
 log = logging.getLogger("interplay")
 
@@ -111,7 +111,7 @@ class ActorEngine:
     def flush(self) -> None:
         """Does nothing: the actors empty their caches when they get new weights."""
 
-    def update(self, version: int, source: Path | None = None) -> None:
+    def update(self, version: int, source: Loaded | None = None) -> None:
         self.version = version
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:

@@ -30,7 +30,7 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
     learning = sum(parts.values()) - parts["weights"]
     out: list[ProcessPlan] = []
     sharded = recipe.train.shard == "fsdp"
-    served = recipe.engine.kind == "vllm"
+    served = recipe.engine.kind != "local"
     # The run's own process trains unless there are ranks, and samples unless there are vLLM servers.
     mine = parts["weights"] + (0 if sharded else learning) + (0 if served else needs.cache)
     alone = gpu and not (sharded and served)
@@ -46,7 +46,9 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
         )
     if served and recipe.engine.url is None:
         gpus = float(recipe.engine.tensor_parallel) if gpu else 0.0
-        out.append(ProcessPlan("vLLM servers", models, 1.0, gpus, parts["weights"] // max(1, models)))
+        out.append(
+            ProcessPlan("vLLM servers", models * max(1, cluster.engines), 1.0, gpus, parts["weights"] // max(1, models))
+        )
     if cluster.rollout_workers:
         out.append(
             ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, playing)

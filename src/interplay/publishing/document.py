@@ -39,7 +39,7 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture beside the page: `name`.svg for pages, `name`.png for PDFs."""
+    """A picture in the folder of the page: `name`.svg for HTML and Markdown, `name`.png for PDFs."""
 
     name: str
     caption: str
@@ -49,7 +49,7 @@ PageBlock = Heading | Paragraph | Bullets | TableBlock | Figure
 
 
 def to_text(blocks: Sequence[PageBlock]) -> str:
-    """All words, for the check of numbers."""
+    """Return all text of the blocks, so that its numbers can be checked."""
     return to_markdown("", blocks)
 
 
@@ -80,7 +80,7 @@ figure { margin: 1.5rem 0; } figcaption { font-size: 14px; color: #596273; } img
 code { background: #f1f3f6; padding: 0 .2em; }
 """
 _SLIDES = """
-body { margin: 0; background: #e8ebf0; font: 22px/1.4 system-ui, sans-serif; color: #1d2430; }
+body { margin: 0; background: #e8ebf0; font: 20px/1.4 system-ui, sans-serif; color: #1d2430; }
 section { background: white; width: 960px; min-height: 540px; margin: 1.5rem auto; padding: 2.5rem 3rem;
   box-sizing: border-box; page-break-after: always; }
 h1, h2 { margin-top: 0; color: #16365c; } table { font-size: 16px; border-collapse: collapse; }
@@ -90,13 +90,13 @@ img { max-width: 100%; max-height: 360px; } figure { margin: 0; } figcaption { f
 
 
 def to_html(title: str, blocks: Sequence[PageBlock], folder: Path) -> str:
-    """One page with its pictures inside."""
+    """Return one HTML page that contains its pictures."""
     body = "\n".join(_html(b, folder) for b in blocks)
     return _page(title, _STYLE, f"<h1>{html.escape(title)}</h1>\n{body}")
 
 
 def to_slides(title: str, slides: Sequence[Sequence[PageBlock]], folder: Path) -> str:
-    """A section for each slide; printing the page gives one slide a sheet."""
+    """Return a page with one section for each slide. When it is printed, each slide is on its own sheet."""
     body = "\n".join("<section>" + "\n".join(_html(b, folder) for b in slide) + "</section>" for slide in slides)
     return _page(title, _SLIDES, body)
 
@@ -130,7 +130,7 @@ def _html(block: PageBlock, folder: Path) -> str:
 
 
 def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], folder: Path, slides: bool = False) -> None:
-    """A4 sheets, or with `slides` one wide sheet for each of `pages`."""
+    """Write a PDF with A4 sheets, or with `slides` one wide sheet for each of `pages`."""
     try:
         from fpdf import FPDF
     except ImportError:
@@ -141,44 +141,69 @@ def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], fold
     pdf.set_title(title)
     for page in pages:
         pdf.add_page()
+        if slides and isinstance(page[0], Heading) and page[0].level == 1:
+            pdf.set_y(pdf.h * 0.34)  # the title of the talk
         for block in page:
-            _draw(pdf, block, folder, 13 if slides else 10, slides)
+            _draw(pdf, block, folder, 14 if slides else 10, slides)
     pdf.output(str(path))
 
 
 def _latin(text: str) -> str:
-    """The PDF's own fonts know Latin letters only."""
+    """Replace characters that the built-in fonts of a PDF do not have: they only have Latin letters."""
     for strange, plain in (("−", "-"), ("–", "-"), ("“", '"'), ("”", '"'), ("’", "'"), ("β", "beta"), ("`", "")):
         text = text.replace(strange, plain)
     return text.encode("latin-1", "replace").decode("latin-1")
 
 
 def _draw(pdf: Any, block: PageBlock, folder: Path, size: int, slides: bool) -> None:
-    width = pdf.w - pdf.l_margin - pdf.r_margin
+    width, plain = pdf.w - pdf.l_margin - pdf.r_margin, "Helvetica" if slides else "Times"
     match block:
         case Heading(text, level):
-            pdf.set_font("Helvetica", "B", size + (10 if level == 1 else 4))
-            pdf.multi_cell(width, size * 0.62, _latin(text), new_x="LMARGIN", new_y="NEXT", align="L")
+            points = size + {1: 10, 2: 4}.get(level, 1)
+            pdf.set_font("Helvetica", "B", points)
+            pdf.set_text_color(22, 54, 92)
+            pdf.multi_cell(width, points * 0.43, _latin(text), new_x="LMARGIN", new_y="NEXT", align="L")
+            pdf.set_text_color(0, 0, 0)
             pdf.ln(2)
         case Paragraph(text):
-            pdf.set_font("Times" if not slides else "Helvetica", "", size)
-            pdf.multi_cell(width, size * 0.5, _latin(text), new_x="LMARGIN", new_y="NEXT")
+            pdf.set_font(plain, "", size)
+            pdf.multi_cell(width, size * 0.46, _latin(text), new_x="LMARGIN", new_y="NEXT", align="L")
             pdf.ln(2)
         case Bullets(items):
-            pdf.set_font("Times" if not slides else "Helvetica", "", size)
+            pdf.set_font(plain, "", size)
             for item in items:
-                pdf.multi_cell(width, size * 0.5, _latin(f"-  {item}"), new_x="LMARGIN", new_y="NEXT", align="L")
+                pdf.multi_cell(width, size * 0.48, _latin(f"-  {item}"), new_x="LMARGIN", new_y="NEXT", align="L")
             pdf.ln(2)
         case TableBlock(header, rows):
-            pdf.set_font("Helvetica", "", size - 2.5)
-            with pdf.table(width=width, line_height=size * 0.48, text_align="LEFT") as table:
-                for cells in (header, *rows):
-                    row = table.row()
-                    for cell in cells:
-                        row.cell(_latin(cell))
-            pdf.ln(3)
+            _draw_table(pdf, (header, *rows), width, size)
         case Figure(name, caption):
-            pdf.image(str(folder / f"{name}.png"), w=width * (0.62 if slides else 0.95), keep_aspect_ratio=True)
+            wide, high = _pixels(folder / f"{name}.png")
+            room = pdf.h - 2 * pdf.t_margin - 24 if slides else pdf.h  # on a slide: under a heading, above the caption
+            drawn = min(width, room * wide / high)
+            pdf.image(str(folder / f"{name}.png"), x=pdf.l_margin + (width - drawn) / 2, w=drawn)
             pdf.set_font("Helvetica", "I", size - 2)
             pdf.multi_cell(width, size * 0.45, _latin(caption), new_x="LMARGIN", new_y="NEXT", align="L")
             pdf.ln(2)
+
+
+def _pixels(path: Path) -> tuple[int, int]:
+    """The width and height of a picture."""
+    from PIL import Image  # comes with fpdf2
+
+    with Image.open(path) as picture:
+        return picture.size
+
+
+def _draw_table(pdf: Any, rows: Sequence[tuple[str, ...]], width: float, size: int) -> None:
+    """Columns are as wide as their texts; long texts wrap, and numbers stay on one line."""
+    pdf.set_font("Helvetica", "", size - 2.5)
+    pdf.set_draw_color(190, 196, 206)
+    columns = range(len(rows[0]))
+    sizes = tuple(min(44, max(len(_latin(row[i])) for row in rows) + 2) for i in columns)
+    layout = {"borders_layout": "HORIZONTAL_LINES", "text_align": "LEFT", "col_widths": sizes}
+    with pdf.table(width=width, line_height=size * 0.46, **layout) as table:
+        for cells in rows:
+            row = table.row()
+            for cell in cells:
+                row.cell(_latin(cell))
+    pdf.ln(3)

@@ -1,20 +1,17 @@
-"""Run a study: train every arm with every seed, then open its test once. A study that was killed goes on where it was.
+"""One run of a study: trains an arm with a seed, then tests it once. A run that was stopped can be continued.
 
-A run's folder is OUT/STUDY/ARM/seed-N. Its test.json is written when the run is trained and tested, and never again:
-who wants to change something after the test begins a new study.
+The folder of a run is OUT/STUDY/ARM/seed-N. Its test.json is written after training and testing, and is never changed
+again: to change something after the test, begin a new study.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,44 +24,17 @@ from interplay.rollout.resolve import resolve
 from interplay.types import Episode
 
 TESTED = "test.json"
-log = logging.getLogger("interplay")
 
 
-def run_study(
-    path: Path,
-    out: Path,
-    changes: Sequence[str],
-    jobs: int,
-    told: Callable[[str], None] = lambda _: None,
-    seeds: int | None = None,
-) -> Study:
-    """Every run that is not done yet; `jobs` of them side by side, each on one thread."""
-    study = Study.read(path, changes, seeds)
-    folder = out / study.section.name
-    _begin(study, folder)
-    left = [(a, s) for a, s in study.runs if not (run_folder(folder, a, s) / TESTED).is_file()]
-    told(f"{study.section.name}: {len(study.runs)} runs, {len(left)} left")
-    if jobs == 1:
-        for arm, seed in left:
-            told(one_run(str(path), str(folder), arm, seed, tuple(changes)))
-        return study
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        work = [pool.submit(one_run, str(path), str(folder), arm, seed, tuple(changes)) for arm, seed in left]
-        for done in as_completed(work):
-            told(done.result())
-    return study
-
-
-def _begin(study: Study, folder: Path) -> None:
-    """Note what the study is before its first run; another one may not go on in the same folder."""
+def begin(study: Study, folder: Path) -> None:
+    """Write down the study before its first run, and refuse a folder that holds runs of a different study."""
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
     about = {"digest": study.digest, **study.section.model_dump()}
     if noted.is_file() and json.loads(noted.read_text())["digest"] != study.digest:
         raise ConfigError(
-            f"'{folder}' holds runs of another study of this name: arms, tests, contrasts or recipe have changed "
-            "since; expected the same file, or another --out."
+            f"'{folder}' holds runs of another study of this name: its arms, tests, contrasts or recipe are different; "
+            "expected the same study file, or another folder in --out."
         )
     noted.write_text(json.dumps(about, indent=1) + "\n")
 
@@ -73,16 +43,19 @@ def run_folder(folder: Path, arm: str, seed: int) -> Path:
     return folder / arm / f"seed-{seed}"
 
 
-def one_run(path: str, folder: str, arm: str, seed: int, changes: tuple[str, ...]) -> str:
-    """Train one arm with one seed (or go on with it), test it, and write that down."""
-    import torch
+def late(until: float | None) -> bool:
+    """Whether the time limit of the experiment, in seconds since the epoch, has passed."""
+    return until is not None and time.time() > until
 
-    from interplay.training.trainer import Trainer
 
-    torch.set_num_threads(1)
-    study = Study.read(Path(path), changes)
-    where = run_folder(Path(folder), arm, seed)
+def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None = None) -> str:
+    """Train one arm with one seed (or continue it), test it, and write the result. After the time `until` the run
+    stops at the next step, and the next call continues it."""
+    from interplay.training.trainer import Observer, Trainer
+
+    where = run_folder(folder, arm, seed)
     trainer = Trainer(resolve(study.recipe(arm, seed)), where)
+    trainer.observer = Observer(stepped=lambda *_: trainer.interrupt.ask() if late(until) else None)
     try:
         trainer.train()
         if trainer.stopping:
@@ -108,8 +81,8 @@ def one_run(path: str, folder: str, arm: str, seed: int, changes: tuple[str, ...
 
 @dataclass(frozen=True)
 class Examinee:
-    """Who is tested: the run whose recipe counts, weights by the names of policies (without: those of the start), and
-    the settings of policies that the run's recipe does not have."""
+    """Who is tested: the run whose recipe is used, the weights by policy name (a policy without an entry has its
+    initial weights), and the settings of policies that are not in the recipe of the run."""
 
     arm: str
     seed: int
@@ -118,8 +91,8 @@ class Examinee:
 
 
 def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> dict[str, Any]:
-    """The trained learner with each line-up of a test, on tasks of the test split: means of every component, and how it
-    compares with the learner of the start on the same tasks."""
+    """Test the trained learner with each line-up of a test, on tasks of the test split. Return the mean of every reward
+    component, and a comparison with the untrained learner on the same tasks."""
     section, test = study.section, study.section.tests[name]
     trained = Examinee(arm, seed, {section.learner: str(checkpoint / "policies" / section.learner)})
     lineups: list[dict[str, Any]] = []
@@ -144,7 +117,7 @@ def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> di
 def play_line_up(
     study: Study, who: Examinee, options: Sequence[str], seats: Sequence[str], games: int
 ) -> dict[str, dict[str, float]]:
-    """Play tasks of the test split: the means of every component, and gold by task."""
+    """Play tasks of the test split. Return the mean of every reward component, and the gold of each task."""
     from interplay.evaluation.field import Field
     from interplay.rollout.team import Team
 
@@ -165,7 +138,7 @@ def play_line_up(
 
 
 def _tested_recipe(study: Study, who: Examinee, options: Sequence[str], seats: Sequence[str]) -> Recipe:
-    """The recipe of a test: its own seats and nobody else's, no judges, no matchups."""
+    """Return the recipe for a test: only the seats of the test, without judges and matchups."""
     section = study.section
     plain = study.recipe(who.arm, who.seed)
     taken = {section.role: section.learner, **dict(s.split("=", 1) for s in seats)}
@@ -181,7 +154,7 @@ def _tested_recipe(study: Study, who: Examinee, options: Sequence[str], seats: S
 
 
 def switches(recipe: Recipe, steps: int) -> list[int]:
-    """The steps (from 0) in which other partners than in the step before have the largest share of the episodes."""
+    """Return the steps (from 0) at which the partners with the largest share of the episodes change."""
 
     def most(step: int) -> int:
         shares = [m.share_at(step) for m in recipe.matchups]
@@ -192,7 +165,7 @@ def switches(recipe: Recipe, steps: int) -> list[int]:
 
 
 def newest(run: Path) -> Path:
-    """The last checkpoint of a run."""
+    """Return the last checkpoint of a run."""
     return max((run / "checkpoints").glob("step-*"))
 
 

@@ -1,4 +1,5 @@
-"""The words of a study's report, post and slides. What they say follows from the results, whatever these are."""
+"""The report about studies, and the parts that the shorter pages share. Every statement about results is made from the
+results themselves."""
 
 from __future__ import annotations
 
@@ -7,22 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from interplay.publishing import plots
 from interplay.publishing.document import Bullets, Figure, Heading, PageBlock, Paragraph, TableBlock
 from interplay.publishing.facts import Facts
+from interplay.publishing.overview import Overview
+from interplay.publishing.plots import Plots
 from interplay.publishing.results import Contrast, Results, holm
 from interplay.publishing.tables import StudyTables
 
-POST = "Teaching AI Agents to Work Together (and Compete) via RLHF"
 REPORT = "Single-agent and multi-agent RLHF with learned judges"
-_ARMS = {
+ARMS = {
     "single": "the learner alone in a fixed situation",
     "single-replayed": "with logged turns of the same partners, which do not react",
     "multi-fixed": "with one partner that reacts",
     "multi-shifting": "with partners that change by a schedule",
     "context-learns": "with a partner that learns too",
     "judge-learns": "with a judge that goes on learning",
-    "oracle": "rewarded by gold itself; an upper bound, not a method",
+    "oracle": "rewarded by gold itself; a reference, not a method",
+}
+_ASKED = {
+    ("multi-fixed", "single"): "does a partner help?",
+    ("multi-fixed", "single-replayed"): "does it matter that the partner reacts?",
+    ("multi-shifting", "multi-fixed"): "does it matter that partners change?",
+    ("context-learns", "multi-fixed"): "does it matter that the partner learns?",
+    ("judge-learns", "multi-fixed"): "does it matter that the judge goes on learning?",
 }
 
 
@@ -33,14 +41,16 @@ class Pages:
     folder: Path
 
     def __post_init__(self) -> None:
+        self.plots = Plots(self.folder)
         self.contrasts = holm([c for s in self.studies for c in s.contrasts()])
-        self.tables = StudyTables(self.facts)
+        self.tables, self.overview = StudyTables(self.facts), Overview(self.studies, self.facts)
         self.facts.constant("95%", "the level of every interval (evaluation/intervals.py)")
+        self.facts.constant("0.001", "smaller p-values are not printed (publishing/pages.py)")
         self.facts.constant("0.05", "the level at which a corrected p-value counts (publishing/results.py)")
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _tests(self, s: Results) -> TableBlock:
+    def tests(self, s: Results) -> TableBlock:
         rows = []
         for arm in s.arms:
             sources = [r.path for r in s.runs if r.arm == arm]
@@ -48,8 +58,8 @@ class Pages:
             rows.append((arm, *cells))
         return TableBlock(("arm", *s.about["tests"]), tuple(rows))
 
-    def _spread(self, s: Results) -> TableBlock:
-        """How far seeds lie apart, how often the audit rang, and what was spent."""
+    def spread(self, s: Results) -> TableBlock:
+        """Return a table with the spread over seeds, the number of alarms of the audit, and the cost."""
         rows = []
         for arm in s.arms:
             runs = [r for r in s.runs if r.arm == arm]
@@ -68,33 +78,46 @@ class Pages:
         header = ("arm", f"spread over seeds ({last_test})", "audit rang", "learner's tokens", "all tokens", "labels")
         return TableBlock(header, tuple(rows))
 
-    def _contrast_rows(self) -> TableBlock:
+    def contrast_rows(self) -> TableBlock:
         rows = []
         for c in self.contrasts:
             at = next(s.folder for s in self.studies if s.name == c.study)
             say = self.facts.say
+            asked = _ASKED.get((c.first, c.second), "")
             rows.append((
-                c.study, f"{c.first} less {c.second}, {c.test}", self.facts.interval(c.difference, "+.3f", at),
-                say(c.seeds, "d", at), say(c.corrected, ".3f", at),
+                c.study, f"{c.first} less {c.second}: {asked}" if asked else f"{c.first} less {c.second}",
+                self.facts.interval(c.difference, "+.3f", at), say(c.seeds, "d", at),
+                "under 0.001" if c.corrected < 0.001 else say(c.corrected, ".3f", at),
             ))  # fmt: skip
-        return TableBlock(("study", "contrast", "difference", "seeds", "p after Holm"), tuple(rows))
+        return TableBlock(
+            ("study", "contrast (gold with new partners)", "difference", "seeds", "p after Holm"), tuple(rows)
+        )
 
-    def _sentences(self) -> list[str]:
+    def sentences(self) -> list[str]:
         return [f"In {c.study}, {c.sentence}." for c in self.contrasts]
 
-    def _answer(self) -> str:
-        """What the contrasts say together."""
+    def answer(self) -> str:
+        """Return one sentence about all contrasts."""
         sure: list[Contrast] = [c for c in self.contrasts if c.corrected < 0.05]
         if not self.contrasts or max(c.seeds for c in self.contrasts) < 2:
             return "Each arm has one run so far, so nothing can be said about differences between arms."
         if not sure:
-            return "None of the contrasts that were written down before the runs is significant after correction."
-        return "After Holm's correction these differences remain: " + "; ".join(c.sentence for c in sure) + "."
+            total = self.facts.say(len(self.contrasts), "d", "the contrasts of the studies")
+            return (
+                f"None of the {total} contrasts that were written down before the runs is significant after correction."
+            )
+        total = self.facts.say(len(self.contrasts), "d", "the contrasts of the studies")
+        count = self.facts.say(len(sure), "d", "the contrasts of the studies")
+        by_study: dict[str, list[str]] = {}
+        for c in sure:
+            by_study.setdefault(c.study, []).append(f"{c.first} {c.verdict} {c.second}")
+        listed = "; ".join(f"in {study}, {', '.join(found)}" for study, found in by_study.items())
+        return f"Of {total} contrasts, {count} remain after Holm's correction: {listed}."
 
-    def _method(self, s: Results) -> list[PageBlock]:
+    def method(self, s: Results) -> list[PageBlock]:
         seeds = self.facts.say(len({r.seed for r in s.runs}), "d", s.folder / "study.json")
         games = self.facts.say(s.about["games"], "d", s.folder / "study.json")
-        arms = tuple(f"{arm}: {_ARMS.get(arm, 'see the study file')}" for arm in s.arms)
+        arms = tuple(f"{arm}: {ARMS.get(arm, 'see the study file')}" for arm in s.arms)
         best = s.about["best"]
         bound = "" if best is None else (
             f" The most that can be had is {self.facts.say(best, '.1f', s.folder / 'study.json')}, so regret is that "
@@ -110,105 +133,64 @@ class Pages:
 
     # -- pages ----------------------------------------------------------------------------------------------------
 
-    def report(self) -> list[PageBlock]:
-        out: list[PageBlock] = [
+    def question(self) -> list[PageBlock]:
+        return [
             Heading("Question"),
             Paragraph(
                 "Does a language model that is trained by preferences learn something better when other agents take "
-                "part in its situations, and what does their changing cost? A learner answers, a judge that was itself "
-                "learned from noisy comparisons says what it prefers, and context agents make the situation."
+                "part in its situations, and what does it cost when they change? A learner answers, a judge that was "
+                "itself learned from noisy comparisons says what it prefers, and context agents make the situation."
             ),
-            Paragraph(self._answer()),
+            Paragraph(self.answer()),
+        ]
+
+    def setup(self) -> list[PageBlock]:
+        """The method, for all studies."""
+        out: list[PageBlock] = [
             Heading("Method"),
             Paragraph(
                 "In every arm but the oracle the reward is a preference model, trained by a Bradley-Terry loss on a "
-                "limited number of comparisons by a rater with noise. Gold is never trained on: it is watched beside "
-                "the judge, and counts in the tests, which are opened once. Arms have the same budget of tokens "
-                "sampled by the learner. Contrasts were written down before the runs, are paired by seed, and are "
-                "corrected by Holm's method; the seed is the unit. Intervals are 95% by Student's distribution."
+                "limited number of comparisons by a rater with noise. The learner is never trained on gold: gold is "
+                "watched beside the judge, and it counts in the tests, which are opened once. Arms of a study have the "
+                "same budget of tokens sampled by the learner. Contrasts were written down before the runs, are paired "
+                "by seed, and are corrected by Holm's method over all studies; the seed is the unit. Intervals are 95% "
+                "by Student's distribution, and a corrected p-value under 0.05 counts."
             ),
         ]
+        settings = self.overview.settings()
+        return [*out, settings] if settings.rows else out
+
+    def report(self) -> list[PageBlock]:
+        """Everything."""
+        out = [*self.question(), *self.setup()]
         for s in self.studies:
-            out += self._method(s)
-        out.append(Heading("Results"))
+            out += self.method(s)
+        out += [Heading("Results"), *self.overview.gold()]
+        if self.contrasts:
+            out += [Figure(self.plots.contrasts(self.contrasts), "The contrasts: means and intervals over seeds.")]
+        out += [self.contrast_rows(), Bullets(tuple(self.sentences()) or ("none",))]
         for s in self.studies:
             out += [
-                Heading(s.name, 3),
-                self._tests(s),
-                Figure(plots.tests(s, self.folder), f"{s.name}: gold of every arm in every test; points are seeds."),
-                Figure(plots.curves(s, self.folder), f"{s.name}: gold while training, mean over seeds."),
-                Figure(plots.curves(s, self.folder, "all"), f"{s.name}: the same against the tokens of everybody."),
-                Figure(
-                    plots.proxies(s, self.folder),
-                    f"{s.name}: gold and the judge's reward.",
-                ),
-                self._spread(s),
+                Heading(f"Study {s.name}", 3),
+                self.tests(s),
+                Figure(self.plots.tests(s), f"{s.name}: gold of every arm in every test; points are seeds."),
+                Figure(self.plots.curves(s), f"{s.name}: gold while training, mean over seeds."),
+                Figure(self.plots.curves(s, "all"), f"{s.name}: the same against the tokens of everybody."),
+                Figure(self.plots.proxies(s), f"{s.name}: gold and the judge's reward, each on its own scale."),
+                self.spread(s),
                 *self.tables.report(s),
             ]
-        out += [Heading("Contrasts"), self._contrast_rows(), Bullets(tuple(self._sentences()) or ("none",))]
-        out += [
+        return [*out, *self.limits()]
+
+    def limits(self) -> list[PageBlock]:
+        return [
             Heading("Limits"),
             Paragraph(
-                "The learner and the judges are tiny models with random weights at the start, in settings small enough "
-                "that gold is exact. What is shown here is how the method behaves, not how large models do."
+                "Learners and judges are tiny models with random weights at the start (except in studies whose name "
+                "says otherwise), in settings small enough that gold is exact. This shows how the method behaves, not "
+                "how large models do. Budgets are small, so that an arm that learns slowly looks like one that does "
+                "not learn."
             ),
             Heading("How to repeat it"),
             Paragraph("`interplay experiment recipes/rlhf/experiment/*.toml --jobs 16`, then `interplay publish`."),
         ]
-        return out
-
-    def post(self) -> list[PageBlock]:
-        s = self.studies[0]
-        return [
-            Paragraph(
-                "A model that learns from preferences usually learns alone: a prompt, an answer, a judgement. People "
-                "rarely work like that. We let a learner write with partners who react, change and learn, had a "
-                "judge that was itself learned from noisy opinions reward it, and looked at what it could do with "
-                "partners it had never met."
-            ),
-            Heading("What came out"),
-            Paragraph(self._answer()),
-            self._tests(s),
-            Figure(plots.tests(s, self.folder), f"{s.name}: every arm in every test; points are seeds."),
-            Heading("When the judge is pleased and the work is not"),
-            Paragraph(
-                "A learned judge is a stand-in. Optimise against it long enough and its reward goes on rising while "
-                "the real score turns back. The audit that runs beside training rings when that happens."
-            ),
-            Figure(plots.proxies(s, self.folder), f"{s.name}: the real score and the judge's."),
-            self._spread(s),
-            *self.tables.measures(s),
-            Heading("What to take from it"),
-            Bullets((
-                "Watch gold beside the judge, on tasks that nobody trains on.",
-                "Test with partners that were not there in training.",
-                "Write the question down before the runs, and pair the seeds.",
-            )),
-        ]  # fmt: skip
-
-    def slides(self) -> list[list[PageBlock]]:
-        s = self.studies[0]
-        return [
-            [Heading(POST, 1), Paragraph("Research question, method, results, and what they mean.")],
-            [
-                Heading("Question"),
-                Paragraph("Does RLHF gain from agents that take part, and what does non-stationarity cost?"),
-                Bullets(tuple(f"{arm}: {_ARMS.get(arm, '')}" for arm in s.arms)),
-            ],
-            [Heading("Method"), *self._method(s)[:1], Paragraph(
-                "A preference model learned from noisy comparisons is the reward; gold only tests. Same token budget, "
-                "paired seeds, contrasts fixed before the runs, Holm's correction."
-            )],
-            [Heading("Results"), Figure(plots.tests(s, self.folder), f"{s.name}: gold in every test.")],
-            [Heading("Contrasts"), self._contrast_rows(), Paragraph(self._answer())],
-            *([[Heading("Wins, preferences and success"), *measured]] if (measured := self.tables.measures(s)) else []),
-            [Heading("Judge and gold"), Figure(plots.proxies(s, self.folder), f"{s.name}: gold and the judge's.")],
-            [
-                Heading("What it means for post-training and multi-agent systems in a company such as IBM"),
-                Bullets((
-                    "Post-training: audit learned judges against a gold score while training, and stop when they part.",
-                    "Multi-agent systems: test with partners that were never trained with, before deploying.",
-                    "Both: budgets, contrasts and tests are part of the experiment's file, not of its report.",
-                )),
-            ],
-        ]  # fmt: skip

@@ -1,109 +1,162 @@
-"""The plots of a study, each as SVG for pages and as PNG for PDFs."""
+"""The plots of studies, each as SVG for pages and as PNG for PDFs. A plot that several pages show is drawn once."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from interplay.errors import ConfigError
-from interplay.publishing.results import Budget, Results
+from interplay.publishing.results import Budget, Contrast, Results
 
 _COLOURS = ("#1b6ca8", "#c8553d", "#5b8e7d", "#8f5fa8", "#d69f2e", "#5a6472", "#b0578d")
 
 
-def _figure(wide: float = 6.4, high: float = 3.4) -> tuple[Any, Any]:
+@dataclass
+class Plots:
+    folder: Path
+    drawn: set[str] = field(default_factory=set)
+
+    def tests(self, results: Results) -> str:
+        """Gold of every arm in every test: a point for each seed, and the mean with its interval."""
+        return self._once(f"{results.name}-tests", lambda: _tests(results))
+
+    def curves(self, results: Results, budget: Budget = "learner") -> str:
+        """Gold while training, against the learner's sampled tokens or everybody's: the mean over seeds."""
+        name = f"{results.name}-curves" if budget == "learner" else f"{results.name}-curves-{budget}"
+        return self._once(name, lambda: _curves(results, budget))
+
+    def proxies(self, results: Results) -> str:
+        """Gold and the learned judge's reward while training, against the learner's tokens, a panel for each arm."""
+        return self._once(f"{results.name}-proxy", lambda: _proxies(results))
+
+    def contrasts(self, contrasts: Sequence[Contrast]) -> str:
+        """Every contrast with its interval, a panel for each study; filled where it counts after correction."""
+        return self._once("contrasts", lambda: _contrasts(contrasts))
+
+    def _once(self, name: str, draw: Callable[[], Any]) -> str:
+        if name not in self.drawn:
+            from matplotlib import pyplot
+
+            figure = draw()
+            figure.savefig(self.folder / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(self.folder / f"{name}.png", dpi=150, metadata={"Software": None})
+            pyplot.close(figure)
+            self.drawn.add(name)
+        return name
+
+
+def _figure(wide: float, high: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+    """A figure and its panels, row by row."""
     try:
         import matplotlib
     except ImportError:
         raise ConfigError("plots need matplotlib: pip install 'interplay[publish]'.") from None
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # the same runs give the same files
+    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # so that the same runs give the same files
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(wide, high), layout="constrained")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    figure, grid = pyplot.subplots(rows, columns, figsize=(wide, high), layout="constrained", squeeze=False)
+    panels = list(grid.flat)
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+    return figure, panels
 
 
-def _save(figure: Any, folder: Path, name: str) -> None:
-    from matplotlib import pyplot
-
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    figure.savefig(folder / f"{name}.png", dpi=160, metadata={"Software": None})
-    pyplot.close(figure)
+def _under(figure: Any, handles: Any, labels: Any, columns: int) -> None:
+    """Put a legend under the panels, where it covers nothing."""
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
-def tests(results: Results, folder: Path) -> str:
-    """Gold of every arm in every test, a point for each seed and the mean with its interval."""
-    figure, axes = _figure(6.8, 0.5 + 0.42 * len(results.arms) * 1.3)
-    names = list(results.about["tests"])
+def _tests(results: Results) -> Any:
+    names, arms = list(results.about["tests"]), results.arms
+    figure, (axes,) = _figure(7.0, 0.9 + 0.45 * len(arms))
     for k, test in enumerate(names):
-        for i, arm in enumerate(results.arms):
+        for i, arm in enumerate(arms):
             y = i + 0.24 * (k - (len(names) - 1) / 2)
             values = list(results.values(arm, test, results.about["gold"]).values())
             found = results.estimate(arm, test)
-            axes.scatter(values, [y] * len(values), s=9, alpha=0.45, color=_COLOURS[k])
-            axes.plot([found.value], [y], "D", ms=5, color=_COLOURS[k], label=test if i == 0 else None)
+            axes.scatter(values, [y] * len(values), s=9, alpha=0.4, color=_COLOURS[k], linewidths=0)
+            axes.plot([found.value], [y], "D", ms=4.5, color=_COLOURS[k], label=test if i == 0 else None)
             if math.isfinite(found.low):
                 axes.plot([found.low, found.high], [y, y], color=_COLOURS[k], lw=1.5)
-    axes.set_yticks(range(len(results.arms)), results.arms)
-    axes.invert_yaxis()
-    axes.set_xlabel(f"{results.about['gold']} per episode, test tasks")
-    axes.legend(frameon=False, fontsize=8)
-    name = f"{results.name}-tests"
-    _save(figure, folder, name)
-    return name
+    for i in range(1, len(arms), 2):
+        axes.axhspan(i - 0.5, i + 0.5, color="#f3f4f7", zorder=0)
+    axes.set_yticks(range(len(arms)), arms)
+    axes.set_ylim(len(arms) - 0.5, -0.5)
+    axes.set_xlabel(f"{results.about['gold']} per episode, test tasks", fontsize=9)
+    handles, labels = axes.get_legend_handles_labels()
+    _under(figure, handles, labels, len(names))
+    return figure
 
 
-def curves(results: Results, folder: Path, budget: Budget = "learner") -> str:
-    """Gold while training, against the learner's sampled tokens or everybody's: the mean over seeds."""
-    figure, axes = _figure()
+def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[float], list[float]]:
+    """Return the means of x and y over runs for each step, up to the end of the shortest run."""
+    length = min(map(len, runs), default=0)
+    return [fmean(r[n][0] for r in runs) for n in range(length)], [fmean(r[n][1] for r in runs) for n in range(length)]
+
+
+def _curves(results: Results, budget: Budget) -> Any:
+    figure, (axes,) = _figure(7.0, 3.6)
     key = f"reward/{results.about['gold']}/{results.about['role']}"
     for i, arm in enumerate(results.arms):
-        runs = list(results.curve(arm, key, budget).values())
-        length = min(map(len, runs), default=0)
-        x = [fmean(run[n][0] for run in runs) for n in range(length)]
-        y = [fmean(run[n][1] for run in runs) for n in range(length)]
-        axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.4, label=arm)
-    axes.set_xlabel(f"tokens sampled by {'the learner' if budget == 'learner' else 'everybody, judges too'}")
-    axes.set_ylabel(f"{results.about['gold']} in training")
-    axes.legend(frameon=False, fontsize=8)
-    name = f"{results.name}-curves" if budget == "learner" else f"{results.name}-curves-{budget}"
-    _save(figure, folder, name)
-    return name
+        x, y = _mean_curve(list(results.curve(arm, key, budget).values()))
+        axes.plot(x, y, color=_COLOURS[i % len(_COLOURS)], lw=1.3, label=arm)
+    who = "the learner" if budget == "learner" else "everybody, judges too"
+    axes.set_xlabel(f"tokens sampled by {who}", fontsize=9)
+    axes.set_ylabel(f"{results.about['gold']} in training", fontsize=9)
+    handles, labels = axes.get_legend_handles_labels()
+    _under(figure, handles, labels, 4)
+    return figure
 
 
-def proxies(results: Results, folder: Path) -> str:
-    """Gold and the learned judge's reward while training, against the learner's tokens, a panel for each arm. Where
-    they part, the judge is pleased and the work is not."""
+def _proxies(results: Results) -> Any:
     arms = [arm for arm in results.arms if any(results.curve(arm, "judge/taste/proxy").values())]
-    figure, axes = _panels(len(arms))
-    for arm, panel in zip(arms, axes, strict=False):
-        for key, colour, label in (("proxy", _COLOURS[1], "judge"), ("gold", _COLOURS[0], "gold")):
-            runs = list(results.curve(arm, f"judge/taste/{key}").values())
-            length = min(map(len, runs))
-            x = [fmean(run[n][0] for run in runs) for n in range(length)]
-            panel.plot(x, [fmean(run[n][1] for run in runs) for n in range(length)], color=colour, lw=1.3, label=label)
+    rows = max(1, math.ceil(len(arms) / 3))
+    figure, panels = _figure(7.2, 0.5 + 1.8 * rows, rows, 3)
+    lines: list[Any] = []
+    for arm, panel in zip(arms, panels, strict=False):
+        lines = []
+        for axes, key, colour in ((panel, "gold", _COLOURS[0]), (panel.twinx(), "proxy", _COLOURS[1])):
+            x, y = _mean_curve(list(results.curve(arm, f"judge/taste/{key}").values()))
+            lines += axes.plot(x, y, color=colour, lw=1.2)
+            axes.spines[["top"]].set_visible(False)
+            axes.tick_params(labelsize=7, labelcolor=colour, axis="y")
+        panel.tick_params(labelsize=7, axis="x")
+        panel.locator_params(axis="x", nbins=4)
         panel.set_title(arm, fontsize=9)
-    for panel in axes[: len(arms)][:1]:
-        panel.legend(frameon=False, fontsize=8)
-        panel.set_xlabel("learner's tokens", fontsize=8)
-    name = f"{results.name}-proxy"
-    _save(figure, folder, name)
-    return name
-
-
-def _panels(count: int) -> tuple[Any, list[Any]]:
-    """Small panels in rows of three."""
-    figure, first = _figure(7.0, 2.1 * max(1, math.ceil(count / 3)))
-    first.remove()
-    grid = figure.subplots(max(1, math.ceil(count / 3)), 3, squeeze=False, sharey=True)
-    panels = list(grid.flat)
-    for panel in panels[count:]:
+    for panel in panels[len(arms) :]:
         panel.axis("off")
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=7)
-    return figure, panels
+    if lines:
+        _under(figure, lines, ["gold (left)", "judge's reward (right)"], 2)
+    for panel in panels[max(0, len(arms) - 3) : len(arms)]:
+        panel.set_xlabel("learner's tokens", fontsize=8)
+    return figure
+
+
+def _contrasts(contrasts: Sequence[Contrast]) -> Any:
+    by_study: dict[str, list[Contrast]] = {}
+    for c in contrasts:
+        by_study.setdefault(c.study, []).append(c)
+    most = max(map(len, by_study.values()))
+    rows = math.ceil(len(by_study) / 2)
+    figure, panels = _figure(7.4, 0.5 + rows * (0.7 + 0.26 * most), rows, 2 if len(by_study) > 1 else 1)
+    for (study, found), panel in zip(by_study.items(), panels, strict=False):
+        for i, c in enumerate(found):
+            sure = c.corrected < 0.05
+            colour = _COLOURS[1] if sure else _COLOURS[5]
+            if math.isfinite(c.difference.low):
+                panel.plot([c.difference.low, c.difference.high], [i, i], color=colour, lw=1.6)
+            panel.plot([c.difference.value], [i], "o", ms=5, color=colour, mfc=colour if sure else "white")
+        panel.axvline(0.0, color="#9aa2ae", lw=0.8, zorder=0)
+        panel.set_yticks(range(len(found)), [f"{c.first} − {c.second}" for c in found], fontsize=7)
+        panel.set_ylim(len(found) - 0.5, -0.5)
+        panel.set_title(study, fontsize=9)
+    for panel in panels[len(by_study) :]:
+        panel.axis("off")
+    return figure

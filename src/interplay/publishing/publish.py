@@ -1,4 +1,5 @@
-"""Write what studies came to: a report (Markdown, HTML, PDF), a post (HTML) and slides (HTML, PDF)."""
+"""Writes the results of studies: a report (Markdown and HTML in full, a PDF of about four pages), a post (HTML) and
+slides (HTML, PDF)."""
 
 from __future__ import annotations
 
@@ -6,14 +7,16 @@ from itertools import chain
 from pathlib import Path
 
 from interplay.errors import DataError
-from interplay.publishing.document import Heading, to_html, to_markdown, to_slides, to_text, write_pdf
+from interplay.publishing.briefs import POST, Briefs
+from interplay.publishing.document import Figure, Heading, to_html, to_markdown, to_slides, to_text, write_pdf
 from interplay.publishing.facts import Facts
-from interplay.publishing.pages import POST, REPORT, Pages
+from interplay.publishing.pages import REPORT, Pages
 from interplay.publishing.results import Results
+from interplay.publishing.stories import stories
 
 
 def studies_in(runs: Path) -> list[Results]:
-    """The studies of a folder that interplay experiment has written; or the one study that it is."""
+    """Return the studies in a folder that `interplay experiment` has written. The folder may also be a single study."""
     if (runs / "study.json").is_file():
         return [Results.read(runs)]
     found = sorted(path.parent for path in runs.glob("*/study.json"))
@@ -23,19 +26,24 @@ def studies_in(runs: Path) -> list[Results]:
 
 
 def publish(runs: Path, to: Path) -> list[Path]:
-    """Every page, and numbers.json, which says where each number comes from."""
+    """Write every page, and numbers.json with the source of each number."""
     to.mkdir(parents=True, exist_ok=True)
     facts = Facts()
     pages = Pages(studies_in(runs), facts, to)
-    report, post, slides = pages.report(), pages.post(), pages.slides()
-    for name, blocks in (("the report", report), ("the post", post), ("the slides", list(chain(*slides)))):
+    told = stories(runs, facts)
+    briefs = Briefs(pages, told)
+    report, paper, post, slides = [*pages.report(), *told], briefs.paper(), briefs.post(), briefs.slides()
+    written = {"the report": report, "the paper": paper, "the post": post, "the slides": list(chain(*slides))}
+    for name, blocks in written.items():
         facts.check(to_text(blocks), name)
     (to / "report.md").write_text(to_markdown(REPORT, report), encoding="utf-8")
     (to / "report.html").write_text(to_html(REPORT, report, to), encoding="utf-8")
     (to / "post.html").write_text(to_html(POST, post, to), encoding="utf-8")
     (to / "slides.html").write_text(to_slides(POST, slides, to), encoding="utf-8")
-    write_pdf(to / "report.pdf", REPORT, [[Heading(REPORT, 1), *report]], to)
+    write_pdf(to / "report.pdf", REPORT, [[Heading(REPORT, 1), *paper]], to)
     write_pdf(to / "slides.pdf", POST, slides, to, slides=True)
+    for figure in {b.name for blocks in written.values() for b in blocks if isinstance(b, Figure)}:
+        (to / f"{figure}.png").unlink()  # only the PDFs need it
     facts.write(to / "numbers.json")
     names = ("report.md", "report.html", "report.pdf", "post.html", "slides.html", "slides.pdf", "numbers.json")
     return [to / name for name in names]

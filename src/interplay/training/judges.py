@@ -1,13 +1,14 @@
 """The judges of a run that hold something: reward models, what they have learned from, and gold watched beside them.
 
-After some steps a rater compares the run's own episodes, and the reward model learns from that. Some tasks are held
-out by their names; where the accuracy on them falls below its limit, the model goes back to its last version whose
-whole interval was above it, and where there is none the run stops.
+After some steps a rater compares the run's own episodes, and the reward model learns from that. Some questions are
+held out by their content; where the accuracy on them falls below its limit, the model goes back to its last version
+whose whole interval was above it, and where there is none the run stops.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 from collections import defaultdict
@@ -33,7 +34,7 @@ from interplay.rollout.subjects import Subject, subjects
 from interplay.seats import RunPlan
 from interplay.training.preference import Better, Conversation, Fitting, RewardModel, load_reward_model
 from interplay.training.preference import new_reward_model as new_model
-from interplay.types import Episode, Message, Role, seed_of
+from interplay.types import Episode, Message, Role, Task, seed_of
 
 log = logging.getLogger("interplay")
 
@@ -64,13 +65,14 @@ class ModelScorer(Desk[Conversation, float]):
 
 @dataclass(frozen=True)
 class Labelled:
-    """What a rater said: which of two replies to a question is better (first: 1, ½, 0), or whether one is right."""
+    """A rater's answer: which of two replies to a question is better (first: 1, ½, 0), or whether a reply is right."""
 
     question: tuple[Message, ...]
     first: str
     second: str | None
     label: float
     task: str
+    content: str  # names the task's question (`content_of`)
 
     def better(self) -> Better:
         one = (self.question, self.first)
@@ -80,12 +82,13 @@ class Labelled:
         return Better(other, one, 1.0 - self.label) if self.label < 0.5 else Better(one, other, self.label)
 
     def to_json(self) -> list[Any]:
-        return [[[m.role, m.content] for m in self.question], self.first, self.second, self.label, self.task]
+        asked = [[m.role, m.content] for m in self.question]
+        return [asked, self.first, self.second, self.label, self.task, self.content]
 
     @staticmethod
     def from_json(row: Sequence[Any]) -> Labelled:
-        question, first, second, label, task = row
-        return Labelled(tuple(Message(*m) for m in question), first, second, label, task)
+        question, *rest = row
+        return Labelled(tuple(Message(*m) for m in question), *rest)
 
 
 @dataclass
@@ -111,14 +114,14 @@ class Pupil:
         return (step - 1) % s.every == 0 and (not s.until or step <= s.until)
 
     def collect(self, every: Sequence[Subject]) -> None:
-        """Have the rater look at up to `pairs` comparisons of these."""
+        """Let the rater answer up to `pairs` comparisons of these episodes."""
         s = self.settings
         rater = Rater(s.temperature, s.noise, s.bias.length, s.bias.first, seed_of("rater", self.seed, self.name))
         name = s.labels.removeprefix(GOLD)
         new = self._answers(every, name, rater) if self.section.kind == "verifier" else self._pairs(every, name, rater)
         self.labels += len(new)
         for one in new:
-            (self.tested if held_out(one.task, s.holdout, self.seed) else self.seen).append(one)
+            (self.tested if held_out(one.content, s.holdout, self.seed) else self.seen).append(one)
         self.seen, self.tested = self.seen[-s.keep :], self.tested[-s.keep :]
 
     def _pairs(self, every: Sequence[Subject], component: str, rater: Rater) -> list[Labelled]:
@@ -131,21 +134,22 @@ class Pupil:
         for one, other in found[: self.settings.pairs]:
             a, b = _scored(one, component), _scored(other, component)
             label = rater.label(f"{one.name} {other.name}", a, b)
-            out.append(Labelled(one.question, one.reply, other.reply, label, one.episode.task.id))
+            task = one.episode.task
+            out.append(Labelled(one.question, one.reply, other.reply, label, task.id, content_of(task)))
         return out
 
     def _answers(self, every: Sequence[Subject], component: str, rater: Rater) -> list[Labelled]:
         right = Scored("", 0.5)
-        rows = [
-            Labelled(s.question, s.reply, None, rater.label(s.name, _scored(s, component), right), s.episode.task.id)
-            for s in sorted(every, key=lambda s: seed_of("ask", self.seed, s.name))
-        ]
-        return balanced(rows, lambda r: r.label > 0.5, lambda r: r.task, self.settings.balance, self.seed)[
+        rows = []
+        for s in sorted(every, key=lambda s: seed_of("ask", self.seed, s.name)):
+            label, task = rater.label(s.name, _scored(s, component), right), s.episode.task
+            rows.append(Labelled(s.question, s.reply, None, label, task.id, content_of(task)))
+        return balanced(rows, lambda r: r.label > 0.5, lambda r: r.content, self.settings.balance, self.seed)[
             : self.settings.pairs
         ]
 
     def learn(self) -> dict[str, float]:
-        """Train, test, and go back to a version that was good where this one is not."""
+        """Train and test. If this version is not good enough, go back to one that was."""
         s, out = self.settings, {f"judge/{self.name}/labels": float(self.labels)}
         if not self.seen:
             return out
@@ -162,20 +166,20 @@ class Pupil:
             return out
         if self.good is None:
             raise GuardError(
-                f"judges.{self.name} is right about {found.accuracy:.1%} of {found.count} held-out comparisons, under "
-                f"judges.{self.name}.train.least ({s.least:g}), and no version before was above it; give it more or "
-                "cleaner comparisons (pairs, noise), or lower least."
+                f"judges.{self.name} is right about {found.accuracy:.1%} of {found.count} held-out comparisons, below "
+                f"judges.{self.name}.train.least ({s.least:g}), and no earlier version was above this limit; give it "
+                "more or cleaner comparisons (pairs, noise), or lower least."
             )
         version = self.model.version
         self.model.load_state_dict(self.good, s.lr)
         log.warning(
-            "judges.%s: held-out accuracy %.1f%% is under %.1f%%; version %d goes back to version %d",
+            "judges.%s: the held-out accuracy %.1f%% is below %.1f%%; version %d is replaced by version %d",
             self.name, 100 * found.accuracy, 100 * s.least, version, self.model.version,
         )  # fmt: skip
         return {**out, f"judge/{self.name}/rolled_back": 1.0}
 
     def test(self) -> Agreement | None:
-        """How it agrees with the rater on held-out tasks."""
+        """How well it agrees with the rater on held-out tasks."""
         rows = [one for one in self.tested if one.label != 0.5]
         if not rows:
             return None
@@ -202,10 +206,16 @@ class Pupil:
         self.tested = [Labelled.from_json(r) for r in papers["tested"]]
 
 
+def content_of(task: Task) -> str:
+    """What names a task's question: the row of a data set, which other tasks of a later epoch have too, else its id."""
+    row = task.data.get("row")
+    return task.id if row is None else json.dumps(row, sort_keys=True, default=str)
+
+
 def _scored(subject: Subject, component: str) -> Scored:
     value = subject.gold(component)
     if value is None:
-        raise JudgeError(f"'{subject.name}' has no reward '{component}' that a rater could look at.")
+        raise JudgeError(f"'{subject.name}' has no reward '{component}' for the rater to compare.")
     return Scored(subject.reply, value)
 
 
@@ -242,7 +252,7 @@ class Judges:
         return section.roles or list(self.plan.learning)
 
     def after(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
-        """What a step's episodes teach the judges, and what gold says about them."""
+        """Train the judges on the episodes of a step, and compare their rewards with the gold reward."""
         metrics: dict[str, float] = {}
         for name, section in self.plan.recipe.judges.items():
             every = [s for e in episodes for s in subjects(e, section, self.roles(section))]
@@ -264,9 +274,9 @@ class Judges:
         rang = self.watches[name].see(gold, proxy)
         if rang:
             sentence = (
-                f"judges.{name}: gold has fallen by more than {section.audit.drop:g} under its best while the judge's "
-                f"reward rose (step {step}: gold {gold:.3f}, judge {proxy:.3f}); the policy has learned to please the "
-                "judge: raise algorithm.kl_reward, or train the judge further."
+                f"judges.{name}: the gold reward has fallen more than {section.audit.drop:g} below its best while the "
+                f"judge's reward rose (step {step}: gold {gold:.3f}, judge {proxy:.3f}). The policy has learned to "
+                "please the judge; raise algorithm.kl_reward, or train the judge further."
             )
             if section.audit.stop:
                 raise GuardError(sentence)
@@ -276,11 +286,11 @@ class Judges:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors."""
+        """The state that consists of tensors."""
         return {name: pupil.state_dict() for name, pupil in self.pupils.items()}
 
     def papers(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """The state that consists of plain JSON values."""
         return {
             "pupils": {name: pupil.papers() for name, pupil in self.pupils.items()},
             "watches": {name: watch.state_dict() for name, watch in self.watches.items()},

@@ -20,6 +20,7 @@ from interplay.training.score import Scorer
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, tally
 from interplay.training.tries import Example, by_policy, order
+from interplay.training.watch import TokenWatch
 from interplay.types import Credit, Episode, Sample
 
 
@@ -54,7 +55,7 @@ class Learning:
         clock.lap("score")
         metrics |= self._credit(episodes, given)
         batches = self._batch(episodes, given)
-        metrics |= self._ages(batches) | self._step(batches, episodes)
+        metrics |= self._ages(batches) | self._step(batches, episodes, given)
         metrics |= state.publish_copies(state.plan.updated(state.step_index))
         clock.lap("learn")
         return Learned(episodes, given, batches, metrics)
@@ -72,7 +73,10 @@ class Learning:
                 raise short_of_memory(plan, first)
             if first.startswith(f"{EngineLost.__name__}: "):
                 raise EngineLost(first.partition(": ")[2])
-            raise GuardError(f"all {len(episodes)} episodes of step {self.state.step_index} failed; the first: {first}")
+            raise GuardError(
+                f"all {len(episodes)} episodes of step {self.state.step_index} failed; the error of the first one: "
+                f"{first}"
+            )
         return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
 
     def _score(self, episodes: Sequence[Episode]) -> Credit:
@@ -131,10 +135,11 @@ class Learning:
         lags = self.state.versions.lags(name, sample.versions, self.state.step_index)
         return lags if any(lags) else None
 
-    def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode]) -> dict[str, float]:
+    def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode], credited: Credit) -> dict[str, float]:
         state, settings, critic = self.state, self.algorithm.settings, self.algorithm.critic
         staleness = state.plan.recipe.stream.max_staleness
-        objective = Objective(self.algorithm.loss, settings.average, settings.regularised, staleness)
+        watch = TokenWatch(credited) if state.plan.recipe.records.tokens else None
+        objective = Objective(self.algorithm.loss, settings.average, settings.regularised, staleness, watch)
         warming = critic is not None and state.step_index < critic.warmup
         metrics: dict[str, float] = {}
         found: dict[str, dict[str, float]] = {name: {} for name in batches}
@@ -146,7 +151,7 @@ class Learning:
             state.guards.gate(name, found[name], learner.rounded)
             if learner.critic is not None and self.state_critic is None:
                 found[name] |= learner.fit(batch.valued, "tokens" in self.algorithm.needs)
-            metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
+        metrics |= {f"{name}/{key}": value for name, each in found.items() for key, value in each.items()}
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics

@@ -18,8 +18,10 @@ from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.team import Team
+from interplay.rollout.wiring import seat_of
 from interplay.seats import RunPlan, parse_snapshot
 from interplay.training import checkpoint
+from interplay.training.channels import ChannelLearner, channel_settings
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import make_critics
 from interplay.training.guards import Guards
@@ -58,9 +60,10 @@ class RunState:
         self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # made by imitation with warmstart.base
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
-        sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
+        sources = {n: str(found.policy(n)) for n in self.plan.saved} if found else {}
         self.team = Team(_for_driver(recipe), sources)
         self.learners = self._make_learners()
+        self.channels = self._make_channels()
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
         self.evolution = make_evolution(self.plan)
@@ -93,12 +96,26 @@ class RunState:
             out[name] = LocalLearner(name, model, settings, settings.lr, seed, member.adapter)
         return out
 
+    def _make_channels(self) -> dict[str, ChannelLearner]:
+        """The learners of channels, which the learners of agents on the same base step with their own."""
+        recipe, out = self.plan.recipe, {}
+        for name, section in recipe.channels.items():
+            model = self.team.members[seat_of(recipe, section.receiver)].loaded.model
+            if section.trainable:
+                settings = channel_settings(section, recipe.train)
+                out[name] = ChannelLearner(self.team.pool.channels[name], model, settings)
+        for learner in self.learners.values():
+            if isinstance(learner, LocalLearner):
+                learner.channels = [c for c in out.values() if c.model is learner.model]
+        return out
+
     def save(self) -> None:
         """Write a checkpoint of the current step."""
         state: dict[str, Any] = {
             "learners": {n: x.state_dict() for n, x in self.learners.items()},
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
             "judges": self.judges.state_dict(),
+            "channels": {n: c.state_dict() for n, c in self.channels.items()},
         }
         papers = {
             "bases": self.bases,
@@ -118,6 +135,7 @@ class RunState:
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
+        policies |= {n: channel.save for n, channel in self.team.pool.channels.items()}
         root, keep = self.folder / "checkpoints", self.plan.recipe.checkpoint.keep
         best = None if self.best is None else self.best[0]
         checkpoint.save(root, self.step_index, policies, state, papers)
@@ -137,13 +155,15 @@ class RunState:
         state, papers = found.state(), found.trainer
         if set(state["critics"]) != set(self.critics):
             raise CheckpointError(
-                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, "
-                f"this recipe for {sorted(self.critics)}."
+                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, but this recipe has critics "
+                f"for {sorted(self.critics)}; start a new run."
             )
         for name, learner in self.learners.items():
             learner.load_state_dict(state["learners"][name])
         for name, critic in self.critics.items():
             critic.load_state_dict(state["critics"][name])
+        for name, channel in self.channels.items():
+            channel.load_state_dict(state["channels"][name])
         self.algorithm.load_state_dict(papers["algorithm"])
         self.guards.load_state_dict(papers["guards"])
         self.tokens = Counter(papers.get("tokens", {}))
@@ -153,7 +173,9 @@ class RunState:
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.season is not None:
             if papers.get("league") is None:
-                raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
+                raise CheckpointError(
+                    f"checkpoint '{found.folder}' has no league, but this recipe has one; start a new run."
+                )
             self.season.load_state_dict(papers["league"])
         saved = papers.get("references", {})
         self.references |= {n: parse_snapshot(saved[n]) for n in self.references if n in saved}
@@ -169,7 +191,8 @@ class RunState:
         had, have = sorted(state.get("judges", {})), sorted(self.judges.pupils)
         if had != have:
             raise CheckpointError(
-                f"the checkpoint has reward models that learn for {had}, this recipe for {have}; begin a new run."
+                f"the checkpoint has reward models that learn for {had}, but this recipe has them for {have}; start a "
+                "new run."
             )
         self.judges.load(state.get("judges", {}), papers.get("judges", {"pupils": {}, "watches": {}}))
 

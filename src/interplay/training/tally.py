@@ -45,6 +45,7 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
         metrics["tool_calls"] = len(calls) / len(trainable)
         metrics["tool_calls_malformed"] = sum(MALFORMED in c.tool for c in calls) / len(calls)
     metrics["episodes_truncated"] = sum(e.truncated for e in episodes)
+    metrics["reply_tokens"] = sum(t.sampled for t in trainable) / max(1, len(trainable))
     metrics["turns_per_episode"] = len(played) / len(episodes)
     return metrics
 

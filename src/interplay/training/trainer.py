@@ -27,7 +27,7 @@ from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
-from interplay.training.memory import explained
+from interplay.training.memory import GiB, explained, peak_bytes
 from interplay.training.probe import Probe
 from interplay.training.sft import warmstart
 from interplay.training.state import RunState
@@ -313,6 +313,7 @@ class Trainer(RunState):
             metrics["cluster/idle/learner"] = clock.times["rollout"] / max(clock.total, 1e-9)
         if ahead:
             metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
+        metrics["memory_gib"] = peak_bytes() / GiB
         self.meter.start()
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
         self.records.step(self.step_index, learned.episodes, metrics, learned.credit)

@@ -1,4 +1,4 @@
-"""Negotiation: two players split books, hats and balls that each values differently, and in private.
+"""Negotiation: two players split books, hats and balls. Each has its own values for them, unknown to the other.
 
 Rules         There are 5 to 7 items of three kinds, at least one of each. Each player has its own value for each kind,
               a whole number; all items together are worth 10 to either. Every kind is worth something to somebody,
@@ -6,7 +6,9 @@ Rules         There are 5 to 7 items of three kinds, at least one of each. Each 
               After `turns` turns without a deal nobody gets anything.
 Roles         p0 (speaks first) and p1.
 Observation   the items, one's own values, what the other said and offered; the other's values never. A conversation:
-              each prompt adds what is new. Phase `offer` before the first offer, then `answer`.
+              each prompt adds what is new. Phase `offer` before the first offer, then `answer`. With `terse = true`
+              prompts have only the numbers, for tiny models: `1 1 4 : 4 2 1` (the items and one's own values),
+              then `you 0 0 4 turn 2` (what one would get by accepting).
 Actions       any text, then on the last line, alone, `offer 1 0 2` (what one keeps for oneself, in the order books,
               hats, balls) or `accept`. The text reaches the other as one line, cut to 500 characters. With
               `talk = false` the line is the whole reply, and all legal ones are listed.
@@ -15,7 +17,7 @@ Rewards       `payoff` (agent, at the end): the value of one's share, 0 to 10; 0
               and cost their player −1, `illegal` (process).
               With `gold = true` also `gold` (agent, at the end), what a fair judge would say: a tenth of (payoff − half
               the difference of the payoffs − 1 for each offer in which one asks for more than in one's offer before).
-Options       `turns`, `talk`, `gold`.
+Options       `turns`, `talk`, `gold`, `terse`.
 Version       1. Instances are like those of OpenSpiel's `bargaining` (Lewis et al. 2017, DeVault et al. 2015).
 """
 
@@ -26,16 +28,17 @@ import random
 import re
 from functools import cache
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interplay.config import Section
 from interplay.envs.env import Env, register
+from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 ITEMS = ("books", "hats", "balls")
-WORTH = 10  # of all items together, to either player
-INEQUALITY, RETREAT = 0.5, 1.0  # what they cost in gold, in points
-TALK = 500  # characters of a message that reach the other
+WORTH = 10  # the value of all items together, for each player
+INEQUALITY, RETREAT = 0.5, 1.0  # their costs in gold, in points
+TALK = 500  # characters of a message that the other player gets
 _LINE = re.compile(r"offer\s+(\d{1,2})\s+(\d{1,2})\s+(\d{1,2})|accept", re.IGNORECASE | re.ASCII)
 Three = tuple[int, int, int]
 
@@ -46,7 +49,7 @@ def worth(items: Three, values: Three) -> int:
 
 @cache
 def valuations(pool: Three) -> tuple[Three, ...]:
-    """Every way to value the pool at `WORTH` in whole numbers."""
+    """All ways to give the pool the value `WORTH` in whole numbers."""
     a, b, c = pool
     pairs = itertools.product(range(WORTH // a + 1), range(WORTH // b + 1))
     rest = (((x, y), WORTH - a * x - b * y) for x, y in pairs)
@@ -54,7 +57,7 @@ def valuations(pool: Three) -> tuple[Three, ...]:
 
 
 def compatible(mine: Three, theirs: Three) -> bool:
-    """Whether two valuations make an instance: no kind that nobody wants, and one that both do."""
+    """Whether two valuations make an instance: every kind has a value for somebody, and one kind for both."""
     both = list(zip(mine, theirs, strict=True))
     return all(a or b for a, b in both) and any(a and b for a, b in both)
 
@@ -74,6 +77,13 @@ class Options(Section):
     turns: int = Field(10, ge=2, description="turns of both players together until it is too late")
     talk: bool = Field(True, description="text before the offer is allowed and reaches the other")
     gold: bool = Field(False, description="also give what a fair judge says of each player's part")
+    terse: bool = Field(False, description="prompts have only the numbers, for tiny models; needs talk = false")
+
+    @model_validator(mode="after")
+    def _terse_prompts_have_no_room_for_talk(self) -> Options:
+        if self.terse and self.talk:
+            raise ConfigError("env.terse = true shows no text of the other player; expected env.talk = false with it.")
+        return self
 
 
 @register("negotiation")
@@ -86,7 +96,7 @@ class Negotiation(Env):
         super().__init__(task)
         self.pool = self.rng.choice(pools())
         self.values = self.rng.choice(instances(self.pool))
-        self.said: tuple[tuple[str, Three], ...] = ()  # the text and the offer of each turn: what its speaker keeps
+        self.said: tuple[tuple[str, Three], ...] = ()  # for each turn, the text and the offer (what its speaker keeps)
         self.deal: tuple[Three, Three] | None = None
         self.over = False
 
@@ -94,7 +104,7 @@ class Negotiation(Env):
         if self.over:
             return {}
         me, talk = len(self.said) % 2, self.task.data["talk"]
-        news = Message("user", f"{self._heard()}Turn {len(self.said) + 1} of {self.task.data['turns']}. Your reply?")
+        news = Message("user", self._news())
         messages = (news,) if len(self.said) > 1 else (self._rules(me), news)
         legal = () if talk else (*self._offers(), *(("accept",) if self.said else ()))
         phase = "answer" if self.said else "offer"
@@ -116,7 +126,7 @@ class Negotiation(Env):
             self.deal = (mine, theirs) if self.roles.index(role) == 0 else (theirs, mine)
             self.over = True
         elif keeps is not None:
-            text = " ".join(before.split())[:TALK]  # one line, so that it cannot pass for anything else in the prompt
+            text = " ".join(before.split())[:TALK]  # one line, so that it cannot look like another part of the prompt
             self.said += ((text, keeps),)
             self.over = len(self.said) >= self.task.data["turns"]
         return Rewards()
@@ -128,8 +138,8 @@ class Negotiation(Env):
         return paid + Rewards.agent("gold", self._gold(points)) if self.task.data["gold"] else paid
 
     def _gold(self, points: dict[Role, float]) -> dict[Role, float]:
-        """A tenth of the payoff, less half a tenth of what one got more or less than the other, less a tenth for every
-        offer that took back something one had offered before."""
+        """A tenth of the payoff, minus half a tenth of the difference to the other's payoff, minus a tenth for every
+        offer that took back something that one had offered before."""
         inequality = abs(points["p0"] - points["p1"])
         out = {}
         for i, role in enumerate(self.roles):
@@ -139,11 +149,11 @@ class Negotiation(Env):
         return out
 
     def taken(self, role: Role) -> int:
-        """How many turns a role has had."""
+        """The number of turns that a role has had."""
         return (len(self.said) + 1 - self.roles.index(role)) // 2
 
     def best_joint(self) -> int:
-        """The most that both can get together: every kind to who values it more."""
+        """The most that both can get together: every kind goes to the player who values it more."""
         return sum(n * max(a, b) for n, a, b in zip(self.pool, *self.values, strict=True))
 
     def state(self) -> str:
@@ -155,7 +165,7 @@ class Negotiation(Env):
         return f"{_listed(self.pool)}; {values}; best together {self.best_joint()}{said}\n{now}"
 
     def fork(self, seed: int | None = None) -> Negotiation:
-        return self.twin()  # all values are immutable, and no chance is left after the deal
+        return self.twin()  # all values are immutable, and there is no randomness after the deal
 
     def redeal(self, role: Role, rng: random.Random) -> Negotiation:
         twin, me = self.fork(), self.roles.index(role)
@@ -165,7 +175,7 @@ class Negotiation(Env):
         return twin
 
     def rest(self, keeps: Three) -> Three:
-        """What is left for the other."""
+        """What is left for the other player."""
         a, b, c = (n - k for n, k in zip(self.pool, keeps, strict=True))
         return a, b, c
 
@@ -177,6 +187,14 @@ class Negotiation(Env):
     def _offers(self) -> list[str]:
         return [f"offer {a} {b} {c}" for a, b, c in self.splits()]
 
+    def _news(self) -> str:
+        """What is new since one's last turn."""
+        number = len(self.said) + 1
+        if not self.task.data["terse"]:
+            return f"{self._heard()}Turn {number} of {self.task.data['turns']}. Your reply?"
+        offered = f"you {_bare(self.rest(self.said[-1][1]))} " if self.said else ""
+        return f"{offered}turn {number}"
+
     def _heard(self) -> str:
         if not self.said:
             return ""
@@ -185,6 +203,8 @@ class Negotiation(Env):
         return f"{quoted}They offer: you get {_listed(self.rest(keeps))}, they keep {_listed(keeps)}.\n"
 
     def _rules(self, me: int) -> Message:
+        if self.task.data["terse"]:
+            return Message("system", f"{_bare(self.pool)} : {_bare(self.values[me])}")
         how = (
             "Say what you like, and on the last line alone give your move: "
             if self.task.data["talk"]
@@ -201,3 +221,7 @@ class Negotiation(Env):
 
 def _listed(three: Three) -> str:
     return ", ".join(f"{name} {n}" for name, n in zip(ITEMS, three, strict=True))
+
+
+def _bare(three: Three) -> str:
+    return " ".join(map(str, three))

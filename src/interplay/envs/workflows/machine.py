@@ -1,9 +1,9 @@
-"""A workflow at work: the state machine of a recipe, over the tasks of another environment.
+"""Runs the workflow of a recipe on the tasks of another environment.
 
-`env.name = "workflow:sums"` plays the environment `sums`, whose one role is taken by the whole workflow: what that role
-would be told is `{task}`, and the workflow's answer is its move. Its options stand in `[env.inner]`. The roles of the
-workflow are seats like any other, a node's name is the phase of its turns, and what the inner environment pays its role
-is paid to the team.
+`env.name = "workflow:sums"` plays the environment `sums`, and the whole workflow takes its only role: the observation
+of that role is `{task}`, and the answer of the workflow is its move. The options of the inner environment are in
+`[env.inner]`. The roles of the workflow are ordinary seats, the name of a node is the phase of its turns, and the team
+gets the rewards that the inner environment gives to its role.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from interplay.envs.programs.coroutine import Ask, CoroutineRun, How
 from interplay.envs.programs.options import imported
 from interplay.envs.programs.program import Asking, ProgramTurn
 from interplay.envs.programs.run import ProgramRun
+from interplay.envs.tasks.problems import code_in
 from interplay.envs.tools import named
 from interplay.envs.workflows.graph import END, NodeSection, TransitionSection, WorkflowSection, filled
 from interplay.errors import ConfigError
+from interplay.rewards.verify import final
 from interplay.types import Level, Message, Reward, Rewards, Spoken, Task
 
-INNER = "task"  # where a task holds that of the inner environment
+INNER = "task"  # the key in a task that holds the task of the inner environment
 SECONDS = 600.0
 
 
 class WorkflowOptions(Section):
-    """A workflow over another environment."""
+    """Options of a workflow that plays another environment."""
 
     workflow: WorkflowSection = Field(description="the state machine; in a recipe, [workflow]")
     inner: dict[str, Any] = Field({}, description="the options of the environment that gives the tasks")
@@ -41,7 +43,7 @@ class WorkflowOptions(Section):
 
 @dataclass
 class Machine:
-    """One walk through a workflow. `said` holds what every node said, the newest last."""
+    """One pass through a workflow. `said` holds the texts of every node, the newest last."""
 
     workflow: WorkflowSection
     task: Mapping[str, Any]
@@ -70,6 +72,7 @@ class Machine:
         if node.tool:
             (tool,) = named([node.tool])
             (parameter,) = tool.parameters
+            prompt = code_in(prompt) if node.tool == "python" else prompt
             return await asyncio.to_thread(tool.run, **{parameter.name: prompt})
         begin = [Message("system", node.system)] if node.system else []
         before = self.talks.get(name, begin) if node.talk else begin
@@ -91,8 +94,8 @@ class Machine:
         if node.merge == "best":
             score = imported("verify", node.verify or "")
             return max(texts, key=lambda text: float(score(self.task, text)))
-        votes = Counter(_normal(text) for text in texts)
-        return max(texts, key=lambda text: votes[_normal(text)])  # of equals, the first
+        votes = Counter(map(_answer, texts))
+        return max(texts, key=lambda text: votes[_answer(text)])  # in a tie, the first one
 
     def _holds(self, transition: TransitionSection, name: str) -> bool:
         text = self.last
@@ -113,8 +116,14 @@ def _normal(text: str) -> str:
     return " ".join(text.split()).lower()
 
 
+def _answer(text: str) -> str:
+    """Return what a vote counts: the answer that a reply marks as final, so that the words before it do not matter, or
+    the whole text if the reply has no such mark."""
+    return final(text) or _normal(text)
+
+
 async def play(inner: Env, workflow: WorkflowSection, data: Mapping[str, Any], ask: Ask) -> list[Reward]:
-    """The inner environment from its start to its end, the workflow in the seat of its one role."""
+    """Play the inner environment to its end, with the workflow in its only role. Return the rewards."""
     rewards: list[Reward] = []
     history: list[str] = []
     while seen := inner.observe():
@@ -165,11 +174,11 @@ class Workflow(Asking):
         return CoroutineRun(team, self.inner.data, How(SECONDS))
 
     def rewarded(self, result: list[Reward], calls: list[ProgramTurn]) -> Rewards:
-        """The inner role's rewards are the team's."""
+        """The team gets the rewards of the inner role."""
         return Rewards(tuple(replace(r, level=Level.TEAM, role=None, turn=None) for r in result))
 
 
 def workflow_of(options: Mapping[str, Any]) -> WorkflowSection | None:
-    """The workflow of a recipe's environment, for pictures of it."""
+    """Return the workflow of a recipe's environment if it has one. Used to draw it."""
     found = options.get("workflow")
     return None if found is None else WorkflowSection.model_validate(found)

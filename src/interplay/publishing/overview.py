@@ -1,0 +1,138 @@
+"""Tables over several studies: a row for each arm and a column for each study with these arms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from interplay.evaluation.intervals import mean
+from interplay.publishing.document import PageBlock, Paragraph, TableBlock
+from interplay.publishing.facts import Facts
+from interplay.publishing.results import Results
+
+UNTRAINED = "untrained"
+MEASURES = ("win", "preference", "success", "regret")
+SETTINGS = {
+    "story": ("two writers add sentences in turn", "writers of several styles", "consistent and new sentences"),
+    "negotiation": ("two players split items", "hagglers", "own share, less inequality and retreats"),
+    "debugging": ("mend a broken program", "breakers that plant the bug", "hidden tests"),
+    "retrieval": ("answer from passages", "finders, one of them unreliable", "the answer and its citation"),
+}
+
+
+def _one_test(s: Results) -> str:
+    """The last test of a study, which is with partners that were not there in training."""
+    return list(s.about["tests"])[-1]
+
+
+@dataclass
+class Overview:
+    studies: Sequence[Results]
+    facts: Facts
+
+    def alike(self) -> list[list[Results]]:
+        """The studies, those with the same arms together."""
+        groups: dict[tuple[str, ...], list[Results]] = {}
+        for s in self.studies:
+            groups.setdefault(tuple(s.arms), []).append(s)
+        return list(groups.values())
+
+    def _table(self, group: Sequence[Results], cell: Callable[[Results, str], str], arms: Sequence[str]) -> TableBlock:
+        rows = tuple((arm, *(cell(s, arm) for s in group)) for arm in arms)
+        return TableBlock(("arm", *(s.name for s in group)), rows)
+
+    def settings(self) -> TableBlock:
+        """What the settings are about."""
+        known = [(s.name, *SETTINGS[s.name]) for s in self.studies if s.name in SETTINGS]
+        return TableBlock(("setting", "task", "context agents", "gold"), tuple(known))
+
+    def gold(self) -> list[PageBlock]:
+        """Gold with new partners, and that of the learner before training."""
+
+        def cell(s: Results, arm: str) -> str:
+            if arm != UNTRAINED:
+                sources = [r.path for r in s.runs if r.arm == arm]
+                return self.facts.interval(s.estimate(arm, _one_test(s)), ".3f", *sources)
+            by_seed: dict[int, list[float]] = {}
+            for run in s.runs:
+                by_seed.setdefault(run.seed, []).append(run.value(_one_test(s), "start"))
+            return self.facts.interval(mean([fmean(v) for v in by_seed.values()]), ".3f", s.folder)
+
+        out: list[PageBlock] = [
+            Paragraph(
+                "Gold in the last test of each study (new partners): the mean over seeds with its interval, and the "
+                "learner before training."
+            )
+        ]
+        for group in self.alike():
+            known = all("start" in r.data["tests"][_one_test(s)]["mean"] for s in group for r in s.runs)
+            out.append(self._table(group, cell, [*([UNTRAINED] if known else []), *group[0].arms]))
+        return out
+
+    def measures(self) -> list[PageBlock]:
+        """Wins, preferences, success and regret with new partners; nothing where a study has not measured them."""
+
+        def cell(s: Results, arm: str) -> str:
+            sources = [r.path for r in s.runs if r.arm == arm]
+            parts = []
+            for measure in MEASURES:
+                known = all(measure in r.data["tests"][_one_test(s)]["mean"] for r in s.runs)
+                values = list(s.values(arm, _one_test(s), measure).values()) if known else [math.nan]
+                parts.append(self.facts.say(fmean(values), ".2f", *sources))
+            return " / ".join("-" if part == "n/a" else part for part in parts)
+
+        if not all("win" in r.data["tests"][_one_test(s)]["mean"] for s in self.studies for r in s.runs):
+            return []
+        told = (
+            "Win / preference / success / regret with new partners, means over seeds: how often the trained learner is "
+            "worth more than the untrained one on the same task (ties count half), how likely a rater prefers it, how "
+            "often the task is done, and the distance to the most that can be had (where that is known)."
+        )
+        return [Paragraph(told), *(self._table(group, cell, group[0].arms) for group in self.alike())]
+
+    def steadiness(self) -> list[PageBlock]:
+        """What changing partners did: drift of their payoffs, the spread over seeds, and recovery after switches."""
+
+        def cell(s: Results, arm: str) -> str:
+            sources = [r.path for r in s.runs if r.arm == arm]
+            moved = [v for v in s.partners_drift(arm).values() if not math.isnan(v)]
+            last = list(s.values(arm, _one_test(s), s.about["gold"]).values())
+            drift = self.facts.say(fmean(moved), ".3f", *sources) if moved else "-"
+            return f"{drift} / {self.facts.say(stdev(last), '.3f', *sources) if len(last) > 1 else '-'}"
+
+        told = (
+            "Drift / spread. Drift is how far the level of the partners' payoffs moved during training beyond its "
+            "noise; spread is the standard deviation over seeds of gold with new partners. "
+        )
+        tables = [self._table(group, cell, group[0].arms) for group in self.alike()]
+        return [Paragraph(told + self._switches()), *tables]
+
+    def _switches(self) -> str:
+        """After how many switches of partners the learner came back to where it was, in a sentence."""
+        found = []
+        for s in self.studies:
+            for arm in s.arms:
+                if steps := s.recoveries(arm):
+                    sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]
+                    back = self.facts.say(sum(n is not None for n in steps), "d", *sources)
+                    found.append(f"{back} of {self.facts.say(len(steps), 'd', *sources)} in {s.name} ({arm})")
+        if not found:
+            return ""
+        return "The learner's gold came back to its level before a switch of partners after " + ", ".join(found) + "."
+
+    def audits(self) -> list[PageBlock]:
+        """In how many runs the audit saw gold fall while the judge's reward rose."""
+
+        def cell(s: Results, arm: str) -> str:
+            rang = [max((v for _, v in run), default=None) for run in s.curve(arm, "judge/taste/rang").values()]
+            known = [v for v in rang if v is not None]
+            sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]
+            if not known:
+                return "no learned judge"
+            say = self.facts.say
+            return f"{say(round(sum(known)), 'd', *sources)} of {say(len(known), 'd', *sources)}"
+
+        told = "In how many runs the audit saw gold fall under its best while the judge's reward rose."
+        return [Paragraph(told), *(self._table(group, cell, group[0].arms) for group in self.alike())]

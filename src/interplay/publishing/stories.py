@@ -1,0 +1,58 @@
+"""Stories of runs without a gold score: what the learner and its partner wrote at the end of training.
+
+The runs are folders RUNS/stories/seed-N, as `interplay train` writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from interplay.evaluation.intervals import mean
+from interplay.publishing.document import Heading, PageBlock, Paragraph
+from interplay.publishing.facts import Facts
+
+_WINDOW = 3  # steps at the start and at the end that are compared
+
+
+def stories(runs: Path, facts: Facts) -> list[PageBlock]:
+    """The last story of each run, and how the judge's marks moved; nothing where there are no such runs."""
+    folders = sorted(path.parent for path in (runs / "stories").glob("seed-*/episodes.jsonl"))
+    if not folders:
+        return []
+    out: list[PageBlock] = [Heading("Stories in free text"), Paragraph(_marks(folders, facts))]
+    for folder in folders:
+        path = folder / "episodes.jsonl"
+        told = _story(json.loads(path.read_text().splitlines()[-1])["episode"])
+        out += [
+            Heading(facts.constant(f"Seed {folder.name[5:]}", str(folder)), 3),
+            Paragraph(facts.constant(told, str(path))),
+        ]
+    return out
+
+
+def _marks(folders: list[Path], facts: Facts) -> str:
+    """The judge's marks in the first and in the last steps, and their difference over seeds."""
+    first, last = [], []
+    for folder in folders:
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        marks = [row[key] for row in rows for key in row if key.startswith("reward/taste/")]
+        first.append(fmean(marks[:_WINDOW]))
+        last.append(fmean(marks[-_WINDOW:]))
+    sources = [folder / "metrics.jsonl" for folder in folders]
+    gap = mean([b - a for a, b in zip(first, last, strict=True)])
+    return (
+        "SmolLM2 writes with a frozen copy of itself, and another model marks the consistency and creativity of its "
+        "part by a rubric, from the lowest mark, minus one, to the highest, one. There is no gold score for free text. "
+        f"The mean mark was {facts.interval(mean(first), '.3f', *sources)} in the first steps and "
+        f"{facts.interval(mean(last), '.3f', *sources)} in the last; the difference is "
+        f"{facts.interval(gap, '+.3f', *sources)} over {facts.say(len(folders), 'd', *sources)} seeds. "
+        "These are the last stories that each run recorded; the partner's sentences stand in brackets."
+    )
+
+
+def _story(episode: dict[str, Any]) -> str:
+    said = [(t["keys"]["role"], " ".join(t["text"].split())) for t in episode["turns"] if t["kept"]]
+    return " ".join(text if role == "learner" else f"({text})" for role, text in said if text)
