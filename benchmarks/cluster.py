@@ -57,7 +57,7 @@ RECIPE: dict[str, Any] = {
     "policies": {"labourer": {"base": "tiny-16x1"}},
     "seats": "labourer",
     "algorithm": {"name": "grpo", "group": GROUP, "correction": "tis"},
-    "sampling": {"max_tokens": 8},
+    "sampling": {"max_tokens": 2},  # the tools are measured, not the engine
     "rollout": {"tasks": TASKS},
     "train": {"lr": 1e-6},
     "stream": {"deterministic": False},
@@ -100,6 +100,11 @@ def begin_cluster(workers: int) -> None:
     ray.init(address="local", num_cpus=workers + 1, include_dashboard=False, log_to_driver=False)
 
 
+def machine() -> str:
+    """The cores, and how many programs wanted one in the last minute: figures of a busy machine mean little."""
+    return f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
+
+
 def mean_of(rows: Sequence[Mapping[str, float]], key: str) -> float:
     return fmean(row[key] for row in rows)
 
@@ -122,8 +127,9 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
             "without_engine": TASKS * GROUP / max(seconds - engine, 1e-9),
             "engine_share": engine / seconds,
         }
+        print(f"{name}: {found[name]}", flush=True)
     first = found["1 worker"]
-    print(f"{os.cpu_count()} cores; one run an arm, means over {args.steps} steps of {TASKS * GROUP} episodes")
+    print(f"{machine()}; one run an arm, means over {args.steps} steps of {TASKS * GROUP} episodes")
     print("\n| | episodes/s | of 1 worker | without the engine's time | of 1 worker |\n|---|---|---|---|---|")
     for name, row in found.items():
         plain, bare = row["episodes_per_second"], row["without_engine"]
@@ -213,6 +219,7 @@ def validate(args: argparse.Namespace) -> dict[str, Any]:
             simulated = Simulation(shape_of(measured, count, staleness), measured.draw).run(args.steps + SKIP, SKIP)
             real = mean_of(rows, "wall")
             found.append({"workers": count, "staleness": staleness, "real": real, "simulated": simulated.seconds})
+            print(found[-1], flush=True)
     assert measured is not None
     show_validation(measured, found, args.steps)
     times = {k: v for k, v in asdict(measured).items() if k != "episodes"}
@@ -224,7 +231,7 @@ def show_validation(measured: Measured, found: Sequence[Mapping[str, float]], st
         f"measured: an engine step {1e3 * measured.step:.2f} ms, and {1e3 * measured.each:.3f} ms for each reply; "
         f"learner {measured.learn:.3f} s, update {measured.update:.3f} s; {len(measured.episodes)} episodes"
     )
-    print(f"one run a row, means over {steps} steps")
+    print(f"{machine()}; one run a row, means over {steps} steps")
     print("\n| workers | max_staleness | real, s a step | simulated | difference |\n|---|---|---|---|---|")
     for row in found:
         gap = row["simulated"] / row["real"] - 1
@@ -318,7 +325,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["workers", "validate", "sweep"])
     parser.add_argument("--steps", type=int, default=6, help="training steps that are counted")
-    parser.add_argument("--mean", type=float, default=0.05, help="workers, validate: mean seconds of the tool")
+    parser.add_argument("--mean", type=float, default=0.1, help="workers, validate: mean seconds of the tool")
     parser.add_argument("--json", metavar="PATH", help="write the results there too")
     about = parser.add_argument_group("sweep")
     numbers = lambda text: [int(part) for part in text.split(",")]  # noqa: E731

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +35,6 @@ RECIPE: dict[str, Any] = {
     "checkpoint": {"every": 1, "keep": 100},
 }
 WORKERS = "cluster.rollout_workers="
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """A cluster of two nodes on this machine, for all tests. Each has room for one worker."""
-    if find_spec("ray") is None:
-        pytest.skip("ray is not installed (interplay[cluster])")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
 
 
 class Dying(RolloutFleet):
@@ -143,6 +124,9 @@ def test_a_lost_node_costs_a_worker_and_no_episode(tmp_path: Path, nodes: Any) -
     [
         (("engine={kind='vllm'}",), "each worker samples with a local engine of its own"),
         (("device=cuda",), "device is 'cuda', but cluster.worker_gpus is 0"),
+        (("device=cuda", "cluster.engines=1"), "device is 'cuda', but cluster.engine_gpus is 0"),
+        (("cluster.engines=2", "engine={kind='vllm', url='http://h:1'}"), "engine.url names one server"),
+        (("cluster.engines=2", "cluster.rollout_workers=0"), "they sample for rollout workers"),
     ],
 )
 def test_what_rollout_workers_cannot_do_is_refused(overrides: tuple[str, ...], sentence: str) -> None:

@@ -26,6 +26,6 @@ def show_layout(console: Console, path: str, overrides: Sequence[str]) -> None:
         table.add_row(row.what, str(row.count), f"{row.cpus:g}", f"{row.gpus:g}", memory)
     console.print(table)
     where = plan.recipe.cluster.address
-    if plan.recipe.cluster.rollout_workers:
+    if plan.recipe.cluster.uses_ray:
         whose = "a cluster that the run starts on this machine" if where == "local" else f"the cluster at {where}"
-        console.print(f"Ray places the rollout workers in {whose}; the rest runs on this machine.", highlight=False)
+        console.print(f"Ray places workers and engines in {whose}; the rest is on this machine.", highlight=False)

@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from interplay.cli.flow import flow
 from interplay.cli.progress import reporter
 from interplay.config import TEAM
 from interplay.errors import EngineLost, LearnerLost
@@ -55,11 +56,13 @@ class Session:
         self.wins: dict[str, float] = {}  # win rates of the last short evaluation
 
     def _make_trainer(self) -> Trainer:
-        trainer = Trainer(self.plan, self.folder)
-        if self.recipe.cluster.rollout_workers:
-            from interplay.distributed.cluster import RolloutFleet
+        cluster = self.recipe.cluster
+        if not cluster.uses_ray:
+            return Trainer(self.plan, self.folder)
+        from interplay.distributed.cluster import RolloutFleet
 
-            trainer.make_fleet = RolloutFleet
+        trainer = Trainer(self.plan, self.folder)
+        trainer.make_fleet = RolloutFleet
         return trainer
 
     def run(self) -> bool:
@@ -78,6 +81,10 @@ class Session:
                     self._measure("after")
             finally:
                 self.trainer.close()
+                if self.recipe.cluster.uses_ray:
+                    from interplay.distributed.connection import disconnect
+
+                    disconnect()
         self._write({"steps": trainer.step_index})
         self._tell()
         return not trainer.stopping
@@ -170,6 +177,7 @@ class Session:
             "measuring_seconds": self.measuring,
             "total_seconds": spent + sum(self.measuring.values()),
             "exploitability": self.exploits,
+            "flow": flow(self.folder / "metrics.jsonl"),
         }
         report.write(self.report, self.stages, about)
 
@@ -191,6 +199,9 @@ class Session:
             value, stray = found["eval/exploitability"], found["eval/stray"]
             line = f"exploitability {stage}: {value:.3f} (replies off the list: {stray:.2%})"
             self._say(line)
+        used = flow(self.folder / "metrics.jsonl")
+        if any(name.startswith(("stream/", "cluster/")) for name in used):
+            self._say("means over the steps: " + ", ".join(f"{name} {value:.3g}" for name, value in used.items()))
         trainer, folder = self.trainer, self.folder
         if trainer.stopping:
             if trainer.saved_step < 0:

@@ -24,7 +24,16 @@ class ClusterSection(Section):
     worker_timeout: float = Field(
         300.0, gt=0, description="seconds a rollout worker may take to load new weights before it is replaced"
     )
+    engines: int = Field(
+        0, ge=0, description="Ray processes that sample for the rollout workers; 0: each worker has engines of its own"
+    )
+    engine_gpus: float = Field(0.0, ge=0, description="GPUs, or a fraction of one, that each of these engines uses")
     address: str = Field("local", description="the Ray cluster: local (started for this run), auto, or its address")
     restarts: int = Field(
         3, ge=0, description="how often a run may continue after it lost a learner process, an engine or a worker"
     )
+
+    @property
+    def uses_ray(self) -> bool:
+        """Whether a run connects to a Ray cluster, or starts one."""
+        return self.rollout_workers > 0

@@ -1,1 +1,1 @@
-"""Distributes a run over several processes and machines with Ray. Only `cluster.py` imports ray."""
+"""Distributes a run over several processes and machines with Ray. Only `connection.py` imports ray."""

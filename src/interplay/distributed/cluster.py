@@ -1,94 +1,123 @@
-"""Starts rollout workers as Ray actors and sends them episodes and weights.
+"""Starts rollout workers and engines as Ray actors and sends them episodes and weights.
 
 The driver is the main process of a run. It draws the tasks, trains, and is the only process that writes the run folder.
 The workers play episodes. A lost worker is replaced by a new one with the newest weights, and its episodes are played
-again with the same seeds.
+again with the same seeds. A lost engine is replaced too; until then, the other engines serve its requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
-from interplay.config import ClusterSection
 from interplay.distributed.busy import BusyTime
-from interplay.distributed.worker import EpisodeJob, NewWeights, RolloutWorker
+from interplay.distributed.connection import connect, first_line
+from interplay.distributed.crew import Crew
+from interplay.distributed.engine_actor import EngineActor
+from interplay.distributed.holder import NewWeights
+from interplay.distributed.worker import EpisodeJob, RolloutWorker
 from interplay.engines.census import census
-from interplay.errors import ConfigError, EngineError
+from interplay.errors import EngineLost, ResourceError
 from interplay.rollout.runner import Seated
 from interplay.training.state import RunState
 from interplay.training.tally import update_cost
 from interplay.types import Episode, Snapshot, Task
 
-log = logging.getLogger("interplay")
 T = TypeVar("T")
-
-
-def connect(section: ClusterSection) -> tuple[Any, bool]:
-    """Connect to the recipe's Ray cluster. Return the ray package and whether a cluster was started for this run."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError("cluster.rollout_workers needs Ray: pip install 'interplay[cluster]'.") from None
-    if ray.is_initialized():
-        return ray, False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if section.address == "local":
-        # Workers wait for engines and tools most of the time, so there may be more of them than cores.
-        cpus = max(os.cpu_count() or 1, int(section.rollout_workers * section.worker_cpus) + 1)
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
-    else:
-        try:
-            ray.init(address=section.address, **quiet)
-        except ConnectionError as error:
-            raise ConfigError(
-                f"cluster.address is '{section.address}', where no Ray cluster answers ({error}); expected 'local', "
-                "'auto' on a node of a cluster, or ray://HOST:10001."
-            ) from None
-    return ray, section.address == "local"
+_Sent = tuple[EpisodeJob, asyncio.Future[Episode]]  # an episode, and where its result goes
 
 
 class RolloutFleet:
-    """The rollout workers of a run. `episode` has the signature of `Runner.episode`."""
+    """The rollout workers of a run, and their engines. `episode` has the signature of `Runner.episode`."""
 
     def __init__(self, state: RunState) -> None:
         self.state, self.section = state, state.plan.recipe.cluster
-        self.ray, self._started = connect(self.section)
+        self.ray = connect(self.section)
         self.staleness = state.plan.recipe.stream.max_staleness
-        self.lost = 0  # number of workers that were replaced
         self._weights: Any = None  # the newest weights, in Ray's object store
-        self._seated: dict[int, Mapping[Snapshot, str]] = {}
-        self._jobs: list[tuple[EpisodeJob, asyncio.Future[Episode]]] = []
+        self._seated: dict[tuple[str, int], Mapping[Snapshot, str]] = {}
+        self._jobs: list[_Sent] = []
         self._sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._repairing: dict[int, asyncio.Lock] = {}
         self._busy = BusyTime(self.section.rollout_workers)
         self._cost: dict[str, float] = {}  # what the last update cost
-        self._computed: dict[int, tuple[float, float]] = {}  # by worker: the time and its engines' seconds at an update
-        self._engine_idle: dict[int, float] = {}  # by worker: between its last two updates
-        self.workers = [self._start() for _ in range(self.section.rollout_workers)]
-
-    def _start(self) -> Any:
-        """Start a worker. It loads the base models itself; the trained weights are sent to it."""
-        recipe = self.state.plan.on(self.state.bases).recipe
-        options = {"num_cpus": self.section.worker_cpus, "num_gpus": self.section.worker_gpus}
-        actor = self.ray.remote(RolloutWorker).options(
-            **options, max_restarts=0, max_task_retries=0, max_concurrency=1000, scheduling_strategy="SPREAD"
+        self._computed: dict[int, tuple[float, float]] = {}  # by sampler: the time and its engines' seconds
+        self._engine_idle: dict[int, float] = {}  # by sampler: between its last two updates
+        self.engines = Crew(self.ray, "engine", self.section.engines, self._start_engine, self._welcome_engine)
+        self.crew = Crew(
+            self.ray, "rollout worker", self.section.rollout_workers, self._start_worker, self._welcome_worker
         )
-        return actor.remote(recipe.model_dump())
+        self.samplers = self.engines if self.section.engines else self.crew  # those that are sent new weights
+
+    @property
+    def workers(self) -> list[Any]:
+        return self.crew.actors
+
+    @property
+    def lost(self) -> int:
+        """Workers that were replaced."""
+        return self.crew.lost
+
+    # -- starting -------------------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> Any:
+        """Start a worker. It loads the base models itself; the trained weights are sent to it."""
+        recipe = self._recipe()
+        if self.section.engines:
+            recipe = {**recipe, "device": "cpu", "engine": {"kind": "local"}}  # replaced by those of the actors
+        return self._start(RolloutWorker, recipe, self.section.worker_cpus, self.section.worker_gpus)
+
+    def _start_engine(self) -> Any:
+        return self._start(EngineActor, self._recipe(), 1.0, self.section.engine_gpus)
+
+    def _recipe(self) -> dict[str, Any]:
+        return self.state.plan.on(self.state.bases).recipe.model_dump()
+
+    def _start(self, kind: type[Any], recipe: Mapping[str, Any], cpus: float, gpus: float) -> Any:
+        actor = self.ray.remote(kind).options(
+            num_cpus=cpus, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_concurrency=1000,
+            scheduling_strategy="SPREAD",
+        )  # fmt: skip
+        return actor.remote(recipe, self.engines.actors) if kind is RolloutWorker else actor.remote(recipe)
+
+    async def _welcome_worker(self, index: int) -> None:
+        self._seated.pop((self.crew.what, index), None)
+        if self.samplers is self.crew:
+            await self._welcome_sampler(index)
+
+    async def _welcome_engine(self, index: int) -> None:
+        """Give a new engine the newest weights and the snapshots that play; then tell the workers about it."""
+        self._seated.pop((self.engines.what, index), None)
+        await self._welcome_sampler(index)
+        await self._seat(self.engines, index, self.engines.actors[index])
+        for worker in range(len(self.workers)):
+            await self._done(self.crew, worker, self._tell_engines)
+
+    async def _tell_engines(self, worker: Any) -> None:
+        await self._limited(worker.use_engines.remote(self.engines.actors))
+
+    async def _welcome_sampler(self, index: int) -> None:
+        self._computed.pop(index, None)
+        if self._weights is not None:
+            await self._load(index, self.samplers.actors[index])
 
     # -- weights --------------------------------------------------------------------------------------------------
 
     async def sync(self) -> None:
-        """Send the newest weights to every worker. With staleness 0, wait until every worker has loaded them."""
+        """Send the newest weights to everyone who samples, and wait until all have loaded them."""
         began, newest = time.perf_counter(), self._newest()
-        self._weights = self.ray.put(newest)
-        await asyncio.gather(*(self._repaired(i, self._load) for i in range(len(self.workers))))
+        try:
+            self._weights = self.ray.put(newest)
+        except (self.ray.exceptions.ObjectStoreFullError, self.ray.exceptions.OutOfDiskError) as error:
+            raise ResourceError(
+                f"the new weights do not fit into Ray's object store ({first_line(error)}); expected a larger one "
+                "(ray start --object-store-memory), or room on the disk to which Ray moves objects."
+            ) from None
+        everyone = range(len(self.samplers.actors))
+        await asyncio.gather(*(self._done(self.samplers, i, partial(self._load, i)) for i in everyone))
         size = sum(weights.nbytes for weights in newest.values())
         self._cost = update_cost("cluster/", time.perf_counter() - began, size)
 
@@ -101,28 +130,32 @@ class RolloutFleet:
             out[name] = NewWeights(member.version, adapter, tensors)
         return out
 
-    async def _load(self, index: int) -> None:
-        computed: float = await self._limited(self.workers[index].update.remote(self._weights))
+    async def _load(self, index: int, sampler: Any) -> None:
+        computed: float = await self._limited(sampler.update.remote(self._weights))
         now = time.monotonic()
         if index in self._computed:
             then, before = self._computed[index]
             self._engine_idle[index] = 1.0 - (computed - before) / max(now - then, 1e-9)
         self._computed[index] = (now, computed)
 
-    async def _seat(self, index: int) -> None:
-        """If the snapshots that play have changed, make a worker load the present ones."""
-        snapshots = self.state.snapshots
+    async def _seat(self, crew: Crew, index: int, actor: Any) -> None:
+        """If the snapshots that play have changed, make a worker or an engine load the present ones."""
+        snapshots, key = self.state.snapshots, (crew.what, index)
         wanted = {who: str((snapshots.folder / str(who)).resolve()) for who in snapshots.seated}
-        if self._seated.get(index, {}) != wanted:
-            await self._limited(self.workers[index].seat.remote(wanted))
-            self._seated[index] = wanted
+        if self._seated.get(key, {}) != wanted:
+            await self._limited(actor.seat.remote(wanted))
+            self._seated[key] = wanted
 
     def metrics(self) -> dict[str, float]:
-        """Workers that were lost so far; what the last update cost; and for each worker, the share of the time in which
-        it played no episode (since the last call) and its engines computed nothing (between the last two updates)."""
-        out = {"cluster/workers_lost": float(self.lost), **self._cost}
+        """Workers and engines that were lost so far; what the last update cost; and for each worker, the share of the
+        time in which it played no episode (since the last call). For each engine, or the engines of each worker, the
+        share in which they computed nothing (between the last two updates)."""
+        out = {"cluster/workers_lost": float(self.crew.lost), **self._cost}
+        if self.section.engines:
+            out["cluster/engines_lost"] = float(self.engines.lost)
         out |= {f"cluster/idle/worker_{i}": share for i, share in enumerate(self._busy.idle())}
-        return out | {f"cluster/engine_idle/worker_{i}": share for i, share in sorted(self._engine_idle.items())}
+        whose = "engine" if self.section.engines else "worker"
+        return out | {f"cluster/engine_idle/{whose}_{i}": share for i, share in sorted(self._engine_idle.items())}
 
     # -- episodes -------------------------------------------------------------------------------------------------
 
@@ -145,7 +178,7 @@ class RolloutFleet:
             order.setdefault(job.task.id, (self._sent + len(order)) % len(self.workers))
         if self.staleness:
             self._sent += len(order)
-        shares: dict[int, list[tuple[EpisodeJob, asyncio.Future[Episode]]]] = {}
+        shares: dict[int, list[_Sent]] = {}
         for job, done in jobs:
             shares.setdefault(order[job.task.id], []).append((job, done))
         for index, share in shares.items():
@@ -154,14 +187,9 @@ class RolloutFleet:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _play(self, index: int, share: Sequence[tuple[EpisodeJob, asyncio.Future[Episode]]]) -> None:
-        async def once(index: int) -> list[Episode]:
-            with self._busy.at_work(index):
-                await self._seat(index)
-                return await self.workers[index].play.remote([job for job, _ in share])
-
+    async def _play(self, index: int, share: Sequence[_Sent]) -> None:
         try:
-            found = await self._repaired(index, once)
+            found = await self._played(index, [job for job, _ in share], self.section.restarts)
         except Exception as error:  # whoever awaits the episodes receives the error
             for _, done in share:
                 if not done.done():
@@ -171,49 +199,40 @@ class RolloutFleet:
             if not done.done():
                 done.set_result(episode)
 
+    async def _played(self, index: int, jobs: Sequence[EpisodeJob], left: int) -> list[Episode]:
+        """Play episodes on a worker. Those that lost their engines are played again with new engines, at most `left`
+        times; after that they are episodes with an error."""
+
+        async def once(worker: Any) -> list[Episode]:
+            with self._busy.at_work(index):
+                for engine in range(len(self.engines.actors)):
+                    await self._done(self.engines, engine, partial(self._seat, self.engines, engine))
+                await self._seat(self.crew, index, worker)
+                found: list[Episode] = await worker.play.remote(list(jobs))
+                return found
+
+        found = await self._done(self.crew, index, once)
+        lost = [i for i, e in enumerate(found) if (e.error or "").startswith(f"{EngineLost.__name__}: ")]
+        if lost and left and self.section.engines:
+            for engine in range(len(self.engines.actors)):
+                await self._done(self.engines, engine, self._is_alive)
+            again = await self._played(index, [jobs[i] for i in lost], left - 1)
+            for i, episode in zip(lost, again, strict=True):
+                found[i] = episode
+        return found
+
     # -- failures -------------------------------------------------------------------------------------------------
 
-    async def _repaired(self, index: int, work: Any) -> Any:
-        """Do `work` on a worker. If the worker is lost, start a new worker and do the work again."""
-        gone = (self.ray.exceptions.RayActorError, TimeoutError)
-        for left in reversed(range(self.section.restarts + 1)):
-            worker = self.workers[index]
-            try:
-                return await work(index)
-            except gone as error:
-                if not left:
-                    raise EngineError(
-                        f"rollout worker {index} was lost {self.section.restarts + 1} times (cluster.restarts): "
-                        f"{_first_line(error)}"
-                    ) from None
-                await self._replace(index, worker, error)
-            except self.ray.exceptions.RayTaskError as error:
-                raise error.cause from None
+    async def _done(self, crew: Crew, index: int, work: Callable[[Any], Awaitable[T]]) -> T:
+        return await crew.do(index, work, self.section.restarts)
 
-    async def _replace(self, index: int, worker: Any, error: Exception) -> None:
-        """Start a new worker in place of `worker`, unless it was already replaced."""
-        async with self._repairing.setdefault(index, asyncio.Lock()):
-            if self.workers[index] is not worker:
-                return
-            log.warning("rollout worker %d was lost (%s); another one takes its place", index, _first_line(error))
-            self.lost += 1
-            self.ray.kill(worker)
-            self._seated.pop(index, None)
-            self._computed.pop(index, None)
-            self.workers[index] = self._start()
-            if self._weights is not None:
-                await self._load(index)
+    async def _is_alive(self, actor: Any) -> None:
+        await self._limited(actor.pid.remote())
 
     async def _limited(self, call: Awaitable[T]) -> T:
         return await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(call)), self.section.worker_timeout)
 
     def close(self) -> None:
-        """Stop the workers. Also stop the cluster if this run started it."""
-        for worker in self.workers:
-            self.ray.kill(worker)
-        if self._started:
-            self.ray.shutdown()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        """Stop the workers and the engines."""
+        self.crew.close()
+        self.engines.close()

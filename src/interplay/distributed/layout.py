@@ -46,9 +46,13 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
         )
     if served and recipe.engine.url is None:
         gpus = float(recipe.engine.tensor_parallel) if gpu else 0.0
-        out.append(ProcessPlan("vLLM servers", models, 1.0, gpus, parts["weights"] // max(1, models)))
+        out.append(
+            ProcessPlan("vLLM servers", models * max(1, cluster.engines), 1.0, gpus, parts["weights"] // max(1, models))
+        )
     if cluster.rollout_workers:
         out.append(
             ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, playing)
         )
+    if cluster.engines:
+        out.append(ProcessPlan("engines", cluster.engines, 1.0, cluster.engine_gpus, playing))
     return out

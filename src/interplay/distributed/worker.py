@@ -1,29 +1,25 @@
-"""A rollout worker: a process that plays episodes. It has its own copies of the policies and its own engines.
+"""A rollout worker: a process that plays episodes, with environments, tools and sandboxes of its own.
 
-`cluster.py` makes it a Ray actor. All its methods are coroutines on one event loop, so weights can be updated while
-episodes are played. Randomness depends only on tasks and seeds. An episode is therefore the same on every worker,
-except for rounding, which depends on the batch.
+It has copies of the policies and engines of its own, or uses the engines of other processes (`engine_actor.py`).
+`cluster.py` makes it a Ray actor. Randomness depends only on tasks and seeds. An episode is therefore the same on every
+worker, except for rounding, which depends on the batch.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from interplay.config import parse
+from interplay.distributed.engine_actor import ActorEngine, EngineActors
+from interplay.distributed.holder import PolicyHolder
 from interplay.engines.census import census
-from interplay.models.adapter import Adapter
-from interplay.models.latch import latch_of
+from interplay.engines.engine import Engine
 from interplay.rollout.resolve import resolve
 from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team, speech_of
-from interplay.types import Episode, Occupant, Role, Snapshot, Task
+from interplay.types import Episode, Occupant, Role, Task
 
 
 @dataclass(frozen=True)
@@ -35,62 +31,29 @@ class EpisodeJob:
     seats: Mapping[Role, Occupant]
 
 
-@dataclass(frozen=True)
-class NewWeights:
-    """The weights of a policy: an adapter, or all tensors of the model by name."""
+class RolloutWorker(PolicyHolder):
+    """Plays episodes. `recipe` is the recipe of the run; its bases are the folders that the run has prepared. `engines`
+    are the actors that sample for it; without any, it samples itself."""
 
-    version: int
-    adapter: Adapter | None
-    tensors: Mapping[str, Tensor]
-
-    @property
-    def nbytes(self) -> int:
-        pairs = () if self.adapter is None else self.adapter.weights.values()
-        return sum(t.nbytes for t in (*self.tensors.values(), *(t for pair in pairs for t in pair)))
-
-
-class RolloutWorker:
-    """Plays episodes. `recipe` is the recipe of the run; its bases are the folders that the run has prepared."""
-
-    def __init__(self, recipe: Mapping[str, Any]) -> None:
+    def __init__(self, recipe: Mapping[str, Any], engines: Sequence[Any] = ()) -> None:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
+        self.engines = EngineActors(engines)
         self.plan = resolve(parse(recipe))
         made = self.plan.recipe
-        self.team = Team(made)
+        super().__init__(Team(made, wrap=self._elsewhere if engines else None))
         self.runner = Runner(made.seed, made.rollout, self.plan.algorithm.plan, made.reward, made.records.playouts)
-        self.snapshots: set[Snapshot] = set()
 
-    async def pid(self) -> int:
-        """Return the process id. Tests use it to kill the worker."""
-        return os.getpid()
+    def _elsewhere(self, policy: str, local: Engine) -> Engine:
+        """Replace the local engine of a policy by those of other processes."""
+        made = ActorEngine(policy, self.engines, local.capabilities, local.limits())
+        local.close()
+        return made
 
-    async def update(self, weights: Mapping[str, NewWeights]) -> float:
-        """Load new weights and clear everything that was computed with older weights. Return how many seconds the
-        engines have computed so far."""
-        for name, new in weights.items():
-            member = self.team.members[name]
-            if member.adapter is not None and new.adapter is not None:
-                member.adapter.overwrite(new.adapter)
-                member.publish(new.version)
-                continue
-            model = member.loaded.model
-            with latch_of(model).writing(), torch.no_grad():
-                for key, parameter in model.named_parameters():
-                    parameter.copy_(new.tensors[key])
-                member.publish(new.version)
-        for engine in self.team.engines:
-            engine.flush()
-        return sum(engine.stats().seconds for engine in self.team.engines)
-
-    async def seat(self, wanted: Mapping[Snapshot, str]) -> None:
-        """Load these snapshots from their folders and release all other snapshots."""
-        for who in self.snapshots - set(wanted):
-            self.team.pool.release(who)
-        for who in sorted(set(wanted) - self.snapshots, key=str):
-            self.team.snapshot(who, Path(wanted[who]))
-        self.snapshots = set(wanted)
+    async def use_engines(self, actors: Sequence[Any]) -> None:
+        """From now on, these actors sample."""
+        self.engines.actors = actors
 
     async def play(self, jobs: Sequence[EpisodeJob]) -> list[Episode]:
         """Play several episodes concurrently."""

@@ -6,7 +6,7 @@ its model stays in memory for the next snapshot of the same shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,12 +73,18 @@ class Playable(NamedTuple):
     renderer: Renderer
 
 
+WrapEngine = Callable[[str, Engine], Engine]  # by the name of a member: another engine in place of this one
+
+
 class Members:
     """All members by name: the recipe's policies, snapshots of them, and models that were added."""
 
-    def __init__(self, recipe: Recipe, sources: Mapping[str, str] | None = None) -> None:
-        """Load every policy that is not remote. `sources` gives other weights for some (a checkpoint's folder)."""
-        self.recipe = recipe
+    def __init__(
+        self, recipe: Recipe, sources: Mapping[str, str] | None = None, wrap: WrapEngine | None = None
+    ) -> None:
+        """Load every policy that is not remote. `sources` gives other weights for some (a checkpoint's folder). `wrap`
+        replaces the engines of policies and snapshots."""
+        self.recipe, self._wrap = recipe, wrap
         self.by_name: dict[str, Member] = {}
         self._idle: dict[str, Member] = {}  # full models of snapshots that are not seated now
         shared: dict[str, Playable] = {}
@@ -91,10 +97,10 @@ class Members:
             if policy.adapter is not None or (policy.base in bases and not policy.trainable):
                 if policy.base not in shared:
                     on_it = [p.adapter for p in ours.values() if p.base == policy.base and p.adapter is not None]
-                    shared[policy.base] = self._seated(policy.base, [section.rank for section in on_it])
+                    shared[policy.base] = self._seated(name, policy.base, [section.rank for section in on_it])
                 seated = shared[policy.base]
             else:
-                seated = self._seated(source or policy.base)
+                seated = self._seated(name, source or policy.base)
             _sense(name, policy, seated.loaded)
             able = seated.engine.capabilities
             if policy.trainable and not (able.token_ids and able.logprobs):
@@ -124,15 +130,15 @@ class Members:
         ours = [ChannelLink(c, s.sender, self._sits(s.sender).engine) for s, c in found if s.receiver == role]
         return tuple(sorted(ours, key=lambda link: not link.channel.shape.tokens))
 
-    def _seated(self, source: str, ranks: Sequence[int] = ()) -> Playable:
-        """Load a model of the recipe, with its engine. `ranks` are those of the adapters on it."""
+    def _seated(self, name: str, source: str, ranks: Sequence[int] = ()) -> Playable:
+        """Load the model of a policy, with its engine. `ranks` are those of the adapters on it."""
         recipe, device = self.recipe, device_of(self.recipe)
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
         place = "cpu" if recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local":
-            return Playable(loaded, _engine(loaded, recipe), renderer)
+            return Playable(loaded, self._engine(name, loaded), renderer)
         if recipe.engine.kind == "sglang":
             from interplay.engines.sglang import connect
 
@@ -140,6 +146,10 @@ class Members:
         from interplay.engines.vllm import open_engine
 
         return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)
+
+    def _engine(self, name: str, loaded: Loaded) -> Engine:
+        made = _engine(loaded, self.recipe)
+        return made if self._wrap is None else self._wrap(name, made)
 
     def freeze(self, who: Snapshot, source: Path) -> None:
         """Load a frozen copy of a policy from `source`."""
@@ -154,7 +164,7 @@ class Members:
             loaded = load(str(source), str(model.device), model.dtype, 0)
             idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
-                member = Member(name, loaded, _engine(loaded, self.recipe), origin.renderer, trainable=False)
+                member = Member(name, loaded, self._engine(name, loaded), origin.renderer, trainable=False)
             else:
                 member = replace(self._idle.pop(idle), name=name, renderer=origin.renderer)
                 _replace_weights(member.loaded, loaded)

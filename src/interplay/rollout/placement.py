@@ -34,6 +34,11 @@ def check_engine(plan: RunPlan) -> None:
     recipe = plan.recipe
     if recipe.cluster.rollout_workers:
         _check_workers(plan)
+    elif recipe.cluster.engines:
+        raise ConfigError(
+            f"cluster.engines is {recipe.cluster.engines}, but they sample for rollout workers, and "
+            "cluster.rollout_workers is 0; expected at least 1 worker, or no engines."
+        )
     ours = [p for p in recipe.policies.values() if not p.is_remote]
     if recipe.engine.transfer == "ipc" and recipe.train.shard == "fsdp":
         raise ConfigError(
@@ -58,22 +63,30 @@ def check_engine(plan: RunPlan) -> None:
 def _check_workers(plan: RunPlan) -> None:
     """Check that rollout workers can play the episodes of a recipe."""
     recipe, algorithm = plan.recipe, plan.algorithm
-    if recipe.engine.kind != "local":
+    if recipe.engine.kind != "local" and not recipe.cluster.engines:
         raise ConfigError(
             f"cluster.rollout_workers is {recipe.cluster.rollout_workers} with engine.kind = '{recipe.engine.kind}', "
-            "but each worker samples with a local engine of its own; expected engine.kind = 'local', or no workers."
+            "but each worker samples with a local engine of its own; expected cluster.engines of at least 1, whose "
+            "processes start the servers, or engine.kind = 'local'."
+        )
+    if recipe.engine.url is not None and recipe.cluster.engines > 1:
+        raise ConfigError(
+            f"engine.url names one server, but cluster.engines is {recipe.cluster.engines}; expected 1, or no "
+            "engine.url, so that each engine starts a server of its own."
         )
     inside = {
         f"{recipe.algorithm.name} asks its critic": algorithm.critic is not None and "values" not in algorithm.needs,
         "sampling.best_of asks a judge": recipe.sampling.best_of > 1,
+        "a channel passes vectors": bool(recipe.channels),
     }
     for what in (what for what, here in inside.items() if here):
         raise ConfigError(
             f"{what} while an episode is played, and this only works in the process of the run; expected "
             "cluster.rollout_workers = 0."
         )
-    if recipe.device == "cuda" and not recipe.cluster.worker_gpus:
+    whose = "engine_gpus" if recipe.cluster.engines else "worker_gpus"
+    if recipe.device == "cuda" and not getattr(recipe.cluster, whose):
         raise ConfigError(
-            "device is 'cuda', but cluster.worker_gpus is 0, so rollout workers would have no GPU for their engines; "
-            "expected a number of GPUs, or a share of one, for each worker."
+            f"device is 'cuda', but cluster.{whose} is 0, so the engines of rollout workers would have no GPU; "
+            "expected a number of GPUs, or a share of one, for each of them."
         )

@@ -21,7 +21,7 @@ from interplay.config import REMOTE, Recipe, RemoteSection
 from interplay.engines.engine import Engine, Sampling
 from interplay.engines.openai import RemoteEngine
 from interplay.errors import ConfigError, did_you_mean
-from interplay.rollout.members import Member, Members
+from interplay.rollout.members import Member, Members, WrapEngine
 from interplay.rollout.runner import Seated, Seating
 from interplay.types import ByTurn, Occupant, Remote, Role, Scripted, Snapshot, Task
 
@@ -44,10 +44,12 @@ def speech_of(recipe: Recipe) -> Speech:
 class Team:
     """`sources` says what the weights of each player were made from, or where its server is."""
 
-    def __init__(self, recipe: Recipe, sources: Mapping[str, str] | None = None) -> None:
-        """Load every policy. `sources` gives other weights for some (a checkpoint's folder)."""
+    def __init__(
+        self, recipe: Recipe, sources: Mapping[str, str] | None = None, wrap: WrapEngine | None = None
+    ) -> None:
+        """Load every policy. `sources` gives other weights for some (a checkpoint's folder), `wrap` other engines."""
         self.recipe = recipe
-        self.pool = Members(recipe, sources)
+        self.pool = Members(recipe, sources, wrap)
         self.remotes = {
             name: RemoteEngine(policy.base.removeprefix(REMOTE), policy.remote or RemoteSection())
             for name, policy in recipe.policies.items()

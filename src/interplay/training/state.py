@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from interplay.config import EngineSection, Recipe
 from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.evolve import make_evolution
@@ -60,7 +61,7 @@ class RunState:
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
         sources = {n: str(found.policy(n)) for n in self.plan.saved} if found else {}
-        self.team = Team(recipe, sources)
+        self.team = Team(_for_driver(recipe), sources)
         self.learners = self._make_learners()
         self.channels = self._make_channels()
         self.algorithm = self.plan.algorithm
@@ -261,3 +262,9 @@ class RunState:
             learner.close()
         self.team.close()
         self.records.close()
+
+
+def _for_driver(recipe: Recipe) -> Recipe:
+    """If other processes sample (`cluster.engines`), they have the engines of the recipe, and the run's own process
+    evaluates with a local one."""
+    return recipe.model_copy(update={"engine": EngineSection()}) if recipe.cluster.engines else recipe

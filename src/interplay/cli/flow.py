@@ -1,0 +1,23 @@
+"""How well the processes of a run were used: means of its metrics about staleness, idle time and weight updates."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+_ABOUT = re.compile(r"stream/(staleness|masked|idle|age/\d+)|cluster/.+|[^/]+/(stale_kl|update_seconds(_per_gb)?)")
+_TOTALS = ("cluster/workers_lost", "cluster/engines_lost")  # counted since the run began
+
+
+def flow(metrics: Path) -> dict[str, float]:
+    """The means over all training steps, and totals of what was lost, by the names of the metrics."""
+    found: dict[str, list[float]] = defaultdict(list)
+    if metrics.is_file():
+        for line in metrics.read_text(encoding="utf-8").splitlines():
+            for name, value in json.loads(line).items():
+                if _ABOUT.fullmatch(name):
+                    found[name].append(value)
+    return {name: values[-1] if name in _TOTALS else fmean(values) for name, values in sorted(found.items())}

@@ -1,0 +1,82 @@
+"""Connects a process to its Ray cluster. This is the only file that imports ray."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from interplay.config import ClusterSection
+from interplay.errors import ConfigError
+
+_started_here = False  # whether this process has started the cluster that it is connected to
+
+
+def package() -> Any:
+    """The ray package."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("cluster.rollout_workers needs Ray: pip install 'interplay[cluster]'.") from None
+    return ray
+
+
+def connect(section: ClusterSection) -> Any:
+    """Connect to the recipe's Ray cluster, or start one on this machine; return the ray package. A process has one
+    connection, so further calls return the same."""
+    global _started_here
+    ray = package()
+    if ray.is_initialized():
+        return ray
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if section.address == "local":
+        # Processes wait for each other most of the time, so there may be more of them than cores.
+        wanted = section.rollout_workers * section.worker_cpus + section.engines + 1
+        cpus = max(os.cpu_count() or 1, int(wanted))
+        with _gpus_of_others():
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
+        _started_here = True
+        return ray
+    try:
+        ray.init(address=section.address, **quiet)
+    except ConnectionError as error:
+        raise ConfigError(
+            f"cluster.address is '{section.address}', where no Ray cluster answers ({error}); expected 'local', "
+            "'auto' on a node of a cluster, or ray://HOST:10001."
+        ) from None
+    return ray
+
+
+@contextmanager
+def _gpus_of_others() -> Iterator[None]:
+    """Inside, a Ray cluster that is started does not see the first GPU, which this process uses. If there is only
+    one, they share it."""
+    from torch.cuda import device_count
+
+    name, before = "CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")
+    seen = [str(i) for i in range(device_count())] if before is None else before.split(",")
+    if device_count() > 1:
+        os.environ[name] = ",".join(seen[1:])
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+def disconnect() -> None:
+    """End the cluster if this process has started it."""
+    global _started_here
+    if _started_here:
+        package().shutdown()
+        _started_here = False
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Ray says, without the trace."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,133 @@
+"""Engines in processes of their own: `EngineActor` has the weights and samples, `ActorEngine` is a worker's side of it.
+
+An `EngineActor` has a local engine for each model, or starts a vLLM server for each (`engine.kind`).
+
+The requests of one task go to the same actor, which computes their prompt once. If that actor is lost, they go to the
+next one. A reply depends on its seed and on the weights, so it is the same there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from interplay.config import parse
+from interplay.distributed.connection import first_line, package
+from interplay.distributed.holder import NewWeights, PolicyHolder
+from interplay.engines.census import census
+from interplay.engines.engine import Capabilities, EngineLimits, EngineStats, Request
+from interplay.errors import EngineError, EngineLost
+from interplay.rollout.resolve import resolve
+from interplay.rollout.team import Team
+from interplay.types import Completion, MediaSpan, seed_of
+
+if TYPE_CHECKING:
+    from interplay.models.adapter import Adapter
+    from interplay.models.load import Loaded
+
+log = logging.getLogger("interplay")
+
+
+class EngineActor(PolicyHolder):
+    """Samples for rollout workers. `recipe` is the recipe of the run; its bases are folders that the run has made."""
+
+    def __init__(self, recipe: Mapping[str, Any]) -> None:
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+        super().__init__(Team(resolve(parse(recipe)).recipe))
+
+    async def generate(self, policy: str, request: Request) -> Completion:
+        with _ends_without_engine():
+            return await self.team.members[policy].engine.generate(request)
+
+    async def update(self, weights: Mapping[str, NewWeights]) -> float:
+        with _ends_without_engine():
+            return await super().update(weights)
+
+
+@contextmanager
+def _ends_without_engine() -> Iterator[None]:
+    """End this process if the server of its engine has ended or was given up, so that another one takes its place."""
+    try:
+        yield
+    except EngineLost as error:
+        log.error("%s", error)
+        os._exit(1)
+
+
+@dataclass
+class EngineActors:
+    """The actors that sample for this process. The run replaces the list when an actor was lost."""
+
+    actors: Sequence[Any]
+
+
+class ActorEngine:
+    """The engine of one policy, in other processes. `local` is what an engine of this process could do."""
+
+    def __init__(self, policy: str, others: EngineActors, local: Capabilities, limits: EngineLimits) -> None:
+        self.policy, self._others, self._limits = policy, others, limits
+        self.capabilities = local  # the run itself sends new weights to the actors, so there is nothing to copy here
+        self.version = 0
+        self._sampled = self._running = 0
+
+    async def generate(self, request: Request) -> Completion:
+        self._running += 1
+        try:
+            found = await census().elsewhere(self._asked(request))
+        finally:
+            self._running -= 1
+        self._sampled += len(found.tokens)
+        return found
+
+    async def _asked(self, request: Request) -> Completion:
+        errors, actors = package().exceptions, self._others.actors
+        first = seed_of("engine", request.key[1:2])
+        last = ""
+        for at in range(len(actors)):
+            try:
+                found: Completion = await actors[(first + at) % len(actors)].generate.remote(self.policy, request)
+                return found
+            except errors.RayActorError as error:
+                last = first_line(error)
+            except errors.RayTaskError as error:
+                raise error.cause from None
+        raise EngineLost(f"none of the {len(actors)} engines (cluster.engines) answers: {last}")
+
+    async def score(
+        self,
+        ids: tuple[int, ...],
+        replies: Sequence[tuple[int, ...]],
+        adapter: str | None = None,
+        media: tuple[MediaSpan, ...] = (),
+    ) -> list[tuple[float, ...]]:
+        raise EngineError("an engine of cluster.engines scores no replies; expected cluster.engines = 0.")
+
+    def flush(self) -> None:
+        """Does nothing: the actors empty their caches when they get new weights."""
+
+    def update(self, version: int, source: Loaded | None = None) -> None:
+        self.version = version
+
+    def load(self, name: str, adapter: Adapter, version: int) -> None:
+        """Does nothing: the run sends adapters to the actors."""
+
+    def unload(self, name: str) -> None:
+        """Does nothing: the run tells the actors which snapshots play."""
+
+    def cancel(self, key: tuple[object, ...]) -> bool:
+        return False
+
+    def stats(self) -> EngineStats:
+        return EngineStats(self._sampled, running=self._running)
+
+    def limits(self) -> EngineLimits:
+        return self._limits
+
+    def close(self) -> None:
+        """Does nothing: the actors belong to the run."""

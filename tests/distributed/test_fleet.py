@@ -1,0 +1,150 @@
+"""What the run does when its actors are lost, with a stand-in for Ray whose actors live in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from runs import make, rows
+
+from interplay.distributed import cluster, engine_actor
+from interplay.distributed.cluster import RolloutFleet
+
+RECIPE: dict[str, Any] = {
+    "name": "fleet",
+    "env": {"name": "tictactoe", "brief": True},
+    "policies": {"player": {"base": "tiny-16x1"}},
+    "seats": "player",
+    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
+    "algorithm": {"name": "grpo", "group": 2},
+    "sampling": {"max_tokens": 2, "legal": True},
+    "rollout": {"tasks": 4},
+    "train": {"steps": 2, "lr": 1e-2},
+    "stream": {"deterministic": False},
+    "eval": {"opponents": ["bot:random"]},
+    "records": {"tensorboard": "off"},
+    "cluster": {"rollout_workers": 1, "engines": 2},
+}
+
+
+class ActorDied(Exception):
+    pass
+
+
+class Handle:
+    """An actor. A dead one fails every call, and one that hangs answers none until it is dead."""
+
+    def __init__(self, made: Any) -> None:
+        self.made, self.dead, self.hangs = made, False, False
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=lambda *given: asyncio.ensure_future(self._call(name, *given)))
+
+    async def _call(self, name: str, *given: Any) -> Any:
+        while self.hangs and not self.dead:
+            await asyncio.sleep(0.01)
+        if self.dead:
+            raise ActorDied("killed")
+        found = await getattr(self.made, name)(*given)
+        if self.dead:
+            raise ActorDied("killed during a call")
+        return found
+
+
+class FakeRay:
+    exceptions = SimpleNamespace(
+        RayActorError=ActorDied, RayTaskError=KeyError, ObjectStoreFullError=MemoryError, OutOfDiskError=OSError
+    )
+
+    def remote(self, kind: Any) -> Any:
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: Handle(kind(*given))))
+
+    def put(self, what: Any) -> Any:
+        return what
+
+    def kill(self, handle: Handle) -> None:
+        handle.dead = True
+
+
+@pytest.fixture(autouse=True)
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    made = FakeRay()
+    monkeypatch.setattr(cluster, "connect", lambda section: made)
+    monkeypatch.setattr(engine_actor, "package", lambda: made)
+    return made
+
+
+def play(folder: Path, fleet: type[RolloutFleet], *overrides: str) -> RolloutFleet:
+    trainer = make(folder, RECIPE, *overrides)
+    trainer.make_fleet = fleet
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    assert isinstance(trainer.fleet, RolloutFleet)
+    found = rows(folder)
+    assert [(row["episodes"], row["episodes_failed"]) for row in found] == [(8, 0), (8, 0)]
+    assert all(row["player/gap"] < 1e-4 for row in found)
+    return trainer.fleet
+
+
+@pytest.mark.parametrize(("engines", "workers"), [(0, 0), (1, 0), (2, 0), (2, 1)])
+def test_lost_engines_and_workers_are_replaced_and_no_episode_is_lost(
+    tmp_path: Path, engines: int, workers: int
+) -> None:
+    """They are lost when they have got the weights of the second step."""
+
+    class Losing(RolloutFleet):
+        updates = 0
+
+        async def sync(self) -> None:
+            await super().sync()
+            self.updates += 1
+            if self.updates == 2:
+                for handle in (*self.engines.actors[:engines], *self.workers[:workers]):
+                    handle.dead = True
+
+    fleet = play(tmp_path, Losing)
+    assert (fleet.engines.lost, fleet.crew.lost) == (engines, workers)
+    assert fleet.metrics()["cluster/engines_lost"] == engines
+
+
+def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path) -> None:
+    class Hanging(RolloutFleet):
+        updates = 0
+
+        async def sync(self) -> None:
+            self.updates += 1
+            self.workers[0].hangs = self.updates == 2
+            await super().sync()
+
+        async def _limited(self, call: Any) -> Any:
+            """Nobody waits long for the worker that hangs; the others may be slow on a busy machine."""
+            limit = 0.1 if self.workers[0].hangs else self.section.worker_timeout
+            return await asyncio.wait_for(asyncio.ensure_future(call), limit)
+
+    fleet = play(tmp_path, Hanging, "cluster.engines=0")
+    assert fleet.crew.lost == 1
+
+
+def test_an_actor_that_is_always_lost_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    class Hopeless(RolloutFleet):
+        async def _is_alive(self, actor: Any) -> None:
+            raise TimeoutError
+
+    async def work(actor: Any) -> None:
+        await fleet._is_alive(actor)
+
+    trainer = make(tmp_path, RECIPE)
+    fleet = Hopeless(trainer)
+
+    async def tried() -> Awaitable[None] | None:
+        return await fleet.crew.do(0, work, restarts=1)
+
+    with pytest.raises(Exception, match=r"rollout worker 0 was lost 2 times \(cluster.restarts\)"):
+        asyncio.run(tried())
+    trainer.close()
