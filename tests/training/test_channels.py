@@ -13,7 +13,7 @@ from runs import Killed, killed_at, make, rows, train
 
 import interplay as ip
 from interplay.algorithms import Independent
-from interplay.cli.export import export_policy
+from interplay.cli.export import ExportRequest, export_run
 from interplay.config import parse
 from interplay.errors import CheckpointError, ConfigError, ModelError
 from interplay.evaluation import ablation
@@ -111,10 +111,10 @@ def test_a_run_stores_what_was_sent_and_with_which_version(tmp_path: Path) -> No
 
 def test_a_channel_is_exported_by_its_name_and_cannot_change_its_shape_within_a_run(tmp_path: Path) -> None:
     train(tmp_path / "run", GAME)
-    export_policy(Console(), str(tmp_path / "run"), "hint", tmp_path / "out", None, False)
+    export_run(Console(), str(tmp_path / "run"), ExportRequest(tmp_path / "out", "hint"))
     assert load_channel(tmp_path / "out").shape.tokens == 2
     with pytest.raises(ConfigError, match="no base to be merged into"):
-        export_policy(Console(), str(tmp_path / "run"), "hint", tmp_path / "merged", None, True)
+        export_run(Console(), str(tmp_path / "run"), ExportRequest(tmp_path / "merged", "hint", merged=True))
     with pytest.raises(CheckpointError, match=r"channels\.hint\.tokens is 3, but"):
         make(tmp_path / "run", GAME, "channels.hint.tokens=3")
     (tmp_path / "out" / "channel_config.json").unlink()
