@@ -56,7 +56,7 @@ def _figure(wide: float, high: float, rows: int = 1, columns: int = 1) -> tuple[
     except ImportError:
         raise ConfigError("plots need matplotlib: pip install 'interplay[publish]'.") from None
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # the same runs give the same files
+    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # so that the same runs give the same files
     matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     from matplotlib import pyplot
 
@@ -69,7 +69,7 @@ def _figure(wide: float, high: float, rows: int = 1, columns: int = 1) -> tuple[
 
 
 def _under(figure: Any, handles: Any, labels: Any, columns: int) -> None:
-    """A legend under the panels, where it covers nothing."""
+    """Put a legend under the panels, where it covers nothing."""
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
@@ -96,7 +96,7 @@ def _tests(results: Results) -> Any:
 
 
 def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[float], list[float]]:
-    """The means over runs of x and y, step by step, as far as all runs go."""
+    """Return the means of x and y over runs for each step, up to the end of the shortest run."""
     length = min(map(len, runs), default=0)
     return [fmean(r[n][0] for r in runs) for n in range(length)], [fmean(r[n][1] for r in runs) for n in range(length)]
 
