@@ -750,7 +750,7 @@ def test_a_grouping_by_phase_compares_what_follows(
         ({"plan": {"kind": "independent"}, "grouping": ["task", "role"]}, ["plan.replicas is 1", "at least 2"]),
         ({"plan": TREE, "grouping": ["task", "role"]}, ["replies to one prompt", "'decision'"]),
         ({"plan": TREE | {"candidates": 1}, "grouping": ["episode", "decision", "role"]}, ["candidates is 1"]),
-        ({"plan": {"kind": "replay", "keep": "greedy"}, "grouping": ONE_PROMPT}, ["plan.keep", "'replay'", "remove it"]),
+        ({"plan": {"kind": "replay", "keep": "greedy"}, "grouping": ONE_PROMPT}, ["plan.keep", "'replay'", "remove"]),
         ({"plan": {"kind": "crossed", "joint": "first"}, "grouping": ONE_PROMPT}, ["plan.joint", "'crossed'"]),
         ({"plan": FLAT | {"playouts": 2}, "grouping": ["task", "role"]}, ["plan.playouts", "settings: replicas"]),
         ({"plan": {"kind": "crossed"}, "grouping": ["task", "role"]}, ["a crossed compares", "'decision'"]),
