@@ -224,7 +224,7 @@ def test_a_cancelled_request_ends_and_others_go_on(engine: VllmEngine) -> None:
 
 RUN: dict[str, Any] = {
     "name": "vllm",
-    "env": {"name": "tictactoe"},  # with its rules: its prompts fill blocks of the prefix cache
+    "env": {"name": "tictactoe", "brief": True},
     "seats": "player",
     "algorithm": {"name": "grpo", "group": 2},
     "sampling": {"max_tokens": 3, "legal": True},
@@ -264,10 +264,6 @@ async def _no_repack(self: VllmEngine, method: str, **arguments: str) -> None:
         await _rpc(self, method, **arguments)
 
 
-async def _no_reset(self: VllmEngine) -> None:
-    """The prefix cache keeps blocks that were computed with older weights."""
-
-
 def _not_loaded(self: VllmEngine, name: str, adapter: Adapter, version: int) -> None:
     """A new version of an adapter is only noted, and the server keeps the old one."""
     if name in self._adapters:
@@ -284,7 +280,6 @@ _rpc, _load = VllmEngine._rpc, VllmEngine.load
 LORA = {"adapter": {"rank": 4, "alpha": 16.0}}
 PLANTED: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "an output layer that kept the old weights": ("_rpc", _no_repack, {}),
-    "prefix blocks of the old weights": ("_reset", _no_reset, {}),
     "an adapter that was not delivered": ("load", _not_loaded, LORA),
     "an adapter whose alpha is applied twice": ("load", _scaled_twice, LORA),
 }
