@@ -13,6 +13,7 @@ from interplay.errors import ConfigError
 from interplay.publishing.results import Budget, Contrast, Results
 
 _COLOURS = ("#1b6ca8", "#c8553d", "#5b8e7d", "#8f5fa8", "#d69f2e", "#5a6472", "#b0578d")
+_POINTS = 30  # of a curve
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Plots:
 
             figure = draw()
             figure.savefig(self.folder / f"{name}.svg", metadata={"Date": None})
-            figure.savefig(self.folder / f"{name}.png", dpi=150, metadata={"Software": None})
+            figure.savefig(self.folder / f"{name}.png", dpi=130, metadata={"Software": None})
             pyplot.close(figure)
             self.drawn.add(name)
         return name
@@ -96,9 +97,12 @@ def _tests(results: Results) -> Any:
 
 
 def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[float], list[float]]:
-    """The means over runs of x and y, step by step, as far as all runs go."""
+    """The means over runs of x and y, as far as all runs go; a point is the mean of a few steps, so that a curve has at
+    most `_POINTS` of them."""
     length = min(map(len, runs), default=0)
-    return [fmean(r[n][0] for r in runs) for n in range(length)], [fmean(r[n][1] for r in runs) for n in range(length)]
+    size = max(1, math.ceil(length / _POINTS))
+    parts = [[r[n] for r in runs for n in range(at, min(at + size, length))] for at in range(0, length, size)]
+    return [fmean(x for x, _ in part) for part in parts], [fmean(y for _, y in part) for part in parts]
 
 
 def _curves(results: Results, budget: Budget) -> Any:
@@ -156,6 +160,7 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Any:
         panel.axvline(0.0, color="#9aa2ae", lw=0.8, zorder=0)
         panel.set_yticks(range(len(found)), [f"{c.first} − {c.second}" for c in found], fontsize=7)
         panel.set_ylim(len(found) - 0.5, -0.5)
+        panel.locator_params(axis="x", nbins=5)
         panel.set_title(study, fontsize=9)
     for panel in panels[len(by_study) :]:
         panel.axis("off")
