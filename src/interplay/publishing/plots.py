@@ -76,16 +76,20 @@ def _under(figure: Any, handles: Any, labels: Any, columns: int) -> None:
 
 def _tests(results: Results) -> Any:
     names, arms = list(results.about["tests"]), results.arms
+    usual = ("alone", "seen", "unseen")  # these have the same colour in every study
+    colours = {
+        name: _COLOURS[(usual.index(name) if name in usual else 3 + k) % len(_COLOURS)] for k, name in enumerate(names)
+    }
     figure, (axes,) = _figure(7.0, 0.9 + 0.45 * len(arms))
     for k, test in enumerate(names):
         for i, arm in enumerate(arms):
             y = i + 0.24 * (k - (len(names) - 1) / 2)
             values = list(results.values(arm, test, results.about["gold"]).values())
             found = results.estimate(arm, test)
-            axes.scatter(values, [y] * len(values), s=9, alpha=0.4, color=_COLOURS[k], linewidths=0)
-            axes.plot([found.value], [y], "D", ms=4.5, color=_COLOURS[k], label=test if i == 0 else None)
+            axes.scatter(values, [y] * len(values), s=9, alpha=0.4, color=colours[test], linewidths=0)
+            axes.plot([found.value], [y], "D", ms=4.5, color=colours[test], label=test if i == 0 else None)
             if math.isfinite(found.low):
-                axes.plot([found.low, found.high], [y, y], color=_COLOURS[k], lw=1.5)
+                axes.plot([found.low, found.high], [y, y], color=colours[test], lw=1.5)
     for i in range(1, len(arms), 2):
         axes.axhspan(i - 0.5, i + 0.5, color="#f3f4f7", zorder=0)
     axes.set_yticks(range(len(arms)), arms)
