@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm frameworks golden lint clean
+.PHONY: install demo docs test test-docs test-slow test-frameworks test-vllm test-sglang frameworks golden lint clean
 
 # The stamps are newer than what they were made from, so a second call installs nothing. `core` is what a user needs to
 # train; `installed` adds what the tests need.
@@ -28,13 +28,21 @@ demo: $(VENV)/core
 	$(BIN)/interplay train recipes/tictactoe/demo.toml
 
 # The documentation site, from docs/ into site/; a broken link or an unknown page ends it.
-docs: $(VENV)/core
+docs: docs/live/demo.html
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	$(BIN)/zensical build --clean --strict
 
+# The run that docs/live.md shows: a short training, exported as one file.
+docs/live/demo.html: $(VENV)/core
+	mkdir -p docs/live
+	rm -rf $(VENV)/tictactoe
+	$(BIN)/interplay train recipes/tictactoe/demo.toml train.steps=8 rollout.tasks=8 warmstart.episodes=1500 eval.games=50 \
+		records.playouts=true --run $(VENV)/tictactoe
+	$(BIN)/interplay view $(VENV)/tictactoe --export $@
+
 lint: install
-	$(BIN)/ruff check src tests examples benchmarks docs/reference.py
-	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py
+	$(BIN)/ruff check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
+	$(BIN)/ruff format --check src tests examples benchmarks docs/reference.py docs/drawings/draw.py
 	$(BIN)/mypy
 
 # Tests run in JOBS processes of one thread each, and the ten slowest are listed.
@@ -44,10 +52,13 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --durations=10
 test: lint
 	$(PYTEST) -m "not slow"
 
+# One agent framework of each set is installed for these tests. Without a package index, its test is skipped.
 test-slow: install
+	@$(MAKE) --no-print-directory .venv-frameworks-small-a/installed .venv-frameworks-small-b/installed || \
+		echo "The package index cannot be reached: the tests with agent frameworks will be skipped."
 	$(PYTEST) -m slow
 
-# Every command of docs/start.md and docs/tutorials/ runs as written, but for those that are marked as needing more.
+# Every command of docs/start.md, docs/tutorials/ and the guides runs as written, but for those that are marked as needing more.
 test-docs: install
 	INTERPLAY_TEST_DOCS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs --durations=0
 
@@ -64,11 +75,25 @@ $(VLLM)/installed:
 test-vllm: install $(VLLM)/installed
 	INTERPLAY_VLLM=$(abspath $(VLLM))/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/test_vllm_live.py
 
+# SGLang's Python files without what they depend on, which needs GPUs: their request classes read what our engine sends.
+SGLANG ?= .sglang
+$(SGLANG)/installed: $(VENV)/installed
+	$(BIN)/python -m pip install -q --no-deps --target $(SGLANG) sglang==0.5.23 msgspec==0.22.0 pyzmq==27.3.0
+	touch $@
+
+test-sglang: $(SGLANG)/installed
+	INTERPLAY_SGLANG=$(abspath $(SGLANG)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engines/test_sglang.py
+
 # The same short trainings with an older commit and with this tree must agree bit for bit (see tests/golden).
 golden: install
 	$(BIN)/python tests/golden
 
-# Agent frameworks in environments of their own: sets A and B exclude each other.
+# Agent frameworks in environments of their own: sets A and B exclude each other. The small sets are for make test-slow.
+.venv-frameworks-small-%/installed: examples/frameworks/small_%.txt
+	$(PYTHON) -m venv .venv-frameworks-small-$*
+	.venv-frameworks-small-$*/bin/python -m pip install -q --no-compile --retries 1 --timeout 15 -r $<
+	touch $@
+
 .venv-frameworks-%/installed: examples/frameworks/set_%.txt
 	$(PYTHON) -m venv .venv-frameworks-$*
 	.venv-frameworks-$*/bin/python -m pip install -q -r $<
@@ -82,4 +107,4 @@ test-frameworks: install frameworks
 		$(BIN)/python -m pytest tests/examples/test_frameworks.py
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .golden build dist site .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) .venv-frameworks-a .venv-frameworks-b .venv-frameworks-small-a .venv-frameworks-small-b .golden build dist site docs/live .cache src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

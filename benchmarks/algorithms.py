@@ -31,27 +31,41 @@ from interplay.evaluation.proving import CONTENDERS, prove
 
 BY_NAME = {game.name: game for game in GAMES}
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
-TEAM_MEAN = "maximises the team's mean, which mutual cooperation (3 each, not 1) does: another question was answered"
-NO_MEAN = "the team's mean is 0 whatever is played, so there is nothing to learn and the start remains"
-DEFAULT = "an action is also judged next to the other's default action, so it answers that one as well"
-SMALL = "an advantage is at most β, 0.1: under the plain gradients of the zero-sum games it has hardly left its start"
-ORBIT = "plain gradients circle the equilibrium, and the average of the circles has not settled in the steps given"
-KNOWS = (
-    "the mixer sees the answer, which p1 does not: where p1's word is right its utility weighs much, where it is wrong "
-    "nothing, so no word is charged for its losses, and p1 comes to say one word whatever it hears"
+TEAM_MEAN = (
+    "it maximises the team's mean reward, which mutual cooperation does (3 each instead of 1), so it solves another "
+    "problem"
 )
-SUM = "a sum of utilities cannot say that the second table's moves pay only together"
+NO_MEAN = (
+    "the team's mean reward is 0 for all actions, so there is nothing to learn and the policies stay at their start"
+)
+DEFAULT = (
+    "an action is also judged together with the other role's default action, so the policy also learns to answer that "
+    "one"
+)
+SMALL = (
+    "an advantage is at most β (0.1), so with the plain gradient steps of the zero-sum games the policies have hardly "
+    "left their start"
+)
+ORBIT = (
+    "plain gradient steps circle around the equilibrium, and the average strategies have not converged in the given "
+    "steps"
+)
+KNOWS = (
+    "the mixer sees the answer, but p1 does not. If p1's word is right, its utility gets a large weight, and if it is "
+    "wrong, a weight of 0. So no word is charged for its losses, and p1 learns to say one word whatever it hears"
+)
+SUM = "a sum of utilities cannot represent that the moves of the second table pay only together"
 CORNER = (
-    "the best joint action stands next to the worst (−30): from even play every agent's own best reply is the safe "
-    "corner, and a gradient follows it to 7, 6 or 5"
+    "the best joint action is next to the worst (−30). If both play all actions with equal probability, the best "
+    "reply of each agent is in the safe corner, and the gradient leads there, to 7, 6 or 5"
 )
 SAFE = (
-    "next to a teammate who plays evenly the action of the best cell loses 5⅓ and the others 4: the expected gradient "
-    "leads to the safe 0, and no baseline changes it"
+    "with a teammate who plays all actions with equal probability, the action of the best cell loses 5⅓ and the "
+    "others lose 4. The expected gradient leads to the safe 0, and no baseline changes this"
 )
 LEFT = (
-    "next to a teammate who still plays evenly the second table is worth 2.5 and the first 7, so play moves away from "
-    "it, and in the steps given does not come back"
+    "with a teammate who still plays all actions with equal probability, the second table is worth 2.5 and the first "
+    "7. So the policy moves away from the second table, and it does not come back in the given steps"
 )
 ZERO_SUM = ("matching_pennies", "rock_paper_scissors")
 WHY: dict[tuple[str, str], str] = {
@@ -203,10 +217,11 @@ def family() -> list[str]:
 def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -> str:
     parts = [
         "# Algorithms, and who solves what",
-        f"Printed by `{command}`. Policies are softmax tables, everything else is what trains language models: the "
-        "environments, the runner and its trees, each algorithm's own credit and loss, with its published settings. "
-        "Every algorithm sees about 16 replies of each role per step. ✓ solved, – missed, a fraction where seeds "
-        "disagree; the number is the mean over seeds with its 95% interval (Student's t)."
+        f"Printed by `{command}`. The policies are softmax tables. Everything else is the code that trains language "
+        "models: the environments, the runner and its trees, and each algorithm's own credit and loss, with its "
+        "published settings. "
+        "Every algorithm sees about 16 replies of each role per step. ✓ means solved, – missed, and a fraction is the "
+        "share of seeds that solved it; the number is the mean over seeds with its 95% interval (Student's t)."
         f" Seeds: {1 + max(c.seed for c in cells)}.",
         "\n".join(family()),
         "## The games",
@@ -217,27 +232,28 @@ def page(cells: list[Cell], labels: list[str], games: list[str], command: str) -
                      for g in GAMES if g.name in games]),
         "## Results",
         "\n".join(results(cells, labels, games)),
-        "A reply is one token here and a batch serves one gradient step, so ratios are 1 and variants that differ in "
-        "clipping, in the ratio or in length (GSPO, CISPO, Dr.GRPO's constant; PPO by token) do as their parent does: "
-        "their formulas are tested by hand in `tests/algorithms`.",
-        "In the stag hunt the word says which of the two equilibria was reached: all hare is safe, all stag is better.",
+        "A reply is one token here, and a batch is used for one gradient step, so all ratios are 1. Variants that "
+        "differ in clipping, in the ratio or in the length (GSPO, CISPO, Dr.GRPO's constant, PPO by token) therefore "
+        "behave like the algorithm they come from. `tests/algorithms` tests their formulas with numbers computed by "
+        "hand.",
+        "In the stag hunt the word says which of the two equilibria was reached: hare is safe, stag is better.",
         "## Why the misses",
         "\n".join(reasons(cells)),
     ]  # fmt: skip
     if "two_keys" in games:
         parts += [
             "## Both roles are needed",
-            "Two keys is solved only if both roles improve. With either frozen at its start the other reaches a third "
-            "at most; a role's gain is what its learning adds, in one run (seed 0), with a 95% interval over its "
-            "episodes.",
+            "Two keys is solved only if both roles improve. If either role is frozen at its start, the other reaches "
+            "at most a third. The gain of a role is what its learning adds, in one run (seed 0), with a 95% interval "
+            "over its episodes.",
             "\n".join(roles(cells, labels)),
         ]
     if any(c.believed for c in cells):
         parts += [
             "## What can be represented",
-            "The joint action that each fitted model ranks first after watching even play. The best is `c c` in the "
-            "monotonic game and `a a` in the other two; a monotonic mixer cannot represent those, a central critic "
-            "can.",
+            "The joint action that each fitted model ranks first, after training on play with equal probabilities. "
+            "The best is `c c` in the monotonic game and `a a` in the other two. A monotonic mixer cannot represent "
+            "the latter two, but a central critic can.",
             "\n".join(beliefs(cells)),
         ]
     return "\n\n".join(parts) + "\n"

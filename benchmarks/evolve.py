@@ -61,9 +61,12 @@ async def search(seed: int, episodes: int, section: EvolveSection) -> tuple[bool
     evolution = Evolution(section, START, ("solver", "checker"), seed)
     largest = 0
 
-    async def play(graph: Graph, numbers: Sequence[int]) -> list[float]:
+    def earned(graph: Graph, numbers: Sequence[int]) -> list[float]:
         rng, chance = random.Random(seed_of("toy", seed, str(graph), tuple(numbers))), kind_of(graph).chance
         return [float(rng.random() < chance) for _ in numbers]
+
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        return [earned(graph, numbers) for graph in graphs]
 
     while evolution.played + largest <= episodes:
         before = evolution.played

@@ -1,9 +1,10 @@
 """What the gateway costs: CPU per call, sessions at once, a rollout over HTTP against a native one; and a trained team.
 
     python benchmarks/gateway.py calls sessions rollout           # on a CPU, in about three minutes
+    python benchmarks/gateway.py rollout --rounds 1,2,4           # conversations of 2, 4 and 8 calls
     python benchmarks/gateway.py rollout --base MODEL             # with another model, on a GPU where there is one
     python benchmarks/gateway.py team --python PYTHON             # LangGraph against the same team in this process
-    python benchmarks/gateway.py team --base MODEL --python PYTHON --steps 200 --seconds 1500
+    python benchmarks/gateway.py team --task code --base smollm2 --lr 2e-5 --tasks 32 --python PYTHON
 
 Every part stops after --seconds and says what it has measured by then. PYTHON is an interpreter with LangGraph (set A
 of examples/frameworks). The programs are in benchmarks/programs/.
@@ -15,6 +16,7 @@ import argparse
 import asyncio
 import http.client
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -26,6 +28,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "programs"))
+
+from programs import ANIMALS  # noqa: E402
 
 from interplay.config import Recipe, validate  # noqa: E402
 from interplay.envs.programs.gateway import HttpRun, gateway  # noqa: E402
@@ -108,32 +112,35 @@ WAYS = {  # the same conversation: in this process, with a bare HTTP client, and
     "bare": {"function": "programs:bare_talk"},
     "client": {"function": "programs_openai:client_talk"},
 }
-TEAMS = {"native": {"coroutine": "programs:number"}, "langgraph": {"function": "programs_langgraph:number"}}
+WORKERS = max(1, min(8, (os.cpu_count() or 1) // 2))
+WALLS = os.environ.get("WALLS", "sandbox")  # "none" where the machine offers no sandbox
 
 
-def _program(way: Mapping[str, str], python: str = "", only: Sequence[str] = ()) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "name": "program",
-        "reward": "programs:right",
-        "roles": ["planner", "solver"],
-        "rewards": ["score", "told", "heard"],
-        **way,
+def _program(way: Mapping[str, Any], **how: Any) -> dict[str, Any]:
+    made = {"name": "program", "roles": ["planner", "solver"], "rewards": ["score", "told", "heard"]}
+    run = {
+        "readable": [str(ROOT / "benchmarks" / "programs")],
+        "seconds": 300.0,
+        "workers": WORKERS,
+        "walls": WALLS,
+        **how,
     }
-    if only:
-        made["route"] = {role: {"only": list(only)} for role in made["roles"]}
-    how: dict[str, Any] = {"readable": [str(ROOT / "benchmarks" / "programs")], "seconds": 300.0, "python": python}
-    return {**made, "program": how}
+    return {**made, "reward": "programs:right", **way, "program": run}
 
 
-def rollout(base: str, ways: Sequence[str], episodes: int, repeats: int, seconds: float) -> dict[str, Any]:
-    """Wall time of the same episodes by every way, and its ratio to the native one: the median of the repeats."""
+def rollout(base: str, ways: Sequence[str], episodes: int, rounds: int, repeats: int, seconds: float) -> dict[str, Any]:
+    """Wall time of the same episodes by every way, and its ratio to the native one. In each repeat all ways play the
+    same tasks, one way after another, so the ratio is the median of the repeats' ratios."""
     from interplay.algorithms import Independent
     from interplay.rollout.resolve import resolve
     from interplay.rollout.runner import Runner
     from interplay.rollout.team import Team, speech_of
 
     took: dict[str, list[float]] = {way: [] for way in ways}
-    plans = {way: resolve(_recipe(base, _program(WAYS[way]), 1, 1)) for way in ways}
+    os.environ["ROUNDS"] = str(rounds)
+    plans = {
+        way: resolve(_recipe(base, _program(WAYS[way], environment={"ROUNDS": str(rounds)}), 1, 1)) for way in ways
+    }
     team = Team(next(iter(plans.values())).recipe)
     until = time.monotonic() + seconds
     for repeat in range(repeats + 1):  # the first starts the workers and is not counted
@@ -156,32 +163,43 @@ def rollout(base: str, ways: Sequence[str], episodes: int, repeats: int, seconds
             if repeat:
                 took[way].append(time.monotonic() - began)
     team.close()
-    medians = {way: statistics.median(found) for way, found in took.items() if found}
-    ratios = {f"{way}/native": value / medians["native"] for way, value in medians.items() if way != "native"}
-    return {"episodes": episodes, "repeats": min(map(len, took.values())), "seconds": medians, **ratios}
+    repeats = min(map(len, took.values()))
+    medians = {way: statistics.median(found) for way, found in took.items()}
+    out = {"episodes": episodes, "calls": 2 * rounds, "repeats": repeats, "seconds": medians}
+    for way in took.keys() - {"native"}:
+        ratios = sorted(a / b for a, b in zip(took[way], took["native"], strict=False))
+        out |= {f"{way}/native": statistics.median(ratios), f"{way}/native least and most": [ratios[0], ratios[-1]]}
+    return out
 
 
 # -- a trained team ---------------------------------------------------------------------------------------------------
 
 
-def team(base: str, python: str, steps: int, tasks: int, lr: float, seconds: float) -> dict[str, Any]:
-    """The share of right answers before and after the same training, as LangGraph and in this process."""
-    out: dict[str, Any] = {"steps": steps}
-    for way in ("native", "langgraph"):
-        out[way] = _trained(base, way, python if way == "langgraph" else "", (steps, tasks, lr), seconds / 2)
-    return out
+DIGITS = [str(n) for n in range(1, 9)]
+TASKS: dict[str, dict[str, Any]] = {
+    "number": {"reward": "programs:right", "route": {r: {"only": DIGITS[:4]} for r in ("planner", "solver")}},
+    "code": {"reward": "programs:decoded", "route": {"planner": {"only": DIGITS}, "solver": {"only": list(ANIMALS)}}},
+}
 
 
-def _trained(base: str, way: str, python: str, size: tuple[int, int, float], seconds: float) -> dict[str, Any]:
+def team(task: str, python: str, size: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """The share of right answers before and after training as a LangGraph program, and after as many steps of the same
+    team in this process."""
+    out: dict[str, Any] = {"task": task}
+    langgraph = {**TASKS[task], "function": f"programs_langgraph:{task}"}
+    out["langgraph"] = found = _trained(_program(langgraph, python=python), size, seconds)
+    native = {**TASKS[task], "coroutine": f"programs:{task}"}
+    out["native"] = other = _trained(_program(native), {**size, "steps": found["steps"]}, seconds)
+    return {**out, "gain": found["end"] - found["start"], "difference": found["end"] - other["end"]}
+
+
+def _trained(env: dict[str, Any], size: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     from interplay.rollout.resolve import resolve
     from interplay.training.trainer import Observer, Trainer
 
-    steps, tasks, lr = size
     found: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            resolve(_recipe(base, _program(TEAMS[way], python, "1234"), steps, tasks, lr=lr)), Path(folder)
-        )
+        trainer = Trainer(resolve(_recipe(env=env, **size)), Path(folder))
         until = time.monotonic() + seconds
 
         def stepped(step: int, metrics: Any) -> None:
@@ -195,12 +213,12 @@ def _trained(base: str, way: str, python: str, size: tuple[int, int, float], sec
             trainer.train()
         finally:
             trainer.close()
-    few = max(1, len(found) // 20)
+    few = max(1, len(found) // 10)
     right = [m["reward/score/team"] for m in found]
     return {
         "steps": len(found), "start": right[0], "end": statistics.fmean(right[-few:]),
         "tokens": sum(m["tokens_sampled"] for m in found), "seconds": time.monotonic() - began,
-        "failed": sum(m["episodes_failed"] for m in found),
+        "failed": sum(m["episodes_failed"] for m in found), "curve": [round(r, 3) for r in right[:: max(1, few)]],
     }  # fmt: skip
 
 
@@ -208,17 +226,26 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=["calls", "sessions", "rollout", "team"])
     parser.add_argument("--base", default="tiny")
-    parser.add_argument("--python", default="", help="an interpreter with LangGraph, for team")
+    parser.add_argument("--python", default="", help="an interpreter with LangGraph, for team; default: this one")
+    parser.add_argument("--task", choices=["number", "code"], default="number", help="of team")
+    parser.add_argument("--rounds", default="4", help="of a conversation of rollout, two calls each; several: 1,2,4")
     parser.add_argument("--episodes", type=int, default=256, help="of one rollout")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--count", type=int, default=2000, help="calls")
     parser.add_argument("--sessions", type=int, default=1024)
     parser.add_argument("--ways", default="native,bare,client", help="of rollout")
+    parser.add_argument(
+        "--switch", type=float, help="seconds after which Python lets another thread run; default 0.005"
+    )
     parser.add_argument("--steps", type=int, default=100, help="of team")
     parser.add_argument("--tasks", type=int, default=16, help="of a step of team")
     parser.add_argument("--lr", type=float, default=1e-3, help="of team")
-    parser.add_argument("--seconds", type=float, default=240.0, help="the most that a part may take")
+    parser.add_argument(
+        "--seconds", type=float, default=240.0, help="the most that a part may take (team: each of two)"
+    )
     given = parser.parse_args(argv)
+    if given.switch:
+        sys.setswitchinterval(given.switch)
     found = []
     for part in given.parts:
         if part == "calls":
@@ -226,9 +253,13 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         elif part == "sessions":
             result = sessions(given.sessions)
         elif part == "rollout":
-            result = rollout(given.base, given.ways.split(","), given.episodes, given.repeats, given.seconds)
+            result = {}
+            for rounds in map(int, given.rounds.split(",")):
+                ways, size = given.ways.split(","), (given.episodes, rounds, given.repeats)
+                result[f"{2 * rounds} calls"] = rollout(given.base, ways, *size, given.seconds)
         else:
-            result = team(given.base, given.python, given.steps, given.tasks, given.lr, given.seconds)
+            size = {"base": given.base, "steps": given.steps, "tasks": given.tasks, "lr": given.lr}
+            result = team(given.task, given.python, size, given.seconds)
         found.append({"part": part, "base": given.base, **result})
         print(json.dumps(found[-1]), flush=True)
     return found

@@ -131,7 +131,7 @@ def _flat(tree: Any, path: str = "") -> dict[str, Any]:
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, Any]:
-    clocks = ("time", "tokens_per_second")
+    clocks = ("time", "tokens_per_second", "memory_gib")
     return {k: v for k, v in row.items() if k not in clocks and not k.startswith("seconds/")}
 
 

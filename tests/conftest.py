@@ -1,4 +1,4 @@
-"""Shared by all tests: models are made in a folder of this session, never in the user's cache."""
+"""Fixtures for all tests. Models are made in a folder of this session, never in the user's cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing a test makes reaches the user's cache, and nothing in it reaches a test."""
+    """Tests neither write to the user's cache nor read from it."""
     before = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     yield
@@ -50,7 +50,7 @@ def samples() -> Path:
 
 @pytest.fixture(scope="session")
 def make_tiny(private_cache: None) -> Callable[..., Any]:
-    """`make_tiny(seed=0, base="tiny")`: a `Loaded` of one's own, for tests that change weights."""
+    """`make_tiny(seed=0, base="tiny")`: a new `Loaded`, for tests that change weights."""
     import torch
     from transformers.utils import logging
 
@@ -66,5 +66,5 @@ def make_tiny(private_cache: None) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def tiny(make_tiny: Callable[..., Any]) -> Any:
-    """One `Loaded` for the whole session: read only."""
+    """One `Loaded` for the whole session, which must not be changed."""
     return make_tiny(0)

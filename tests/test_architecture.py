@@ -1,4 +1,4 @@
-"""The shape of the package: imports run one way, light rooms stay light, and nothing depends on one machine."""
+"""The structure of the package: imports go one way, light folders stay light, and nothing depends on one machine."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def name_of(path: Path) -> str:
 
 
 def imports(tree: ast.AST, package: str, types: bool = False) -> Iterator[str]:
-    """Full dotted names that are imported at any depth; with `types` also those under `if TYPE_CHECKING:`, which are
-    never executed."""
+    """The full dotted names that are imported at any depth; with `types` also those under `if TYPE_CHECKING:`, which
+    are never executed."""
     for node in ast.iter_child_nodes(tree):
         only_types = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
         if isinstance(node, ast.If) and only_types and not types:
@@ -71,7 +71,7 @@ def imports(tree: ast.AST, package: str, types: bool = False) -> Iterator[str]:
 
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:
-    """The imports of `module` that run against the layout, as `module imports other`."""
+    """The imports of `module` that violate the layout, as `module imports other`."""
     room = module.removeprefix("interplay").lstrip(".").split(".")[0]
     package = module if is_package else module.rpartition(".")[0]
     found = []
@@ -85,7 +85,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_run_one_way(path: Path) -> None:
-    """A room imports only the rooms below it, and never its sibling."""
+    """A folder imports only the folders below it, and never its sibling."""
     name = name_of(path)
     assert name.removeprefix("interplay").lstrip(".").split(".")[0] in MAY_IMPORT, "a room that DESIGN.md does not know"
     assert violations(name, path.read_text(encoding="utf-8"), path.name == "__init__.py") == []
@@ -116,7 +116,7 @@ def test_imports_run_one_way(path: Path) -> None:
     ],
 )
 def test_the_import_rule_catches_planted_violations(module: str, source: str, count: int) -> None:
-    """The checker sees imports at every depth, relative ones too, and lets type-only imports be."""
+    """The checker finds imports at every depth, also relative ones, and ignores type-only imports."""
     assert len(violations(module, source)) == count
 
 
@@ -154,7 +154,7 @@ def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
 
 
 def test_no_circle_between_files() -> None:
-    """Files import each other in one direction, inside a room too; imports inside functions and for types count."""
+    """Files import each other in one direction, also inside a folder; imports inside functions and for types count."""
     sources = {name_of(p): p.read_text(encoding="utf-8") for p in MODULES}
     packages = {name_of(p) for p in MODULES if p.name == "__init__.py"}
     assert circle(edges(sources, packages)) == []
@@ -171,7 +171,7 @@ def test_no_circle_between_files() -> None:
     ],
 )
 def test_the_circle_rule_catches_planted_circles(sources: dict[str, str], found: list[str]) -> None:
-    """Through functions, relative imports, a package's own file, and imports for types alone."""
+    """Through functions, relative imports, a package's own file, and imports that are only for types."""
     assert circle(edges(sources, {"p"})) == found
 
 
@@ -194,14 +194,14 @@ def test_types_are_standard_library_only() -> None:
 
 
 def test_a_turn_has_at_most_15_fields() -> None:
-    """What one algorithm or one step needs lives beside the turns, in Credit or with the algorithm."""
+    """What one algorithm or one step needs is stored beside the turns, in Credit or with the algorithm."""
     from interplay.types import Turn
 
     assert len(fields(Turn)) <= 15
 
 
 def test_adapted_packages_are_imported_only_where_they_are_adapted() -> None:
-    """ray, vllm, sglang and the like never become a dependency of anything but their adapter."""
+    """ray, vllm, sglang and so on are imported only by their adapter."""
     homes = {
         "ray": ("distributed",),
         "vllm": ("engines.vllm",),
@@ -239,7 +239,7 @@ print(len(recipes), heavy)
 
 
 def test_recipes_resolve_without_torch() -> None:
-    """Every shipped recipe is valid, and can be checked and printed where torch is not even imported."""
+    """Every shipped recipe is valid, and can be checked and printed without importing torch."""
     done = subprocess.run(
         [sys.executable, "-c", LIGHT],
         cwd=ROOT, env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""}, capture_output=True, text=True, check=False,
@@ -302,7 +302,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:" + "|".join(("home", "Users", "roo
 
 
 def test_no_path_of_one_machine_is_in_the_tree() -> None:
-    """Nothing here works only where it was written."""
+    """Nothing here works only on the machine where it was written."""
     assert MACHINE_PATH.search('folder = "' + "/ho" + 'me/me/x"')
     assert not MACHINE_PATH.search("see https://example.org/" + "work/x and ./" + "tmp/x")
     files = subprocess.run(
@@ -325,11 +325,11 @@ MANY_PARAMETERS = {
     "interplay.algorithms.losses.policy_loss": "the terms of one formula",
     "interplay.cli.judge.train": "the options of one command",
     "interplay.cli.main.train": "the options of one command",
+    "interplay.cli.main.export": "the options of one command",
     "interplay.cli.prepare.prepare": "the options of one command",
     "interplay.envs.tasks.prepare.prepare": "the options of one command",
     "interplay.engines.local.engine.__init__": "settings that do not depend on each other, each with a default",
     "interplay.envs.programs.coroutine.__call__": "what chat APIs take, each with a default",
-    "interplay.envs.programs.coroutine._ask": "what chat APIs take, each with a default",
     "interplay.models.fused.forward": "what a layer reads, and what it writes to",
     "interplay.models.kernels.attention.decode_attention": "calls a kernel",
     "interplay.models.kernels.layers.rope_store": "calls a kernel",
@@ -342,7 +342,7 @@ MANY_PARAMETERS = {
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every function of the package that is no Triton kernel."""
+    """Every function of the package that is not a Triton kernel."""
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(

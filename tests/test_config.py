@@ -46,7 +46,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 
 def sentence(data: dict[str, Any], *overrides: str) -> str:
-    """What the user is told; the same path as every command takes: parse, then resolve."""
+    """The sentence that the user gets, on the same path as in every command: parse, then resolve."""
     with pytest.raises(ConfigError) as caught:
         resolve(parse(data, overrides))
     return str(caught.value)
@@ -113,12 +113,12 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         (),
         ("policies.spare sits in no seat", "expected seats to name it", "player"),
     ),
-    ("unknown role", BASE, ("seats.XX=player",), ("seats.XX is no role", "known: O, X.", "Did you mean 'X'?")),
+    ("unknown role", BASE, ("seats.XX=player",), ("seats.XX is not a role", "known: O, X.", "Did you mean 'X'?")),
     (
         "unknown role in a matchup",
         changed(matchups=[{"share": 0.5, "seats": {"XX": "bot:random"}}]),
         (),
-        ("matchups.0.seats.XX is no role of this environment", "Did you mean 'X'?"),
+        ("matchups.0.seats.XX is not a role of this environment", "Did you mean 'X'?"),
     ),
     (
         "unknown policy in a matchup",
@@ -148,7 +148,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "an exploiter that is no policy",
         changed(matchups=[{"share": 0.5, "one": "player", "others": "@league"}], league={"exploiters": {"playr": {}}}),
         (),
-        ("league.exploiters.playr is no policy", "Did you mean 'player'?"),
+        ("league.exploiters.playr is not a policy", "Did you mean 'player'?"),
     ),
     (
         "a panel of policies that change",
@@ -162,7 +162,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "a matchup of half a pair",
         changed(matchups=[{"share": 0.5, "one": "player"}]),
         (),
-        ("either seats", "both one and others"),
+        ("both of seats and one/others", "both one and others"),
     ),
     (
         "a schedule out of order",
@@ -255,7 +255,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
         "candidates that all tie",
         changed(algorithm={"name": "at_grpo", "continuation": "none"}),
         (),
-        ("algorithm.continuation is 'none'", "tictactoe", "tie", "expected 'playout' or 'critic'"),
+        ("algorithm.continuation is 'none'", "tictactoe", "the same return", "expected 'playout' or 'critic'"),
     ),
 ]
 
@@ -264,7 +264,7 @@ MISTAKES: list[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
 def test_a_mistake_is_one_sentence(
     case: str, data: dict[str, Any], overrides: tuple[str, ...], says: tuple[str, ...]
 ) -> None:
-    """It names the key, what was expected and, where there is one, the nearest name; it is never a traceback."""
+    """It names the key, what was expected and, if there is one, the nearest name; it is never a traceback."""
     text = sentence(data, *overrides)
     assert [part for part in says if part not in text] == [], text
     assert "\n" not in text and "pydantic" not in text and "validation error" not in text
@@ -272,13 +272,13 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_the_recipe_without_mistakes_is_accepted() -> None:
-    """The tests above fail for the reason they name: their starting point is valid."""
+    """The tests above fail for the reason that they name, because their starting point is valid."""
     assert resolve(parse(BASE)).seats == {"X": Policy("player"), "O": Policy("player")}
     assert resolve(parse(RICH)).recipe.policies["rival"].lr == 0.5
 
 
 def test_continuation_none_is_allowed_where_steps_are_rewarded() -> None:
-    """In a matrix game each move earns something, so candidates need not tie."""
+    """In a matrix game each move earns something, so candidates can differ."""
     data = changed(env={"name": "matrix"}, seats="player", algorithm={"name": "at_grpo", "continuation": "none"})
     assert resolve(parse(data)).roles == ("p0", "p1")
 
@@ -307,7 +307,9 @@ def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_without_a_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds no run.json; expected a run that interplay train has begun"):
+    with pytest.raises(
+        ConfigError, match=r"has no run.json; expected the folder of a run that interplay train started"
+    ):
         load(tmp_path)
     (tmp_path / "runs" / "first").mkdir(parents=True)
     (tmp_path / "runs" / "first" / "run.json").write_text("{}")
@@ -362,7 +364,7 @@ def test_overrides_leave_the_given_table_alone() -> None:
 
 
 def test_a_recipe_cannot_be_changed() -> None:
-    """What run.json says is what ran."""
+    """So run.json describes what really ran."""
     recipe: Recipe = parse(BASE)
     with pytest.raises(ValueError, match="frozen"):
         recipe.seed = 3

@@ -1,4 +1,4 @@
-"""The README's first command, measured: what `make demo` trains."""
+"""Measures the README's first command, `make demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recipes/kuhn/c3.toml is for: near an equilibrium by self-play alone, in minutes on a CPU."""
+"""recipes/kuhn/c3.toml comes near an equilibrium by self-play alone, in minutes on a CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.slow
 def test_kuhn_self_play_comes_near_an_equilibrium(tmp_path: Path) -> None:
-    """NashConv/2 of the final policy under 0.1; even play has 0.458."""
+    """NashConv/2 of the final policy is below 0.1; playing all moves with equal probability has 0.458."""
     run = tmp_path / "run"
     command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
     arguments = [str(ROOT / "recipes/kuhn/c3.toml"), "eval.games=50", "--run", str(run)]

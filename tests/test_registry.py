@@ -54,7 +54,9 @@ def test_a_class_outside_is_named_by_its_module_and_must_be_of_the_kind(
     (tmp_path / "outside.py").write_text("class Stone: pass\n")
     zoo: Registry[int] = Registry(int, "a number", "n")
     assert zoo.lookup("builtins:bool") is bool
-    with pytest.raises(ConfigError, match=r"^n 'outside:Stone' is no number; expected a subclass of builtins.int\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^n 'outside:Stone' is not a number; expected a subclass of builtins.int\.$"
+    ):
         zoo.lookup("outside:Stone")
     for name, why in (("nowhere:X", "No module named 'nowhere'"), ("outside:X", "has no attribute 'X'")):
         with pytest.raises(
@@ -93,7 +95,7 @@ def test_listing_names_imports_no_environment_no_algorithm_and_no_bot() -> None:
 
 
 def test_an_installed_package_adds_names_by_its_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `pip install` leaves them: a module, and a folder of metadata beside it."""
+    """As `pip install` installs it: a module, and a folder of metadata beside it."""
     (tmp_path / "farm_animals.py").write_text(
         "from interplay.envs import Env\nclass Cow(Env):\n    pass\nclass Stone:\n    pass\n"
     )
@@ -109,5 +111,5 @@ def test_an_installed_package_adds_names_by_its_entry_points(tmp_path: Path, mon
     made: Registry[Env] = Registry(Env, "an environment", "env.name", group="interplay.environments")
     assert made.known() == ["cow", "stone"]
     assert made.lookup("cow").__name__ == "Cow"
-    with pytest.raises(ConfigError, match=r"env.name 'stone' is no environment; expected a subclass"):
+    with pytest.raises(ConfigError, match=r"env.name 'stone' is not an environment; expected a subclass"):
         made.lookup("stone")

@@ -29,7 +29,7 @@ def test_recipes_of_the_package_are_found_in_any_folder(tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 def test_the_wheel_has_everything_and_runs(tmp_path: Path) -> None:
-    """Built from what is committed or about to be, unpacked into an empty folder, and run from another."""
+    """Built from files that are committed or new, unpacked into an empty folder, and run from another folder."""
     pytest.importorskip("setuptools")
     source = tmp_path / "source"
     question = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]

@@ -1,9 +1,11 @@
 """The programs that benchmarks/gateway.py runs in the trainer's process or with nothing but a socket.
 
-`number` is a task that a team can learn: a planner is told a number and says one, and a solver says it again. `talk` is
-a conversation of some rounds in which anything can be said: what a rollout costs. programs_openai.py and
-programs_langgraph.py are the same with the openai package and as a LangGraph graph. All of them ask the same, so that
-they differ in what they cost and not in what is learned.
+`number` and `code` are tasks that a team can learn. In `number`, a planner is told a number and says one, and a solver
+says it again. In `code`, a planner is told an animal and must say its number, and a solver who hears only the number
+must say the animal. Which number stands for which animal is not in the prompts, so an untrained model has to guess.
+`talk` is a conversation of ROUNDS rounds (an environment variable) in which anything can be said; it shows what a
+rollout costs. programs_openai.py and programs_langgraph.py are the same with the openai package and as LangGraph
+graphs. All of them ask the same, so that they differ in what they cost and not in what is learned.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from urllib.parse import urlsplit
 
 Row = Mapping[str, Any]
 Chat = list[dict[str, str]]
-ROUNDS = 4
+ANIMALS = ("cat", "dog", "cow", "pig", "hen", "fox", "bee", "ant")
+
+
+def rounds() -> int:
+    return int(os.environ.get("ROUNDS", "4"))
 
 
 def secret(row: Row) -> str:
@@ -42,6 +48,29 @@ def right(row: Row, result: Any) -> dict[str, float]:
     return {"score": float(solved == secret(row)), "told": 0.5 * told, "heard": 0.5 * heard}
 
 
+def animal(row: Row) -> str:
+    return ANIMALS[row["seed"] // 4 % len(ANIMALS)]
+
+
+def to_coder(row: Row) -> Chat:
+    return [{"role": "user", "content": f"The animal is the {animal(row)}. What is its number? Reply with a digit."}]
+
+
+def to_decoder(said: str) -> Chat:
+    return [{"role": "user", "content": f"The number is {said}. Which animal is it? Reply with its name."}]
+
+
+def decoded(row: Row, result: Any) -> Any:
+    """The team's: the solver names the animal. Each role also earns something for its own half of the code."""
+    from interplay.types import Rewards  # rewards are computed by the trainer; programs run without this package
+
+    planned, solved = (str(text).strip() for text in result)
+    told = planned == str(1 + ANIMALS.index(animal(row)))
+    heard = planned.isdecimal() and solved == ANIMALS[int(planned) - 1]
+    halves = Rewards.agent("told", {"planner": 0.5 * told}) + Rewards.agent("heard", {"solver": 0.5 * heard})
+    return Rewards.team("score", float(solved == animal(row))) + halves
+
+
 def more(chat: Chat, mine: str, theirs: str) -> None:
     chat += [{"role": "assistant", "content": mine}, {"role": "user", "content": theirs}]
 
@@ -51,9 +80,14 @@ async def number(row: Row, ask: Any) -> list[str]:
     return [planned, str(await ask("solver", to_solver(planned)))]
 
 
+async def code(row: Row, ask: Any) -> list[str]:
+    planned = str(await ask("planner", to_coder(row)))
+    return [planned, str(await ask("solver", to_decoder(planned)))]
+
+
 async def talk(row: Row, ask: Any) -> str:
     planning, solving = to_planner(row), to_solver("hello")
-    for _ in range(ROUNDS):
+    for _ in range(rounds()):
         planned = str(await ask("planner", planning))
         solving[-1]["content"] += planned
         solved = str(await ask("solver", solving))
@@ -76,7 +110,7 @@ def bare_talk(row: Row) -> str:
 def talked(row: Row, ask: Any) -> str:
     """`talk` for clients that block."""
     planning, solving = to_planner(row), to_solver("hello")
-    for _ in range(ROUNDS):
+    for _ in range(rounds()):
         planned = ask("planner", planning)
         solving[-1]["content"] += planned
         solved = ask("solver", solving)

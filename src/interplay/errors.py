@@ -29,7 +29,7 @@ class EnvError(InterplayError):
 
 
 class ReplayError(EnvError):
-    """An outside program that was told the same asked for something else: it cannot be forked there."""
+    """An outside program got the same replies again but asked for something else, so it cannot be forked there."""
 
 
 class EngineError(InterplayError):
@@ -42,11 +42,12 @@ class EngineLost(EngineError):
 
 
 class ToolError(InterplayError):
-    """A tool failed or exceeded its time limit. A wrong call is no `ToolError`: the caller is told what is wrong."""
+    """A tool failed or exceeded its time limit. A wrong call does not raise this: the caller is told what is wrong."""
 
 
 class JudgeError(InterplayError):
-    """A judge, reward model or reward server failed; an answer that cannot be read is an abstention, not this."""
+    """A judge, reward model or reward server failed. An answer that cannot be parsed is an abstention and does not
+    raise this."""
 
 
 class RemoteError(EngineError):

@@ -108,7 +108,7 @@ class Registry(Generic[T]):
             ) from None
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
             raise ConfigError(
-                f"{self._quoted(name)} is no {self.what.partition(' ')[2]}; expected a subclass of "
+                f"{self._quoted(name)} is not {self.what}; expected a subclass of "
                 f"{self.base.__module__}.{self.base.__qualname__}."
             )
         return cls

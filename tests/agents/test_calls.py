@@ -1,8 +1,9 @@
-"""A role that calls tools inside its turn: what is asked, remembered, limited, and what goes wrong."""
+"""A role that calls tools inside its turn: requests, history, limits and failures."""
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import subprocess
 import sys
 import time
@@ -19,9 +20,10 @@ from interplay.agents.render import Renderer
 from interplay.config import ToolSection
 from interplay.engines.engine import Capabilities, Request, Sampling
 from interplay.envs import make, sample_task
+from interplay.envs.picture import Look, draw
 from interplay.errors import ToolError
 from interplay.models.tiny import build_tokenizer
-from interplay.types import Completion, Message, Observation, Parameter, Stop, Tool, Turn
+from interplay.types import Completion, Media, Message, Observation, Parameter, Pictured, Stop, Tool, Turn
 
 TOKENIZER = build_tokenizer()
 END = TOKENIZER.eos_token_id
@@ -31,7 +33,7 @@ STAMP = Stamp(seed=1, task=TASK, replica=0, episode="e", decision=0)
 
 @dataclass
 class Saying:
-    """Says what it was told to, one reply after the other."""
+    """Gives the replies of a list, one after the other."""
 
     replies: list[str]
     renderer: Renderer
@@ -97,6 +99,35 @@ def test_a_decision_and_its_calls_carry_one_set_of_keys() -> None:
     assert (turn.keys.decision, turn.keys.role, turn.keys.phase) == (0, "solver", "solve")
 
 
+def test_a_screenshot_reaches_a_caller_that_sees_and_the_words_reach_every_caller(private_cache: None) -> None:
+    pytest.importorskip("PIL")
+    import torch
+
+    from interplay.models.load import load
+
+    shot = Media("image", draw("a b\nb a", {"a": Look((255, 0, 0)), "b": Look((0, 0, 255))}, 8))
+    look = tool(lambda number: Pictured(f"page {number:g} {'x' * 80}", (shot,)))
+    blind = play(["@double 1", "done"], look)[2].last
+    assert blind.messages[0].content.startswith("page 1 ") and blind.messages[0].media == () == blind.media
+    model = load("tiny-vl-16x1x16", "cpu", torch.float32, 0)
+    assert model.senses is not None
+    renderer = Renderer(model.tokenizer, model.stop_ids, model.senses)
+    engine = Saying(
+        ["@double 1", "@double 2", "done"], renderer, capabilities=Capabilities(True, True, media=frozenset({"image"}))
+    )
+    agent = ModelAgent("solver", "player", True, engine, renderer, Sampling(1.0, 64), tools=ToolSection(characters=20))  # type: ignore[arg-type]
+    view = agent.look(Observation((Message("user", "Look."),), tools=(look,)))
+    turn = asyncio.run(agent.sample(make(TASK), view, STAMP))
+    assert [m.media for s in turn.samples[1:] for m in s.messages] == [(shot,), (shot,)]
+    assert "more characters" in turn.last.messages[0].content, "the words are cut, and the picture stays"
+    assert [span.digest for span in turn.last.media] == [shot.digest] * 2 and turn.last.media[0].length == 4
+    assert turn.last.extends == turn.samples[1].id, "the picture of the first call keeps its ids"
+    agent.commit(view, turn)
+    assert [m.media for m in agent.history if m.role == "tool"] == [(shot,), (shot,)]
+    copied = pickle.loads(pickle.dumps(Pictured("words", (shot,))))
+    assert copied == "words" and copied.media == (shot,)
+
+
 def test_without_a_call_nothing_is_different() -> None:
     _, _, turn, engine = play(["42"])
     assert len(turn.samples) == 1 and turn.keys.tool == turn.last.tool == ""
@@ -119,7 +150,7 @@ def test_the_number_of_calls_is_limited_and_the_last_output_says_so() -> None:
 
 
 def test_a_budget_is_for_all_calls_of_a_decision() -> None:
-    """Each call may use what those before it left; where nothing is left, what was said is the action."""
+    """Each call may use the tokens that earlier calls left. If none are left, the last reply is the action."""
     _, _, _, engine = play(["@double 1", "2"])
     first = len(engine.renderer.encode_reply("@double 1"))
     for budget, calls in ((first, 0), (first + 3, 1), (None, 1)):
@@ -163,10 +194,10 @@ def late(number: float) -> str:
 @pytest.mark.parametrize(
     ("broken", "why"),
     [
-        (tool(boom), "tool 'double' broke: ZeroDivisionError"),
-        (tool(leave), "tool 'double' broke: SystemExit"),
-        (tool(late, 0.05), "ran longer than its 0.05 seconds"),
-        (tool(lambda number: 7), "gave no text but int"),  # type: ignore[arg-type, return-value]
+        (tool(boom), "tool 'double' failed: ZeroDivisionError"),
+        (tool(leave), "tool 'double' failed: SystemExit"),
+        (tool(late, 0.05), "exceeded its limit of 0.05 seconds"),
+        (tool(lambda number: 7), "gave int, not text"),  # type: ignore[arg-type, return-value]
     ],
 )
 def test_promise_7_a_broken_tool_is_a_typed_error_not_an_answer(broken: Tool, why: str) -> None:
@@ -182,7 +213,7 @@ def test_what_stands_in_a_mouth_forgets_the_calls() -> None:
 
 
 def test_tools_that_never_end_hold_up_neither_the_others_nor_the_end() -> None:
-    """More of them than run at once: a good one that comes after is answered, and the program ends."""
+    """There are more of them than can run at once. A later, good tool is answered, and the program ends."""
     program = """
 import threading
 from interplay.agents.arguments import Call
@@ -194,4 +225,4 @@ print(*{str(a) for a in box.answers(hung)})
 print(box.use_now(Call(Tool("good", "", (), lambda: "here"), {})))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines() == ["tool 'hung' ran longer than its 0.05 seconds.", "here"], done.stderr
+    assert done.stdout.splitlines() == ["tool 'hung' exceeded its limit of 0.05 seconds.", "here"], done.stderr

@@ -1,4 +1,4 @@
-"""Who sits in a seat: looking and sampling remember nothing, committing does, and every number comes from the stamp."""
+"""Players: looking and sampling change no state, committing does, and all random numbers depend on the stamp."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STAMP = Stamp(seed=1, task=TASK, replica=2, episode="e", decision=3)
 
 @dataclass
 class FakeEngine:
-    """Says a letter that depends on the seed, and remembers what it was asked."""
+    """Says a letter that depends on the seed, and records its requests."""
 
     asked: list[Request] = field(default_factory=list)
     stop: Stop = Stop.END
@@ -137,7 +137,7 @@ def test_a_turn_carries_what_was_sampled_and_its_keys() -> None:
 
 
 def test_promise_12_pictures_in_a_prompt_go_to_the_engine_the_sample_and_the_keys() -> None:
-    """Two prompts that differ in a picture alone have different keys, so that no group holds both."""
+    """Two prompts that differ only in a picture have different keys, so that no group contains both."""
     engine = FakeEngine()
     agent = seat(engine=engine)
     seen = agent.look(sees("one"))

@@ -1,4 +1,4 @@
-"""Messages to ids: every token is made once, whatever the text would be tokenised to a second time."""
+"""From messages to ids: text is tokenised once, even if tokenising it again would give other tokens."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pieces(*tokens: str) -> tuple[int, ...]:
 
 
 class Talk:
-    """One role's conversation, told to a renderer as `ModelAgent` tells it."""
+    """One role's conversation, rendered as `ModelAgent` renders it."""
 
     def __init__(self, renderer: Renderer, opening: str) -> None:
         self.renderer = renderer
@@ -93,7 +93,7 @@ def test_promise_1_sampled_ids_stand_in_the_next_prompt_though_their_text_would_
     )
 )
 def test_promise_1_holds_for_any_ids_over_many_turns(turns: list[tuple[tuple[int, ...], bool, str]]) -> None:
-    """Broken UTF-8, ids without a text, empty replies, replies cut by the limit: the next prompt begins with them."""
+    """Broken UTF-8, ids without text, empty replies, truncated replies: the next prompt begins with the same ids."""
     talk = Talk(renderer(), "go")
     for action, ended, answer in turns:
         before = talk.prompt
@@ -159,7 +159,7 @@ def test_a_system_message_that_appears_later_starts_a_new_segment() -> None:
 
 @pytest.mark.parametrize("template", [CHATML, FALLBACK_TEMPLATE])
 def test_templates_that_write_something_after_the_end_token_are_merged_exactly(template: str) -> None:
-    """ChatML and the fallback put a newline after the end of a turn: it is tokenised with what follows."""
+    """ChatML and the fallback put a newline after the end of a turn. It is tokenised together with what follows."""
     talk = Talk(renderer(template), "go")
     end = talk.renderer.tokenizer.eos_token_id
     first = talk.prompt
@@ -187,7 +187,7 @@ def test_a_reply_that_ended_with_another_stop_token_than_the_templates_keeps_it(
 
 def test_a_template_that_refuses_gives_a_sentence() -> None:
     refusing = renderer("{{ raise_exception('roles must alternate') }}")
-    with pytest.raises(ModelError, match=r"chat template refused the messages.*roles must alternate"):
+    with pytest.raises(ModelError, match=r"chat template does not accept the messages.*roles must alternate"):
         refusing.prompt((Message("user", "go"),))
 
 
@@ -229,7 +229,7 @@ def test_equal_prompts_have_equal_digests_and_only_those() -> None:
 
 
 def test_promise_12_prompts_that_differ_in_a_picture_have_different_digests() -> None:
-    """A grouping by prompt never puts them together."""
+    """A grouping by prompt never puts them into one group."""
     made = [Prompt((7, 9, 9), "", media=media) for media in ((), (MediaSpan(1, 2, "ca7"),), (MediaSpan(1, 2, "d09"),))]
     assert len({p.digest for p in made}) == 3
     assert Prompt((7, 9, 9), "", media=(MediaSpan(1, 2, "ca7"),)) == made[1]

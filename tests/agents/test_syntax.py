@@ -1,4 +1,5 @@
-"""How each family writes tool calls: what the template is told, what is read in a reply, what is refused and why."""
+"""How each model family writes tool calls: the template's input, the calls in a reply, and refused calls with
+reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns and episodes made by hand, for tests of arithmetic over records."""
+"""Turns and episodes built by hand, for tests of arithmetic over records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ MakeTurn = Callable[..., Turn]
 
 @pytest.fixture
 def given() -> Credit:
-    """What a step knows of the turns that `make_turn` made: at first the values they were made with."""
+    """What a step knows about the turns that `make_turn` made; at first only their given values."""
     return Credit()
 
 
 @pytest.fixture
 def make_turn(given: Credit) -> MakeTurn:
-    """`make_turn("X", 1.0)`: a model turn that earned 1 at agent level. Ids are counted up; `value` goes to `given`."""
+    """`make_turn("X", 1.0)`: a model turn that earned 1 at agent level. Ids are consecutive numbers; `value` goes to
+    `given`."""
     made = 0
 
     def make(
@@ -50,7 +51,7 @@ def make_turn(given: Credit) -> MakeTurn:
 
 @pytest.fixture
 def make_episode() -> Callable[..., Episode]:
-    """The episode that these turns were stamped with."""
+    """The episode that these turns belong to."""
 
     def make(turns: Sequence[Turn], env: str = "tictactoe", seats: Mapping[str, str] | None = None) -> Episode:
         keys = turns[0].keys

@@ -1,4 +1,4 @@
-"""Each algorithm's advantages against numbers worked out by hand, on episodes made by hand."""
+"""Each algorithm's advantages are compared with numbers computed by hand, on episodes built by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make(name: str, reward: Mapping[str, Any] | None = None, **settings: Any) ->
 
 
 def test_every_algorithm_is_known_and_makes_a_plan() -> None:
-    """The plan is what rollout reads; settings reach it."""
+    """Rollout reads the plan, and the settings reach it."""
     assert algorithms.known() == sorted({*algorithms.known(), "grpo", "at_grpo", "rae", "ppo"})
     assert make("grpo", group=4).plan == Independent(4)
     assert make("rae").plan == Independent(1)
@@ -36,7 +36,7 @@ def test_every_algorithm_is_known_and_makes_a_plan() -> None:
 
 
 def test_a_rule_that_uses_returns_as_they_are_has_every_reply_scored() -> None:
-    """Zeros stand for a group of equal replies only where the rule would have made zeros of it."""
+    """Zeros replace a group of equal replies only if the rule would have given zeros."""
 
     class Plain(ATGRPO):
         def rule(self, returns: Sequence[float]) -> list[float]:
@@ -97,7 +97,7 @@ def test_dr_grpo_does_not_divide(make_turn: MakeTurn, make_episode: MakeEpisode,
 
 
 def test_grpo_counts_groups_of_one(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """Where the others of a group failed there is nothing to compare with: no signal, and it is reported."""
+    """If the others of a group failed, there is nothing to compare with: there is no signal, and this is reported."""
     turns = [make_turn("X", 1.0, task="a"), make_turn("X", 1.0, task="b"), make_turn("X", 0.0, task="b", replica=1)]
     metrics = make("grpo").credit([make_episode([t]) for t in turns], given)
     assert metrics["credit/groups_of_one"] == 1
@@ -106,7 +106,7 @@ def test_grpo_counts_groups_of_one(make_turn: MakeTurn, make_episode: MakeEpisod
 
 
 def test_grpo_mixes_levels_and_discounts(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """R = r₀ + γ·r₁ with team counted half: 1 + 0.5·(0.5·4) = 2 against 0."""
+    """R = r₀ + γ·r₁ with team rewards counted half: 1 + 0.5·(0.5·4) = 2 against 0."""
     line = [make_turn("X", 1.0), make_turn("X", rewards=Rewards.team("goal", 4.0), decision=1, prompt="q")]
     other = [make_turn("X", 0.0, replica=1)]
     make("grpo", {"gamma": 0.5, "team": 0.5}, scale=False).credit([make_episode(line), make_episode(other)], given)
@@ -117,7 +117,7 @@ def test_grpo_mixes_levels_and_discounts(make_turn: MakeTurn, make_episode: Make
 
 
 def test_at_grpo_gives_credit_per_decision(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """Groups are (episode, decision, role): a good opening is not blamed for a later blunder."""
+    """Groups are (episode, decision, role): a good opening is not blamed for a later mistake."""
     opening = [make_turn("X", outlook=v, candidate=k, kept=k == 0) for k, v in enumerate([1.0, 0.0, 0.0, -1.0])]
     reply = [
         make_turn("X", outlook=v, candidate=k, kept=k == 1, decision=2, prompt="q") for k, v in enumerate([-1.0, -1.0])
@@ -139,7 +139,7 @@ def test_at_grpo_divides_by_the_groups_own_deviation(
 def test_an_outcome_that_only_the_kept_line_reached_never_enters(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """The kept candidate went on to win 100; its advantage is still that of its outlook."""
+    """The kept candidate won 100 later, but its advantage still comes from its outlook only."""
     kept = make_turn("X", reward=100.0, outlook=0.0)
     other = make_turn("X", outlook=1.0, candidate=1, kept=False)
     make("at_grpo", scale=False).credit([make_episode([kept, other])], given)
@@ -149,7 +149,7 @@ def test_an_outcome_that_only_the_kept_line_reached_never_enters(
 def test_at_grpo_leaves_playouts_and_unscored_turns_alone(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """A bot's move has no outlook, a playout's turn belongs to no group."""
+    """A bot's move has no outlook, and a playout's turn belongs to no group."""
     scored = [make_turn("X", outlook=v, candidate=k) for k, v in enumerate([1.0, 0.0])]
     bot, playout = make_turn("O", 1.0, decision=1), make_turn("X", outlook=9.0, playout=0)
     make("at_grpo", scale=False).credit([make_episode([*scored, bot, playout])], given)
@@ -159,14 +159,14 @@ def test_at_grpo_leaves_playouts_and_unscored_turns_alone(
 def test_at_grpo_refuses_a_decision_with_two_prompts(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """Promise 3, checked every step by prompt hash."""
+    """Promise 3 is checked in every step by the hash of the prompt."""
     turns = [make_turn("X", outlook=1.0), make_turn("X", outlook=0.0, candidate=1, prompt="other")]
     with pytest.raises(GuardError, match="different prompts"):
         make("at_grpo").credit([make_episode(turns)], given)
 
 
 def test_at_grpo_counts_groups_of_one(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """A decision that lost all candidates but one goes on, without a signal."""
+    """A decision that lost all candidates but one continues, without a signal."""
     turn = make_turn("X", outlook=1.0)
     assert make("at_grpo").credit([make_episode([turn])], given)["credit/groups_of_one"] == 1
     assert given.advantage(turn) == 0.0
@@ -198,7 +198,7 @@ def test_rae_reads_the_baseline_before_it_is_updated(
 def test_rae_has_a_baseline_per_environment_and_role(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """In self-play of a zero-sum game a shared baseline would be 0; these keep what each seat is worth."""
+    """In self-play of a zero-sum game, a shared baseline would be 0. These baselines store the value of each seat."""
     rae = make("rae", decay=0.5)
     game = [make_turn("X", 1.0), make_turn("O", -1.0, decision=1, prompt="q")]
     other = make_turn("X", 3.0, task="u")
@@ -212,8 +212,9 @@ def test_rae_has_a_baseline_per_environment_and_role(
 def test_rae_gives_each_turn_the_return_that_its_baseline_is_of(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """γ 0.5, rewards 1, 2: R = 2 for both turns; the same again is judged by b = 0.25·2. (With what follows each turn
-    in place of R, late turns of a game with step rewards would always look bad next to the whole line's mean.)"""
+    """γ 0.5, rewards 1, 2: R = 2 for both turns. The same episode again is compared with b = 0.25·2. (If R were
+    replaced by the return after each turn, late turns in games with step rewards would always look bad compared with
+    the mean.)"""
     rae = make("rae", {"gamma": 0.5}, decay=0.75)
     for expected in (2.0, 1.5):
         line = [make_turn("X", 1.0), make_turn("X", 2.0, decision=2, prompt="q")]
@@ -223,7 +224,7 @@ def test_rae_gives_each_turn_the_return_that_its_baseline_is_of(
 
 
 def test_raes_baselines_survive_a_checkpoint(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """The state is plain JSON, and what is loaded goes on exactly."""
+    """The state is plain JSON, and a loaded algorithm continues exactly."""
     rae, again = make("rae"), make("rae")
     rae.credit([make_episode([make_turn("X", 1 / 3)])], given)
     again.load_state_dict(json.loads(json.dumps(rae.state_dict())))
@@ -235,7 +236,7 @@ def test_raes_baselines_survive_a_checkpoint(make_turn: MakeTurn, make_episode: 
 
 
 def test_an_algorithm_without_state_refuses_anothers() -> None:
-    """A checkpoint of another algorithm is not silently half used."""
+    """A checkpoint of another algorithm is refused and not partly used."""
     make("grpo").load_state_dict({})
     with pytest.raises(ConfigError, match="baselines"):
         make("grpo").load_state_dict({"baselines": {}})
@@ -245,7 +246,7 @@ def test_an_algorithm_without_state_refuses_anothers() -> None:
 
 
 def test_ppo_whitens_per_role_over_tokens(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """X: advantage 4 on 1 token, 0 on 3 tokens: mean 1, variance (9 + 3·1)/4 = 3. O's numbers do not enter."""
+    """X: advantage 4 on 1 token, 0 on 3 tokens: mean 1, variance (9 + 3·1)/4 = 3. O's numbers are not part of this."""
     ppo = make("ppo")
     first, second = make_turn("X", 4.0, value=0.0), make_turn("X", 0.0, value=0.0, tokens=3, replica=1)
     rival, other = make_turn("O", 1000.0, value=0.0), make_turn("O", -1000.0, value=0.0, replica=1)
@@ -271,8 +272,9 @@ def test_ppo_targets_are_not_whitened(make_turn: MakeTurn, make_episode: MakeEpi
 def test_ppos_critic_learns_the_monte_carlo_return(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """λ of the targets is 1 whatever the policy's: γ 0.5, rewards 1, 0, 2 give 1.5, 1, 2. With the policy's λ at 0 the
-    raw advantages are the one-step errors 1 + 0.5·1 − 0.5, 0 − 0.5 − 1, 2 + 1 = 1, −1.5, 3, and are whitened."""
+    """λ of the targets is 1, whatever the policy's λ is: γ 0.5, rewards 1, 0, 2 give 1.5, 1, 2. With the policy's λ at
+    0, the raw advantages are the one-step errors 1 + 0.5·1 − 0.5, 0 − 0.5 − 1, 2 + 1 = 1, −1.5, 3, which are
+    whitened."""
     ppo = make("ppo", {"gamma": 0.5}, gae_lambda=0.0)
     line = [make_turn("X", r, value=v, decision=2 * d, prompt=str(d))
             for d, (r, v) in enumerate([(1.0, 0.5), (0.0, 1.0), (2.0, -1.0)])]  # fmt: skip
@@ -284,7 +286,7 @@ def test_ppos_critic_learns_the_monte_carlo_return(
 
 
 def test_ppo_chains_one_roles_turns_only(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """O's value and loss stand between X's turns in time, and do not enter X's advantage."""
+    """O's value and loss come between X's turns in time, but are not part of X's advantage."""
     ppo = make("ppo", gae_lambda=1.0)
     x0, o, x1 = (
         make_turn("X", 0.0, value=0.25),
@@ -296,14 +298,14 @@ def test_ppo_chains_one_roles_turns_only(make_turn: MakeTurn, make_episode: Make
 
 
 def test_ppo_refuses_a_line_with_a_value_missing(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """A critic that was not asked is not read as 0."""
+    """A missing value is not read as 0."""
     line = [make_turn("X", 0.0, value=0.5), make_turn("X", 1.0, decision=2, prompt="q")]
     with pytest.raises(GuardError, match="no critic value"):
         make("ppo").credit([make_episode(line)], given)
 
 
 def test_ppo_leaves_lines_without_a_critic_alone(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """A frozen policy in a seat has no critic: its turns get nothing and do not enter the whitening of their role."""
+    """A frozen policy in a seat has no critic: its turns get no advantage and are not part of the whitening."""
     mine, other = make_turn("X", 1.0, value=0.0), make_turn("X", -1.0, value=0.0, replica=1)
     frozen = make_turn("X", 1000.0, replica=2)
     frozen.policy = "player@start"

@@ -1,4 +1,4 @@
-"""The arithmetic of credit, against numbers worked out by hand."""
+"""The arithmetic of credit, compared with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_returns_discount_from_one_turn_of_a_role_to_its_next(make_turn: Callabl
 
 
 def test_a_candidates_return_is_its_own_outlook(make_turn: Callable[..., Turn]) -> None:
-    """What the kept line earned later (turn.rewards) plays no part."""
+    """What the kept line earned later (turn.rewards) does not count."""
     turn = make_turn("X", reward=100.0, outlook=0.25)
     assert credit.candidate_return(turn, RewardSection(agent=2.0)) == 0.5
 
 
 def test_a_candidate_that_was_never_scored_has_no_return(make_turn: Callable[..., Turn]) -> None:
-    """A missing return is refused, not read as zero; an empty one is a real zero."""
+    """A missing return is refused and not read as zero. An empty return is a real zero."""
     with pytest.raises(GuardError, match="never scored"):
         credit.candidate_return(make_turn("X", 1.0), PLAIN)
     assert credit.candidate_return(make_turn("X", outlook=Rewards()), PLAIN) == 0.0
@@ -54,7 +54,7 @@ def test_a_candidate_that_was_never_scored_has_no_return(make_turn: Callable[...
 def test_lines_are_each_roles_own_model_turns(
     make_turn: Callable[..., Turn], make_episode: Callable[..., Episode]
 ) -> None:
-    """Per episode and role, in the order of play; no bots, no candidates that were not kept, no playouts."""
+    """For each episode and role, in the order of play, without bots, rejected candidates and playouts."""
     bot = make_turn("O", decision=1)
     bot.samples = ()
     first, third = make_turn("X", decision=0), make_turn("X", decision=2)
@@ -85,7 +85,7 @@ def test_groups_share_their_keys(make_turn: Callable[..., Turn]) -> None:
 def test_a_grouping_that_breaks_its_promise_is_refused(
     make_turn: Callable[..., Turn], grouping: tuple[str, ...], changes: dict[str, object], match: str
 ) -> None:
-    """Promise 3: with decision or prompt in it a group shares one prompt; any group shares task and role."""
+    """Promise 3: with decision or prompt in the grouping, a group has one prompt; every group has one task and role."""
     with pytest.raises(GuardError, match=match):
         credit.groups([make_turn(), make_turn(**changes)], grouping)
 
@@ -105,7 +105,8 @@ def test_centred_values() -> None:
 
 @pytest.mark.parametrize("scale", [True, False])
 def test_ties_become_exact_zeros(scale: bool) -> None:
-    """Rounding must not turn a tie into a gradient: 0.1 + 0.2 counts as 0.3, and no tiny deviation is divided by."""
+    """Rounding must not turn a tie into a gradient: 0.1 + 0.2 counts as 0.3, and there is no division by a tiny
+    deviation."""
     assert credit.centred([0.1 + 0.2, 0.3, 0.3], scale) == [0.0, 0.0, 0.0]
     assert credit.centred([sum([1 / 6] * 6), 1.0], scale) == [0.0, 0.0]
     assert credit.centred([5.0], scale) == [0.0]

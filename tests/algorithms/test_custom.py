@@ -1,4 +1,4 @@
-"""Compositions by hand: no baseline holds what the action itself caused, or what somebody else earned."""
+"""Custom compositions: no baseline contains what the action itself caused, or what another policy earned."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def custom(**settings: Any) -> Custom:
     [["episode", "role", "phase"], ["episode", "role", "tool"], ["task", "replica", "role", "prompt"]],
 )
 def test_a_baseline_of_ones_own_later_returns_is_refused(grouping: list[str]) -> None:
-    """With independent episodes such a group is one line of play: its later returns follow from its earlier actions."""
+    """With independent episodes such a group is one line of play, whose later returns depend on its earlier actions."""
     with pytest.raises(ConfigError) as caught:
         custom(plan=FLAT, grouping=grouping)
-    assert all(word in str(caught.value) for word in (str(grouping), "caused by the earlier", "'task' in place of"))
+    assert all(word in str(caught.value) for word in (str(grouping), "Earlier turns influence", "'task' in place of"))
 
 
 def line(make_turn: MakeTurn, rewards: list[float], replica: int) -> list[Turn]:
@@ -47,8 +47,9 @@ def line(make_turn: MakeTurn, rewards: list[float], replica: int) -> list[Turn]:
 def test_a_phase_that_comes_again_is_compared_with_other_episodes_only(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, rule: str
 ) -> None:
-    """One episode bids twice, for 1 and then 2: what follows is 3 and 2. The other bids once, for 3. Each bid of the
-    first is compared with the 3 alone: by its mean with it, 3 − 3 and 2 − 2½; the 3 with both, 3 − 8/3."""
+    """One episode bids twice and earns 1 and then 2, so the returns from there are 3 and 2. The other bids once, for 3.
+    Each bid of the first is compared only with the 3: its advantages are 3 − 3 and 2 − 2½. The 3 is compared with both:
+    3 − 8/3."""
     twice, once = line(make_turn, [1.0, 2.0], 0), line(make_turn, [3.0], 1)
     custom(plan=FLAT, grouping=["task", "role", "phase"], credit=rule).credit(
         [make_episode(twice), make_episode(once)], given
@@ -59,8 +60,8 @@ def test_a_phase_that_comes_again_is_compared_with_other_episodes_only(
 
 
 def test_the_baseline_does_not_bend_the_gradient(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """A role bids 0 or 1 twice in the same phase and earns both bids at the end; its policy is a fair coin. Over all
-    pairs of episodes the mean of advantage × score of the first bid is the gradient of the return, Var(bid) = ¼."""
+    """A role bids 0 or 1 twice in the same phase and earns both bids at the end. Its policy is a fair coin. Over all
+    pairs of episodes, the mean of advantage × score of the first bid is the gradient of the return, Var(bid) = ¼."""
     total = 0.0
     outcomes = list(itertools.product((0.0, 1.0), repeat=4))
     for a, b, c, d in outcomes:

@@ -1,4 +1,4 @@
-"""DAPO drops what teaches nothing, asks for more in its place, and leaves cut replies out of the loss."""
+"""DAPO drops groups that teach nothing, plays other tasks instead, and leaves truncated replies out of the loss."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def group(make_turn: MakeTurn, make_episode: MakeEpisode, returns: list[float], 
 def test_a_reply_that_the_limit_cut_off_is_left_out_of_the_loss(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """Its return still counts in the group's mean: 1, 0, 0 with the last one cut."""
+    """Its return still counts in the mean of the group: 1, 0, 0, and the last reply is truncated."""
     episodes = group(make_turn, make_episode, [1.0, 0.0, 0.0], "a")
     turns = [e.turns[0] for e in episodes]
     turns[2].status = Status.LENGTH
@@ -50,7 +50,7 @@ def test_an_episode_that_a_limit_cut_off_is_left_out_whole(
 def test_a_group_teaches_where_the_environment_paid_differently(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """Shaping alone makes no difference: the paper compares accuracies."""
+    """Penalties alone make no difference, because the paper compares accuracies."""
     algorithm = dapo(overlong={"length": 4, "margin": 4})
     tied, apart = (group(make_turn, make_episode, r, t) for t, r in (("a", [1.0, 1.0]), ("b", [1.0, 0.0])))
     assert algorithm.teaches(apart) and not algorithm.teaches(tied) and not algorithm.teaches(apart[:1])
@@ -62,7 +62,7 @@ def test_a_group_teaches_where_the_environment_paid_differently(
 
 
 def test_one_role_that_differs_is_enough(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """X always earns 1, O once 1 and once 0: the task is kept, and X's turns are not trained."""
+    """X always earns 1, O earns once 1 and once 0: the task is kept, and X's turns are not trained."""
     episodes = [
         make_episode([make_turn("X", 1.0, replica=i), make_turn("O", float(i), replica=i, decision=1, prompt="q")])
         for i in range(2)

@@ -1,4 +1,4 @@
-"""Each further algorithm's advantages against numbers worked out by hand, and what must hold for teams."""
+"""The advantages of all other algorithms, compared with numbers computed by hand, and what must hold for teams."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make(name: str, reward: Mapping[str, Any] | None = None, **options: Any) -> 
 
 
 def solo(make_turn: MakeTurn, make_episode: MakeEpisode, returns: list[float], **options: Any) -> list[Episode]:
-    """One episode of one X turn per return, all of one task."""
+    """One episode with one turn of X for each return, all of the same task."""
     return [make_episode([make_turn("X", r, replica=i, **options)]) for i, r in enumerate(returns)]
 
 
@@ -64,8 +64,8 @@ def test_rloo_leaves_itself_out(make_turn: MakeTurn, make_episode: MakeEpisode, 
 
 
 def test_what_the_losses_are_means_over() -> None:
-    """GRPO and GSPO: over replies, each the mean of its tokens; DAPO and CISPO: over the batch's tokens; Dr.GRPO: a
-    constant length. Clip bounds as published."""
+    """GRPO and GSPO average over the tokens of each reply and then over replies; DAPO and CISPO over the tokens of the
+    batch; Dr.GRPO uses a constant length. The clip bounds are those of the papers."""
     found = {n: make(n).settings for n in ("grpo", "gspo", "dapo", "cispo", "dr_grpo", "ppo")}
     assert {n: s.average for n, s in found.items()} == {
         "grpo": "turn", "gspo": "turn", "dapo": "token", "cispo": "token", "dr_grpo": 64, "ppo": "token",
@@ -86,7 +86,7 @@ def test_dr_grpo_divides_by_nothing_of_the_replys_own() -> None:
 def test_reinforce_pp_whitens_the_whole_batch_of_a_policy(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """Returns 3 and 1 of different tasks: mean 2, deviation 1. Another policy's do not enter."""
+    """Returns 3 and 1 of different tasks: mean 2, deviation 1. Returns of another policy are not included."""
     turns = [make_turn("X", 3.0, task="a"), make_turn("X", 1.0, task="b"), make_turn("O", 50.0, task="c")]
     turns[2].policy = "rival"
     make("reinforce_pp").credit([make_episode([t]) for t in turns], given)
@@ -96,7 +96,7 @@ def test_reinforce_pp_whitens_the_whole_batch_of_a_policy(
 def test_reinforce_pp_whitens_each_seat_of_a_policy(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """One policy in both seats of a game in which X earns 10 more: nobody is pushed for where it sits."""
+    """One policy plays both seats of a game in which X earns 10 more: the seat alone must not give an advantage."""
     earned = [("a", "X", 13.0), ("a", "O", 1.0), ("b", "X", 11.0), ("b", "O", 3.0)]
     turns = [make_turn(role, value, task=task, prompt=role) for task, role, value in earned]
     make("reinforce_pp").credit([make_episode(turns[:2]), make_episode(turns[2:])], given)
@@ -115,7 +115,7 @@ def test_reinforce_pp_baseline_takes_the_groups_mean_and_the_batchs_deviation(
 
 
 def test_dapo_drops_groups_that_tie(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """Dropped is not zero: such a turn does not count in the mean over tokens either."""
+    """A dropped turn has no advantage, which is not 0: it does not count in the mean over tokens either."""
     tied = solo(make_turn, make_episode, [1.0, 1.0], task="a")
     apart = solo(make_turn, make_episode, [1.0, 0.0], task="b")
     metrics = make("dapo").credit([*tied, *apart], given)
@@ -126,7 +126,7 @@ def test_dapo_drops_groups_that_tie(make_turn: MakeTurn, make_episode: MakeEpiso
 
 
 def test_whitening_ties_gives_exact_zeros(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """Rounding in the mean must not become an advantage: a step by momentum alone would follow."""
+    """Rounding in the mean must not become an advantage, because the optimiser would then take a step."""
     for value in (0.1, 0.3, 1 / 3, -0.7):
         episodes = [make_episode([make_turn("X", value, task=str(i), tokens=1 + i % 3)]) for i in range(7)]
         make("reinforce_pp").credit(episodes, given)
@@ -137,7 +137,7 @@ def test_whitening_ties_gives_exact_zeros(make_turn: MakeTurn, make_episode: Mak
 def test_a_batch_in_which_only_bots_played_has_nothing_to_credit(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, name: str
 ) -> None:
-    """As a matchup of bots gives: no error, no advantage, and what fits beside the policies goes on."""
+    """As in a matchup of bots: there is no error and no advantage, and the algorithm's own networks still work."""
     turn = make_turn("X", 1.0)
     turn.samples, turn.policy = (), "bot:random"
     algorithm = make(name)
@@ -148,7 +148,8 @@ def test_a_batch_in_which_only_bots_played_has_nothing_to_credit(
 
 
 def test_dr_mas_counts_turns_of_one_agent(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """X: an episode worth 3 with three turns, one worth −1 with one: mean (3·3 − 1)/4 = 2, variance 3. O on its own."""
+    """X has an episode worth 3 with three turns, and one worth −1 with one turn: mean (3·3 − 1)/4 = 2, variance 3. O is
+    computed separately."""
     long = [make_turn("X", 3.0 if d == 2 else 0.0, decision=d, prompt=str(d)) for d in range(3)]
     short = [make_turn("X", -1.0, replica=1), make_turn("O", 100.0, replica=1, decision=1, prompt="q")]
     make("dr_mas").credit([make_episode(long), make_episode(short)], given)
@@ -161,12 +162,13 @@ def test_dr_mas_counts_turns_of_one_agent(make_turn: MakeTurn, make_episode: Mak
 
 
 def test_overlong_grows_evenly_over_the_margin() -> None:
-    """Length 10, margin 4: nothing to 6, half at 8, whole at 10 and beyond."""
+    """Length 10, margin 4: no penalty up to 6, half at 8, the whole penalty from 10 on."""
     assert [credit.overlong(n, 10, 4) for n in (1, 6, 7, 8, 10, 50)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
 
 
 def test_shaping_adds_named_process_rewards_once(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """Log-probs −1, −1 against a reference of −2, −1.5: k1 is 1.5, times 0.1. Outlook and rewards both get it."""
+    """Log-probs −1, −1 against a reference of −2, −1.5: k1 is 1.5, times 0.1. Outlook and rewards both get the
+    penalty."""
     turn = make_turn("X", 1.0, tokens=2, outlook=2.0)
     given.reference[turn.last.id] = (-2.0, -1.5)
     algorithm = make("grpo", kl_reward=0.1, overlong={"length": 4, "margin": 4})
@@ -179,8 +181,8 @@ def test_shaping_adds_named_process_rewards_once(make_turn: MakeTurn, make_episo
 
 
 def test_token_gae_skips_what_others_said(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """λ 1, γ 0.5 between turns and 1 inside: a turn of 2 tokens, then one that earns 4 with 2 tokens. The return is 4
-    before each of the last two tokens and 2 before each of the first two; targets are those returns."""
+    """λ is 1; γ is 0.5 between turns and 1 inside a turn. A turn has 2 tokens; the next has 2 tokens and earns 4. The
+    return is 4 before each of the last two tokens and 2 before each of the first two. The targets are these returns."""
     ppo = make("ppo", {"gamma": 0.5}, gae_lambda=1.0, level="token")
     assert "tokens" in ppo.needs
     line = [make_turn("X", 0.0, tokens=2, value=0.5), make_turn("X", 4.0, tokens=2, value=1.0, decision=2, prompt="q")]
@@ -228,7 +230,7 @@ def test_c3_compares_with_its_siblings_and_keeps_the_first(
 def test_coma_trains_what_was_played_against_what_was_not(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """Q of the reply 2, of the others 1 and 0: 2 − 0.5. The others are only its baseline."""
+    """Q of the played reply is 2, of the others 1 and 0: 2 − 0.5. The others are only its baseline."""
     turns = group_of(make_turn, [2.0, 1.0, 0.0])
     coma = make("coma", candidates=3)
     coma.credit([make_episode(turns)], given)
@@ -242,7 +244,7 @@ def test_magrpo_plans_joint_actions() -> None:
 
 
 def valued(make_turn: MakeTurn, role: str, worth: Mapping[str, float]) -> Turn:
-    """A turn with what each coalition earned, as a team reward."""
+    """A turn with the team reward that each coalition earned."""
     turn = make_turn(role, prompt=role)
     coalitions = {credit.coalition(k.split(",") if k else []): Rewards.team("goal", v) for k, v in worth.items()}
     turn.outlook = Outlook(coalitions["O,X"], coalitions)
@@ -252,7 +254,7 @@ def valued(make_turn: MakeTurn, role: str, worth: Mapping[str, float]) -> Turn:
 def test_difference_and_shapley_where_either_is_enough(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """v = 1 unless nobody acts: each one's difference is 0, though together they earned 1; Shapley gives ½ each."""
+    """v = 1 unless nobody acts. Each role's difference is 0, although together they earned 1; Shapley gives ½ each."""
     worth = {"O,X": 1.0, "X": 1.0, "O": 1.0, "": 0.0}
     turns = [valued(make_turn, role, worth) for role in ("X", "O")]
     make("difference").credit([make_episode(turns)], given)
@@ -275,7 +277,7 @@ def test_shapley_by_hand() -> None:
 @settings(max_examples=25, deadline=None)
 @hypothesis.given(st.integers(1, 6), st.randoms(use_true_random=False))
 def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
-    """Exact or by sampled orders, the shares are all of v(N) − v(∅)."""
+    """With all orders or with sampled orders, the shares add up to v(N) − v(∅)."""
     roles = [f"p{i}" for i in range(n)]
     worth = {credit.coalition(s): rng.uniform(-9, 9) for k in range(n + 1) for s in itertools.combinations(roles, k)}
     shares = credit.shapley(worth, roles, seed=n)
@@ -288,7 +290,8 @@ def test_shapley_sums_to_what_the_team_added(n: int, rng: Any) -> None:
 @settings(max_examples=50, deadline=None)
 @hypothesis.given(st.floats(-1, 1), st.floats(-1, 1))
 def test_an_order_swapped_judge_gives_the_negated_preference(one: float, other: float) -> None:
-    """Also one that likes whatever comes first: where its verdict depends on the order, it counts as silence."""
+    """Also for a judge that prefers whatever comes first: if its verdict depends on the order, it counts as no
+    verdict."""
     biased = lambda a, b: a - b + 0.5  # noqa: E731
     assert credit.preference(biased, one, other) == -credit.preference(biased, other, one)
     if abs(one - other) < 0.5:
@@ -305,7 +308,8 @@ def test_a_tournament_is_antisymmetric() -> None:
 def test_online_dpos_advantages_are_the_gradient_of_its_loss(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, kind: str
 ) -> None:
-    """The gradient of the pair loss by a reply's log-prob is minus its advantage. Pairs (a, b), (a, c); b and c tie."""
+    """The gradient of the pair loss by a reply's log-prob is minus its advantage. The pairs are (a, b), (a, c); b and c
+    tie."""
     turns = group_of(make_turn, [1.0, 0.0, 0.0])
     for turn, logp, ref in zip(turns, (-1.0, -0.5, -2.0), (-1.5, -1.0, -1.0), strict=True):
         turn.samples = (replace(turn.last, logprobs=(logp,)),)
@@ -339,7 +343,7 @@ def test_online_dpo_needs_a_reference(make_turn: MakeTurn, make_episode: MakeEpi
 
 
 def debate(make_turn: MakeTurn, right: list[tuple[bool, bool]], replica: int = 0, penalty: float = 0.0) -> list[Turn]:
-    """Rounds of answers of X and O, 1 for a right one; `penalty` is a format penalty on X's first turn."""
+    """Rounds of answers of X and O, with 1 for a right answer; `penalty` is a format penalty on X's first turn."""
     turns = []
     for t, round_ in enumerate(right):
         for role, good in zip(("X", "O"), round_, strict=True):
@@ -351,8 +355,8 @@ def debate(make_turn: MakeTurn, right: list[tuple[bool, bool]], replica: int = 0
 
 
 def test_maporl_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit) -> None:
-    """γ 0.5, X right then right, O wrong then right. R(0, X) = (1 + 0.5·1)/1.5 = 1, R(0, O) = (0 + 0.5)/1.5 = ⅓,
-    R(1, ·) = 1; against an episode in which nobody is ever right each advantage is half of it."""
+    """γ 0.5; X is right and then right, O wrong and then right. R(0, X) = (1 + 0.5·1)/1.5 = 1, R(0, O) = (0 + 0.5)/1.5
+    = ⅓, R(1, ·) = 1. Compared with an episode in which nobody is ever right, each advantage is half of this."""
     turns = debate(make_turn, [(True, False), (True, True)])
     nothing = debate(make_turn, [(False, False), (False, False)], replica=1)
     make("maporl", discount=0.5).credit([make_episode(turns), make_episode(nothing)], given)
@@ -362,7 +366,7 @@ def test_maporl_by_hand(make_turn: MakeTurn, make_episode: MakeEpisode, given: C
 def test_a_format_penalty_is_its_own_agents_alone(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """Teammates' advantages are the same with and without it; X's own first turn loses half (a group of two)."""
+    """Teammates' advantages are the same with and without it. X's own first turn loses half (a group of two)."""
     found = []
     for penalty in (0.0, -5.0):
         turns = debate(make_turn, [(True, False), (True, True)], penalty=penalty)
@@ -378,7 +382,7 @@ ALL = list(itertools.product((0, 1), repeat=3))
 
 @pytest.mark.parametrize("right", list(itertools.product(ALL, repeat=2)))
 def test_helping_is_never_punished_and_misleading_never_paid(right: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """All 64 ways in which three agents can change their minds once."""
+    """Tests all 64 ways in which three agents can change their answers once."""
     rounds = [{r: (f"{t}{r}", bool(v)) for r, v in zip("abc", values, strict=True)} for t, values in enumerate(right)]
     found = influence(rounds)
     for role, was, now in zip("abc", *right, strict=True):
@@ -389,7 +393,7 @@ def test_helping_is_never_punished_and_misleading_never_paid(right: tuple[tuple[
 
 
 def test_influence_by_hand() -> None:
-    """a is right and stays; b was wrong and is brought round; c was wrong and stays. a helped one of two: ½."""
+    """a is right and stays right; b was wrong and is convinced; c was wrong and stays wrong. a helped one of two: ½."""
     rounds = [
         {"a": ("a0", True), "b": ("b0", False), "c": ("c0", False)},
         {"a": ("a1", True), "b": ("b1", True), "c": ("c1", False)},
@@ -440,7 +444,7 @@ def pair(make_turn: MakeTurn, payoff: float, words: tuple[str, str], replica: in
 
 
 def sweep(make_turn: MakeTurn, make_episode: MakeEpisode, legal: bool = True) -> list[Episode]:
-    """All joint moves of an additive game: r is worth 1 more than l to X, 2 more to O."""
+    """All joint moves of an additive game: r is worth 1 more than l for X, and 2 more for O."""
     joints = itertools.product(("l", "r"), repeat=2)
     worth = [(x == "r") + 2.0 * (o == "r") for x, o in itertools.product(("l", "r"), repeat=2)]
     return [
@@ -454,9 +458,10 @@ def sweep(make_turn: MakeTurn, make_episode: MakeEpisode, legal: bool = True) ->
 def test_fitted_models_give_each_agent_its_own_share(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, name: str, legal: bool
 ) -> None:
-    """After fitting, r instead of l is worth 1 to X and 2 to O, whatever the other did; before, nothing is believed.
+    """After fitting, r instead of l is worth 1 for X and 2 for O, whatever the other did. Before fitting, all values
+    are 0.
 
-    With legal actions the baseline is their mean, so A = ±½ and ±1; with text it is the mean of the three other replies
+    With legal actions the baseline is their mean, so A = ±½ and ±1. With text it is the mean of the three other replies
     to the same prompt (l once or twice), so A = ±⅔ and ±4/3."""
     algorithm = make(name, updates=60, batch=16, warmup=0)
     episodes = sweep(make_turn, make_episode, legal)
@@ -473,7 +478,7 @@ def test_fitted_models_give_each_agent_its_own_share(
 
 @pytest.mark.parametrize("name", ["vdn", "qmix", "maddpg"])
 def test_fitted_models_survive_a_checkpoint(make_turn: MakeTurn, make_episode: MakeEpisode, name: str) -> None:
-    """Networks, targets, optimiser and replay: what is loaded goes on bit for bit."""
+    """Networks, targets, optimiser and replay continue bit for bit after loading."""
     one, other = make(name, updates=3, batch=4), make(name, updates=3, batch=4)
     episodes = sweep(make_turn, make_episode)
     one.update(episodes)
@@ -487,7 +492,8 @@ def test_fitted_models_survive_a_checkpoint(make_turn: MakeTurn, make_episode: M
 def test_no_policy_moves_before_the_networks_have_seen_something(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, name: str
 ) -> None:
-    """During the warm-up turns have no advantage, which is not the same as an advantage of 0; afterwards they do."""
+    """During the warm-up turns have no advantage, which is not the same as an advantage of 0. Afterwards they have
+    one."""
     algorithm = make(name, warmup=1, updates=1)
     episodes = sweep(make_turn, make_episode)
     algorithm.credit(episodes, given)
@@ -498,7 +504,7 @@ def test_no_policy_moves_before_the_networks_have_seen_something(
 
 
 def test_q_learning_looks_ahead_by_the_best_legal_move(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """Two decisions, the reward only in the second: the first is worth the best of the second, not the mean."""
+    """Two decisions, with a reward only in the second: the first is worth the best of the second, not the mean."""
     episodes = []
     for i, (word, payoff) in enumerate([("l", 0.0), ("r", 1.0)]):
         turns = [make_turn("X", replica=i, prompt="h0"), make_turn("X", payoff, replica=i, decision=1, prompt="h1")]
@@ -514,7 +520,7 @@ def test_q_learning_looks_ahead_by_the_best_legal_move(make_turn: MakeTurn, make
 
 
 def test_steps_are_joint_decisions_in_order(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """γ 0.5: X earns 1 then 2, O nothing. The team has the mean over roles, ½ and 1, so 1 from the start on."""
+    """γ 0.5: X earns 1 and then 2, O nothing. The team earns the mean over roles, ½ and 1, so 1 from the start on."""
     turns = [make_turn("X", 1.0), make_turn("O", decision=0, prompt="q"), make_turn("X", 2.0, decision=1, prompt="r")]
     found = steps(make_episode(turns), RewardSection(gamma=0.5))
     assert [[m.role for m in s.moves] for s in found] == [["X", "O"], ["X"]]
@@ -523,8 +529,9 @@ def test_steps_are_joint_decisions_in_order(make_turn: MakeTurn, make_episode: M
 
 
 def test_a_team_reward_counts_once_when_it_came(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """X moves, then O, then X is done and O moves again: the 4 of the end stands on X's first turn and on O's second,
-    and came with O's second; the 1 before it stands on X's first and O's first. A penalty of O's is not the team's."""
+    """X moves, then O; then X is finished and O moves again. The final 4 is stored on X's first turn and on O's second,
+    and belongs to O's second. The earlier 1 is stored on X's first turn and O's first. A penalty of O is not the
+    team's."""
     one, four = Rewards.team("step", 1.0), Rewards.team("goal", 4.0)
     turns = [
         make_turn("X", rewards=one + four),
@@ -544,8 +551,9 @@ def test_a_team_reward_counts_once_when_it_came(make_turn: MakeTurn, make_episod
 def test_the_gumbel_actor_weighs_every_legal_reply(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """The gradient of the straight-through sample by the log-prob of reply a: s_a (Q_a − Σ s·Q), s the softmax of
-    log-probs and noise; times the number of replies, of which each counts as that part of a sample."""
+    """The gradient of the straight-through sample by the log-prob of reply a is s_a (Q_a − Σ s·Q), where s is the
+    softmax of log-probs and noise. It is multiplied by the number of replies, because each counts as that part of a
+    sample."""
     maddpg = make("maddpg", actor="gumbel", warmup=0, updates=30, batch=16)
     assert isinstance(maddpg, MADDPG) and maddpg.needs == {"legal"}
     episodes = sweep(make_turn, make_episode)
@@ -578,10 +586,12 @@ def test_the_gumbel_actor_weighs_every_legal_reply(
 
 
 def test_the_gumbel_actor_refuses_a_pull_it_cannot_feel() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm.kl has no reference.*kl_reward"):
+    with pytest.raises(ConfigError, match=r"algorithm.kl is above 0.*no reference log-probs.*kl_reward"):
         make("maddpg", actor="gumbel", kl=0.1)
     assert make("maddpg", actor="gumbel", kl_reward=0.1).reference
-    with pytest.raises(ConfigError, match=r"algorithm.average = 'turn' divides each legal reply by its own length"):
+    with pytest.raises(
+        ConfigError, match=r"algorithm.average = 'turn' divides the loss of each legal reply by its own length"
+    ):
         make("maddpg", actor="gumbel", average="turn")
 
 
@@ -607,7 +617,7 @@ TREE_NAMES = ["at_grpo", "magrpo", "c3", "coma", "online_dpo"]
 def test_one_agents_format_penalty_leaves_its_teammates_alone(
     make_turn: MakeTurn, make_episode: MakeEpisode, name: str, level: str
 ) -> None:
-    """X pays 5 for one reply's form: O's advantages are the same to the last digit, X's are not."""
+    """X pays 5 for the form of one reply: O's advantages are exactly the same, X's are not."""
     found: list[dict[str, list[float | None]]] = []
     for penalty in (0.0, -5.0 if level == "format" else 0.0):
         episodes = sweep(make_turn, make_episode)
@@ -646,8 +656,8 @@ def test_one_replys_format_penalty_stays_with_its_agent_in_trees(
 def test_in_the_end_helping_pays_and_misleading_costs(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, right: bool, settings_: dict[str, float]
 ) -> None:
-    """Two episodes that differ in one thing: whether O, who thought otherwise, came round to what X said first. Where X
-    was right its first answer is judged better for it, and where X was wrong worse; O's own change likewise."""
+    """Two episodes differ in one thing: whether O, who had another answer, was convinced by X's first answer. If X was
+    right, its first answer gets more credit for it, and if X was wrong, less. The same holds for O's own change."""
     swayed = debate(make_turn, [(right, not right), (right, right)])
     firm = debate(make_turn, [(right, not right), (right, not right)], replica=1)
     make("maporl", **settings_).credit([make_episode(swayed), make_episode(firm)], given)
@@ -659,7 +669,8 @@ def test_in_the_end_helping_pays_and_misleading_costs(
 def test_answers_one_after_the_other_are_rounds_too(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """The same debate with X and O speaking in turn has the same credit: a round is everybody's n-th answer."""
+    """The same debate with X and O speaking in turn has the same credit: a round consists of everybody's n-th
+    answer."""
     found = []
     for spread in (False, True):
         episodes = []
@@ -683,7 +694,7 @@ ONE_PROMPT = ["episode", "decision", "role"]
 def test_a_composition_by_hand_is_the_algorithm_it_spells_out(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """RLOO and C3, from their parts."""
+    """RLOO and C3, composed from their parts."""
     episodes = solo(make_turn, make_episode, [3.0, 0.0, 0.0])
     rloo = make("custom", plan=FLAT, grouping=["task", "role"], credit="leave_one_out")
     rloo.credit(episodes, given)
@@ -697,7 +708,7 @@ def test_a_composition_by_hand_is_the_algorithm_it_spells_out(
 
 
 def test_plans_by_name() -> None:
-    """Independent, tree, crossed, replay: the sampling that each is."""
+    """The sampling of the plans independent, tree, crossed and replay."""
     group = ["episode", "decision", "role"]
     plans = {kind: make("custom", plan={"kind": kind}, grouping=group).plan for kind in ("tree", "crossed", "replay")}
     assert plans["tree"] == make("at_grpo").plan
@@ -715,7 +726,7 @@ def test_replies_that_are_compared_with_those_of_other_episodes_are_all_scored(s
 def test_a_grouping_by_phase_compares_what_follows(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """Bidding is compared with bidding: returns from there are 1 + 1 and 0 + 0; then 1 and 0."""
+    """Bids are compared with bids: the returns from there are 1 + 1 and 0 + 0; then 1 and 0."""
     episodes = []
     for i, reward in enumerate([1.0, 0.0]):
         turns = [make_turn("X", reward, replica=i, decision=d, prompt=f"{i}{d}") for d in range(2)]

@@ -1,4 +1,4 @@
-"""What VDN, QMIX and MADDPG draw of their own follows the recipe's seed."""
+"""The random numbers that VDN, QMIX and MADDPG draw themselves depend on the recipe's seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def resolved(name: str, seed: int) -> FittedCredit:
 
 
 def joints(make_turn: MakeTurn, make_episode: MakeEpisode) -> list[Episode]:
-    """Sixteen episodes of one joint decision, no two alike in what they earned."""
+    """Sixteen episodes of one joint decision, all with different rewards."""
     out = []
     for i, words in enumerate(itertools.product("lr", repeat=2)):
         for k in range(4):
@@ -48,7 +48,7 @@ def joints(make_turn: MakeTurn, make_episode: MakeEpisode) -> list[Episode]:
 
 @pytest.mark.parametrize("name", ["vdn", "qmix", "maddpg"])
 def test_networks_begin_as_the_recipes_seed_says(name: str) -> None:
-    """Three seeds of a run are three initialisations; the same seed is the same."""
+    """Three seeds give three initialisations, and the same seed gives the same one."""
     made: list[Any] = []
     for seed in (0, 0, 1):
         algorithm = resolved(name, seed)
@@ -62,7 +62,7 @@ def test_networks_begin_as_the_recipes_seed_says(name: str) -> None:
 def test_replay_is_drawn_as_the_recipes_seed_says(
     make_turn: MakeTurn, make_episode: MakeEpisode, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which decisions a network is fitted to differs between seeds, and not between two runs of one seed."""
+    """Different seeds fit a network to different decisions; two runs with one seed use the same ones."""
     episodes = joints(make_turn, make_episode)
     drawn: list[list[float]] = []
     for seed in (0, 0, 1):
@@ -83,7 +83,7 @@ def test_replay_is_drawn_as_the_recipes_seed_says(
 
 
 def test_the_roles_of_maddpg_have_critics_of_their_own() -> None:
-    """One initialisation for all roles would tie their first gradients together."""
+    """With one initialisation for all roles, their first gradients would depend on each other."""
     algorithm = resolved("maddpg", 0)
     one, other = ([p.tolist() for p in algorithm.network(role).module.parameters()] for role in ("X", "O"))
     assert one != other

@@ -1,4 +1,4 @@
-"""Whoever else sits in a role, a frozen opponent or a bot, earns something else: no baseline of a policy holds it."""
+"""A frozen opponent or a bot in a role earns different rewards, which must not be part of a policy's baseline."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def make(name: str, gamma: float = 1.0, **settings: Any) -> Algorithm:
 
 
 def league(make_turn: MakeTurn, make_episode: MakeEpisode, frozen: float) -> tuple[list[Episode], list[Turn]]:
-    """Two tasks in which the player sits as X and earns 1 and 0, and two in which its past self sits there and earns
-    `frozen`; the player's turns."""
+    """Two tasks in which the player has role X and earns 1 and 0, and two in which its past version has this role and
+    earns `frozen`. Returns the player's turns."""
     episodes, mine = [], []
     for task, (policy, reward) in enumerate([("player", 1.0), ("player@start", frozen)] * 2):
         turn = make_turn("X", reward if policy == "player@start" or task == 0 else 0.0, task=f"t{task}")
@@ -53,7 +53,7 @@ def test_what_a_frozen_opponent_earns_does_not_move_the_policys_advantages(
 
 
 def shared(make_turn: MakeTurn, replica: int, rewards: list[float], policies: list[str]) -> list[Turn]:
-    """A role whose turns several take in this order."""
+    """A role whose turns are taken by several players in this order."""
     turns = [make_turn("X", r, replica=replica, decision=d, prompt=str(d)) for d, r in enumerate(rewards)]
     for turn, policy in zip(turns, policies, strict=True):
         turn.policy = policy
@@ -74,7 +74,8 @@ PARTNERS = ["player", "player@start"]
 def test_a_frozen_partner_in_the_same_role_has_means_of_its_own(
     make_turn: MakeTurn, make_episode: MakeEpisode, name: str, settings: dict[str, Any]
 ) -> None:
-    """The past self moves first and earns `early`, then the player moves and earns 1 in one episode, 0 in the other."""
+    """The past version moves first and earns `early`; then the player moves and earns 1 in one episode, 0 in the
+    other."""
     found = []
     for early in (0.0, 30.0):
         lines = [shared(make_turn, i, [early, float(i)], PARTNERS[::-1]) for i in range(2)]
@@ -89,8 +90,9 @@ def test_a_frozen_partner_in_the_same_role_has_means_of_its_own(
 def test_ppo_trains_a_policy_that_shares_its_role_with_a_frozen_one(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, level: str
 ) -> None:
-    """γ ½. The player earns 1, its partner 2 and 4, then the player 8. The partner is the environment's part: the first
-    return is 1 + ½·2 + ¼·4 + ⅛·8 = 4, the second 8. Values 0 and 16: with λ 0 the first advantage is 3 + ⅛·16 − 0."""
+    """γ ½. The player earns 1, its partner 2 and 4, then the player 8. The partner counts as part of the environment:
+    the first return is 1 + ½·2 + ¼·4 + ⅛·8 = 4, the second 8. Values 0 and 16: with λ 0 the first advantage is 3 + ⅛·16
+    − 0."""
     rewards, policies = [1.0, 2.0, 4.0, 8.0], ["player", "player@start", "player@start", "player"]
     turns = shared(make_turn, 0, rewards, policies)
     given.values |= {turns[0].last.id: (0.0,), turns[3].last.id: (16.0,)}
@@ -107,7 +109,7 @@ def test_ppo_trains_a_policy_that_shares_its_role_with_a_frozen_one(
 def test_two_policies_in_one_role_are_whitened_apart(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit
 ) -> None:
-    """PPO: the rival's returns lie 100 higher; each policy's own two differ by 2."""
+    """PPO: the rival's returns are 100 higher; each policy's own two returns differ by 2."""
     earned = [("player", 1.0), ("player", -1.0), ("rival", 101.0), ("rival", 99.0)]
     turns = [make_turn("X", value, replica=i, value=0.0) for i, (_, value) in enumerate(earned)]
     for turn, (policy, _) in zip(turns, earned, strict=True):
@@ -120,7 +122,8 @@ def test_two_policies_in_one_role_are_whitened_apart(
 def test_what_comes_on_a_bots_turn_was_earned_by_the_role(
     make_turn: MakeTurn, make_episode: MakeEpisode, name: str
 ) -> None:
-    """The player opens, a bot takes the role's next turn, and the game's reward arrives then: it is the opening's."""
+    """The player moves first, a bot takes the role's next turn, and then the reward arrives: it belongs to the first
+    move."""
     episodes, openings, given = [], [], Credit()
     for replica, won in enumerate((1.0, -1.0)):
         opening, reply = shared(make_turn, replica, [0.0, won], ["player", "bot:random"])
@@ -143,7 +146,7 @@ def test_a_remote_models_words_have_no_tokens_to_train(make_turn: MakeTurn, give
 
 
 def test_vdn_centres_each_policys_own_process_rewards(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """A frozen opponent in the role pays format penalties: the policy's own replies are not made better by it."""
+    """A frozen opponent in the role pays format penalties. This must not make the policy's own replies look better."""
     found = []
     for penalty in (0.0, -5.0):
         episodes, mine, given = [], [], Credit()

@@ -1,7 +1,7 @@
-"""The pull to the reference, on a language model so small that all its replies can be written down.
+"""The KL penalty, on a language model that is so small that all its replies can be listed.
 
-Three tokens, one of them the end; a reply has one to three tokens, and what comes next depends on all that came before.
-Every reply is listed with its probability, so that expectations are sums and not estimates.
+There are three tokens, one of which is the end token. A reply has one to three tokens, and the next token depends on
+all earlier ones. Every reply is listed with its probability, so expectations are computed as sums and not estimated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Model:
         return torch.log_softmax(self.logits[self.row[prefix]], dim=0)
 
     def logprobs(self, reply: Reply) -> Tensor:
-        """Of each of its tokens."""
+        """The log-prob of each of its tokens."""
         return torch.stack([self.next(reply[:n])[token] for n, token in enumerate(reply)])
 
     def gradient(self, of: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def kl_of_replies(policy: Model, reference: Model) -> Tensor:
 
 
 def kl_of_tokens(policy: Model, reference: Model) -> Tensor:
-    """Of each token given its prefix, prefixes as often as they come; how often that is has no gradient."""
+    """The KL of each token given its prefix, weighted by the probability of the prefix, which has no gradient."""
     total = torch.zeros((), dtype=torch.float64)
     for prefix in policy.row:
         reach = policy.logprobs(prefix).sum().exp().detach() if prefix else torch.ones((), dtype=torch.float64)
@@ -82,7 +82,7 @@ def kl_of_tokens(policy: Model, reference: Model) -> Tensor:
 
 
 def pull(logp: Tensor, reference: Tensor, turns: list[int] | None, kind: Any) -> Tensor:
-    """The KL term of the loss, each token weighing 1."""
+    """The KL term of the loss, with weight 1 for each token."""
     zeros, old = torch.zeros_like(logp), logp.detach()
     turn_N = None if turns is None else torch.tensor(turns)
     targets = Targets(zeros.detach(), old, torch.ones_like(old), reference.detach(), old, turn_N)
@@ -90,7 +90,7 @@ def pull(logp: Tensor, reference: Tensor, turns: list[int] | None, kind: Any) ->
 
 
 def expected_pull(policy: Model, reference: Model, kind: Any) -> Tensor:
-    """The gradient of the loss's KL term, over all replies as often as they are drawn."""
+    """The gradient of the loss's KL term, in expectation over all replies."""
     whole = torch.zeros((), dtype=torch.float64)
     for reply in replies():
         logp = policy.logprobs(reply)
@@ -110,7 +110,7 @@ def test_the_sequence_estimate_has_the_gradient_of_the_kl_between_replies(models
 
 
 def test_k2_has_the_gradient_of_each_tokens_kl_and_not_of_the_replys(models: tuple[Model, Model]) -> None:
-    """It does not see that a token changes which prefixes come next: here that is a tenth of the gradient and more."""
+    """It ignores that a token changes which prefixes come next; here this is more than a tenth of the gradient."""
     found = expected_pull(*models, "k2")
     assert torch.allclose(found, models[0].gradient(kl_of_tokens(*models)), rtol=0, atol=ROUNDING)
     whole = models[0].gradient(kl_of_replies(*models))
@@ -127,7 +127,7 @@ def test_the_value_of_the_sequence_estimate_is_the_kl(models: tuple[Model, Model
 
 
 def test_replies_of_one_micro_batch_are_told_apart() -> None:
-    """Drifts 1, 2 | 4 | 8, 16, 32: each token answers for itself and the rest of its own reply."""
+    """Drifts 1, 2 | 4 | 8, 16, 32: each token is responsible for itself and the rest of its own reply."""
     logp = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], dtype=torch.float64, requires_grad=True)
     pull(logp, torch.zeros(6, dtype=torch.float64), [0, 0, 1, 2, 2, 2], "sequence").backward()
     assert logp.grad is not None and logp.grad.tolist() == [3.0, 2.0, 4.0, 56.0, 48.0, 32.0]
@@ -141,7 +141,7 @@ BETA = 0.3
 
 
 def worth(reply: Reply) -> float:
-    """What the environment pays for a reply."""
+    """The environment's reward for a reply."""
     return reply.count(1) - 0.5 * len(reply)
 
 
@@ -151,7 +151,7 @@ def ppo(**settings: Any) -> PPO:
 
 
 def drawn(make_turn: MakeTurn, reply: Reply, models: tuple[Model, Model], given: Credit) -> Turn:
-    """A turn that said `reply`, with its reference's log-probs and values of 0."""
+    """A turn with this `reply`, with the reference's log-probs and values of 0."""
     logprobs, reference = (tuple(m.logprobs(reply).tolist()) for m in models)
     turn = make_turn("X", worth(reply))
     sample = replace(turn.last, action=reply, logprobs=logprobs, versions=(0,) * len(reply))
@@ -161,7 +161,7 @@ def drawn(make_turn: MakeTurn, reply: Reply, models: tuple[Model, Model], given:
 
 
 def returns(make_turn: MakeTurn, make_episode: MakeEpisode, reply: Reply, models: Any, **settings: Any) -> list[float]:
-    """What PPO says follows from each token on: the critic's targets, which with λ 1 are returns."""
+    """The return from each token on, according to PPO: the critic's targets, which are returns if λ is 1."""
     given = Credit()
     turn = drawn(make_turn, reply, models, given)
     algorithm = ppo(**settings)
@@ -182,7 +182,7 @@ def test_each_token_is_paid_for_its_own_drift_and_what_follows(
 def test_the_weights_of_the_recipe_hold_for_it(
     make_turn: MakeTurn, make_episode: MakeEpisode, models: tuple[Model, Model]
 ) -> None:
-    """Half of the process level, three times the component: 1.5 of the pull."""
+    """Half of the process level, times three for the component: 1.5 times the penalty."""
     reply, given = (1, END), Credit()
     turn = drawn(make_turn, reply, models, given)
     turn.rewards = Rewards.process("format", {"X": 4.0})
@@ -197,8 +197,8 @@ def test_the_weights_of_the_recipe_hold_for_it(
 def test_the_policy_gradient_is_that_of_the_reward_less_the_kl_with_less_noise(
     make_turn: MakeTurn, make_episode: MakeEpisode, models: tuple[Model, Model]
 ) -> None:
-    """Over all replies, Σ_t ∇log π_t · (what follows t) is ∇(E[reward] − β·KL) exactly; paid at the end of the turn the
-    mean is the same, and the variance larger."""
+    """Over all replies, Σ_t ∇log π_t · (return after t) is exactly ∇(E[reward] − β·KL). If the penalty is given at the
+    end of the turn, the mean is the same and the variance is larger."""
     policy, reference = models
     objective = -BETA * kl_of_replies(policy, reference)
     for reply in replies():

@@ -1,4 +1,4 @@
-"""The losses against numbers worked out by hand, and additive over micro-batches."""
+"""The losses are compared with numbers computed by hand, and add up over micro-batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from interplay.errors import GuardError
 def run(
     ratio: float, advantage: float, dual_clip: float | None = None, low: float = 0.2, high: float = 0.2
 ) -> tuple[float, float]:
-    """The loss of one token at a ratio, and its gradient by the log-prob."""
+    """The loss of one token at a ratio, and its gradient with respect to the log-prob."""
     logp = torch.tensor([math.log(ratio)], requires_grad=True)
     targets = Targets(torch.tensor([advantage]), torch.zeros(1), torch.ones(1))
     loss, _ = policy_loss(targets, Outputs(logp, torch.zeros(1)), low, high, dual_clip, 0.0, 0.0)
@@ -66,7 +66,7 @@ def test_clip_higher_is_not_symmetric() -> None:
 
 
 def test_entropy_and_kl_terms() -> None:
-    """Entropy is a bonus; the pull to the reference is ½(log π − log π_ref)², its gradient log π − log π_ref."""
+    """Entropy is a bonus; the KL term is ½(log π − log π_ref)², with the gradient log π − log π_ref."""
     logp = torch.tensor([-1.0], requires_grad=True)
     targets = Targets(torch.zeros(1), torch.tensor([-1.0]), torch.ones(1), torch.tensor([-3.0]))
     loss, metrics = policy_loss(targets, Outputs(logp, torch.tensor([0.7])), 0.2, 0.2, None, entropy=0.5, kl=0.1)
@@ -87,7 +87,7 @@ def test_metrics_say_how_far_the_policy_went() -> None:
 
 @pytest.mark.parametrize("kl", [0.0, 0.3])
 def test_losses_add_up_over_micro_batches(kl: float) -> None:
-    """Promise 6 at the level of the loss: weights are global, so the parts sum to the whole, metrics too."""
+    """Promise 6 for the loss: weights are global, so the parts add up to the whole, and so do the metrics."""
     g = torch.Generator().manual_seed(0)
     advantages, old, new, weights, entropy, ref = (torch.randn(12, generator=g) for _ in range(6))
     settings = make(Open(name="grpo", kl=kl, entropy=0.1, dual_clip=3.0), RewardSection(), seed=0)
@@ -105,7 +105,8 @@ def test_losses_add_up_over_micro_batches(kl: float) -> None:
 
 
 def test_value_loss_takes_the_worse_of_clipped_and_not() -> None:
-    """Target 2, old 0, value 1: ½·1. Kept within 0.5 of the old: ½·(0.5 − 2)² = 1.125 is worse."""
+    """Target 2, old value 0, value 1: ½·1. The value within 0.5 of the old one gives ½·(0.5 − 2)² = 1.125, which is
+    larger."""
     value, target, old, weight = (torch.tensor([x]) for x in (1.0, 2.0, 0.0, 1.0))
     assert value_loss(value, target, old, weight, None).item() == 0.5
     assert value_loss(value, target, old, weight, 0.5).item() == 1.125
@@ -122,7 +123,7 @@ def test_imitation_is_the_negative_log_likelihood() -> None:
 def one(
     ratios: list[float], advantages: list[float], turns: list[int], low: float = 0.2, high: float = 0.2, **kind: Any
 ) -> tuple[float, list[float]]:
-    """Loss and gradient with respect to log π, every token weighing 1, π_old = 1."""
+    """Loss and gradient with respect to log π, with weight 1 for every token and π_old = 1."""
     logp = torch.tensor(ratios).log().requires_grad_()
     n = len(ratios)
     targets = Targets(
@@ -161,7 +162,7 @@ def test_cispo_keeps_the_gradient_of_clipped_tokens() -> None:
     [("tis", [0.1, 1.0, 2.0, 2.0]), ("icepop", [0.0, 1.0, 3.0, 0.0])],
 )
 def test_engine_corrections(kind: Any, weights: list[float]) -> None:
-    """w = 0.1, 1, 3, 10: TIS cuts at 2, IcePop drops what lies outside 0.5 to 5."""
+    """w = 0.1, 1, 3, 10: TIS caps at 2, IcePop sets values outside 0.5 to 5 to zero."""
     w = torch.tensor([0.1, 1.0, 3.0, 10.0], requires_grad=True)
     found = engine_weight(w.log(), kind)
     assert found.tolist() == pytest.approx(weights)
@@ -169,7 +170,8 @@ def test_engine_corrections(kind: Any, weights: list[float]) -> None:
 
 
 def test_the_correction_multiplies_the_objective() -> None:
-    """The learner's log-prob is log 4 above the engine's: TIS doubles the token, and the mean weight is logged."""
+    """The learner's log-prob is log 4 above the engine's: TIS doubles the token's weight, and the mean weight is
+    logged."""
     logp = torch.zeros(1, requires_grad=True)
     targets = Targets(torch.ones(1), torch.zeros(1), torch.ones(1), rollout_logprobs_N=torch.tensor([-math.log(4)]))
     loss, metrics = policy_loss(targets, Outputs(logp, torch.zeros(1)), 0.2, 0.2, None, 0.0, 0.0, correction="tis")
@@ -201,7 +203,7 @@ def test_k2_has_the_gradient_of_the_kl_and_k3_does_not() -> None:
 
 
 def test_dpo_and_ipo() -> None:
-    """β 0.5, margin 2: −log σ(1); at margin 0 log 2. IPO with β 0.5 is drawn to 1: (2 − 1)² and (0 − 1)²."""
+    """β 0.5, margin 2: −log σ(1); at margin 0 log 2. IPO with β 0.5 pulls to 1: (2 − 1)² and (0 − 1)²."""
     margin = torch.tensor([2.0, 0.0])
     assert dpo_loss(margin, 0.5).item() == pytest.approx((math.log1p(math.exp(-1)) + math.log(2)) / 2)
     assert ipo_loss(margin, 0.5).item() == pytest.approx(1.0)

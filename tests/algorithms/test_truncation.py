@@ -1,4 +1,4 @@
-"""An episode that a limit cut off has not ended: a value stands for what would have followed."""
+"""An episode that a limit cut off has not ended: a critic's value replaces what would have followed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ppo(**settings: Any) -> PPO:
 
 
 def cut(episode: Episode, due: tuple[Turn, ...] = (), outcome: Rewards | None = None) -> Episode:
-    """Cut off where `due` had to act; the environment's outcome then stands on each role's last turn, as in rollout."""
+    """An episode that was cut off when `due` had to act. As in rollout, each role's last turn holds the outcome."""
     episode.truncated, episode.cut = True, Cut(due, outcome or Rewards())
     latest = {turn.role: turn for turn in episode.line()}
     for role, turn in latest.items():
@@ -35,8 +35,8 @@ def cut(episode: Episode, due: tuple[Turn, ...] = (), outcome: Rewards | None = 
 def test_ppo_bootstraps_with_the_value_of_what_was_due(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, level: str
 ) -> None:
-    """γ ½, rewards 1 and 2, and a value of 8 for what X was to answer next: 2 + ½·8 = 6, and 1 + ½·6 = 4. The last
-    turn's own value, 100, is no part of it, nor is what the environment paid for stopping there."""
+    """γ ½, rewards 1 and 2, and a value of 8 for the prompt that X had to answer next: 2 + ½·8 = 6, and 1 + ½·6 = 4.
+    The last turn's own value, 100, does not count, and neither does the environment's reward for stopping there."""
     line = [make_turn("X", 1.0, value=0.0), make_turn("X", 2.0, value=100.0, decision=2, prompt="q")]
     due = make_turn("X", decision=4, prompt="r", value=8.0, tokens=0)
     episode = cut(make_episode(line), (due,), Rewards.team("score", 50.0))
@@ -48,8 +48,8 @@ def test_ppo_bootstraps_with_the_value_of_what_was_due(
 def test_a_role_that_was_not_due_ends_with_the_value_of_its_last_turn(
     make_turn: MakeTurn, make_episode: MakeEpisode, given: Credit, level: str
 ) -> None:
-    """X was to act next. What O's last turn led to is not known, so it is not trained; its value, 6, is what the turn
-    before it led to: 1 + ½·6."""
+    """X had to act next. It is not known what O's last turn led to, so it is not trained. Its value, 6, is what the
+    turn before it led to: 1 + ½·6."""
     line = [make_turn("O", 1.0, value=0.0), make_turn("O", 9.0, value=6.0, decision=2, prompt="q")]
     due = make_turn("X", decision=3, prompt="r", value=8.0, tokens=0)
     ppo(level=level).credit([cut(make_episode(line), (due,))], given)
@@ -74,7 +74,7 @@ def test_a_finished_episode_ends_with_nothing(make_turn: MakeTurn, make_episode:
 def test_what_was_earned_in_play_leaves_out_what_came_at_the_cut(
     make_turn: MakeTurn, make_episode: MakeEpisode
 ) -> None:
-    """Equal rewards that came before stay: one record is left out, from the role's last turn."""
+    """Equal rewards from before the cut stay: only one record is left out, from the role's last turn."""
     one = Rewards.team("goal", 1.0)
     turns = [
         make_turn("X", rewards=one),
@@ -90,8 +90,8 @@ def test_what_was_earned_in_play_leaves_out_what_came_at_the_cut(
 
 
 def test_steps_of_a_cut_episode_end_before_its_last_decision(make_turn: MakeTurn, make_episode: MakeEpisode) -> None:
-    """γ ½, X earns 1, 2, 4 of which the last is only looked at: ahead is 1 + ½·2 and 2; the tail is what discounts the
-    value of the last decision."""
+    """γ ½; X earns 1, 2 and 4, and the last decision is only used for its value: `ahead` is 1 + ½·2 and 2. `tail`
+    discounts the value of the last decision."""
     turns = [make_turn("X", r, decision=d, prompt=str(d)) for d, r in enumerate([1.0, 2.0, 4.0])]
     episode = make_episode(turns, seats={"X": "player"})
     assert [(s.ahead, s.tail) for s in steps(episode, RewardSection(gamma=0.5))] == [(3.0, 0.0), (4.0, 0.0), (4.0, 0.0)]

@@ -60,9 +60,9 @@ def test_a_team_plays_and_answers(trained: ip.TrainedRun) -> None:
         assert {str(t.policy) for t in mixed.line()} == {"player", "bot:random"}
         said = team.chat("p0", [{"role": "user", "content": "rock?"}, ip.Message("assistant", "no")], max_tokens=3)
         assert isinstance(said, str)
-        with pytest.raises(ip.ConfigError, match="'p2' is no role here"):
+        with pytest.raises(ip.ConfigError, match="'p2' is not a role of this environment"):
             team.chat("p2", [])
-        with pytest.raises(ip.ConfigError, match="'q' is no role here"):
+        with pytest.raises(ip.ConfigError, match="'q' is not a role of this environment"):
             team.play(0, seats={"q": "bot:random"})
 
 
@@ -73,7 +73,7 @@ def test_an_evaluation_is_returned_and_written(trained: ip.TrainedRun, tmp_path:
 
 
 def test_training_goes_on_where_it_stopped(trained: ip.TrainedRun) -> None:
-    with pytest.raises(ip.ConfigError, match="already holds a run"):
+    with pytest.raises(ip.ConfigError, match="already contains a run"):
         ip.train(SMALL, run=trained)
     longer = ip.train(trained, "train.steps=3", resume=True, quiet=True)
     assert longer.folder == trained.folder and longer.step == 3

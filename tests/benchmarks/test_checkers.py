@@ -1,4 +1,4 @@
-"""The checkers, measured on the adversarial answers of the repository: docs/tasks.md shows the same table."""
+"""The checkers are measured on the adversarial answers of the repository; docs/tasks.md shows the same table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_right_answers_are_accepted_and_wrong_ones_refused(checkers: ModuleType,
 
 @pytest.mark.parametrize("checker", [*QUICK, *SLOW])
 def test_there_are_enough_answers_and_half_were_written_blind(checker: str) -> None:
-    """600 wrong and 300 right ones for math, 100 and 50 for any other; no answer counts twice."""
+    """600 wrong and 300 right answers for math, 100 and 50 for every other checker; no answer is counted twice."""
     cases = json.loads((ADVERSARIAL / f"{checker}.json").read_text(encoding="utf-8"))["cases"]
     told = Counter((case["right"], case["written"]) for case in cases)
     for right, enough in ((False, 600 if checker == "math" else 100), (True, 300 if checker == "math" else 50)):

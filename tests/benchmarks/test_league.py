@@ -1,4 +1,4 @@
-"""The claim of docs/league.md, on several seeds: plain self-play runs in circles, a league keeps its rating."""
+"""The claim of docs/league.md, on several seeds: plain self-play goes in circles, and a league keeps its rating."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def test_the_table_says_what_was_found(league: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_league_keeps_its_rating_where_self_play_cycles(league: ModuleType, seed: int) -> None:
-    """A policy picked at random has a rating of 5/18 in the mean, with a deviation of 0.10; the mean of the 16 in the
-    second half of a run is off by 0.026. Who circles is no better than that. A third is two such errors above."""
+    """A policy picked at random has a rating of 5/18 on average, with a deviation of 0.10. The mean of the 16 ratings
+    in the second half of a run has an error of 0.026. A policy that goes in circles is not better. ⅓ is two such errors
+    above."""
     circles, kept = (fmean(league.late(league.curve(way, seed, 60, 2))) for way in ("self-play", "league"))
     assert circles < 1 / 3 < kept

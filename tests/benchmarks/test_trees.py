@@ -1,4 +1,4 @@
-"""`benchmarks/trees.py`: what is not played out changes no game."""
+"""`benchmarks/trees.py`: leaving out playouts changes no game."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_same_games_for_fewer_tokens(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Imitation makes it say the same often: then there is something to save."""
+    """After imitation, candidates are often equal, so there are playouts to leave out."""
     overrides = [
         "device=cpu", "env.size=2", "env.line=2", "sampling.legal=true", "warmstart.bot=bot:first", "rollout.tasks=2",
         "warmstart.episodes=200", "train.steps=1", "eval.every=0", "eval.games=2", "records.tensorboard=off",

@@ -1,4 +1,4 @@
-"""The command line: it teaches, it fails in one sentence, and a whole run works from end to end."""
+"""The command line: its help, its errors of one sentence, and a whole run from end to end."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(*arguments: str, stdin: str = "") -> Result:
-    """In this process. What main() would turn into a sentence is raised."""
+    """Calls a command in this process. Errors that main() would turn into a sentence are raised."""
     result = CliRunner().invoke(cli.app, list(arguments), input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -84,7 +84,7 @@ def call(*arguments: str, stdin: str = "") -> Result:
 
 
 def shell(*arguments: str, path: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
-    """As a user's shell would, through main()."""
+    """Calls a command as a user's shell would, through main()."""
     source = Path(cli.__file__).parents[2]
     where = os.pathsep.join(map(str, [source, *path]))
     code = "from interplay.cli.main import main; main()"
@@ -98,7 +98,7 @@ def shell(*arguments: str, path: Sequence[Path] = ()) -> subprocess.CompletedPro
 
 
 def test_help_teaches() -> None:
-    """Every command is named, and the first thing to type is there."""
+    """Every command is named, and the help says what to type first."""
     text = call("--help").output
     for command in ("train", "eval", "play", "check", "envs", "bots", "algorithms", "models"):
         assert command in text
@@ -140,17 +140,20 @@ def test_version() -> None:
         (["check", "tictactoe", "siz=4"], "unknown key 'siz' in [env]"),
         (["envs", "matrx"], "Did you mean 'matrix'?"),
         (["algorithms", "grop"], "Did you mean 'grpo'?"),
-        (["models", "--save", "tiny"], "--save needs --to FOLDER."),
+        (["models", "--save", "tiny"], "--save is given without --to; expected --to FOLDER."),
         (["train", "RECIPE", "algorithm.name=ppo"], "to replace the whole table give 'algorithm={name = \"ppo\"}'."),
         (["train", "RECIPE", "env.name=kuhn"], "to replace the whole table give 'env={name = \"kuhn\"}'."),
-        (["arena", "RECIPE", "bot:random", "playr"], "'playr' is no player; expected bot:NAME, a run or checkpoint"),
-        (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is no player"),
-        (["arena", "RECIPE", "bot:random", "far=openai:"], "names no model; expected openai:MODEL@http://HOST/v1."),
+        (["arena", "RECIPE", "bot:random", "playr"], "'playr' is not a player; expected bot:NAME, a run or checkpoint"),
+        (["arena", "RECIPE", "bot:random", "src/none"], "'src/none' is not a player"),
+        (
+            ["arena", "RECIPE", "bot:random", "far=openai:"],
+            "does not name a model; expected openai:MODEL@http://HOST/v1.",
+        ),
         (["arena", "RECIPE", "bot:random", "far=openai:m@host"], "remote.url is 'host'; expected http:// or"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(recipe: str, tmp_path: Path, arguments: list[str], says: str) -> None:
-    """On standard error, unwrapped, brackets and all; nothing on standard output, and no traceback."""
+    """On standard error, without line breaks and with brackets; nothing on standard output, and no traceback."""
     swap = {"RECIPE": recipe, "FOLDER": str(tmp_path / "run")}
     done = shell(*(swap.get(a, a) for a in arguments))
     assert done.returncode == 2
@@ -189,7 +192,7 @@ def test_exit_codes(
 
 
 def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Through the real command line, which takes a Ctrl-C for itself."""
+    """Through the real command line, which handles Ctrl-C itself."""
 
     def arena(*_: object) -> None:
         raise KeyboardInterrupt
@@ -198,12 +201,12 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(sys, "argv", ["interplay", "arena", "kuhn", "bot:random", "bot:first"])
     with pytest.raises(SystemExit) as caught:
         cli.main()
-    assert caught.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
+    assert caught.value.code == 130 and "the same command continues from there" in capsys.readouterr().err
 
 
 @pytest.fixture
 def readme(tmp_path: Path) -> None:
-    """The README's own environment and algorithm as modules in this folder."""
+    """The README's own environment and algorithm, as modules in this folder."""
     page = (Path(cli.__file__).parents[3] / "README.md").read_text(encoding="utf-8")
     for name, example in zip(("guessing", "bestof"), re.findall(r"```python\n(.*?)```", page, re.DOTALL), strict=True):
         (tmp_path / f"{name}.py").write_text(example)
@@ -223,7 +226,7 @@ def test_the_readme_s_own_algorithm_trains(
 
 
 def test_the_readme_s_own_environment_and_algorithm_are_found(readme: None, recipe: str, tmp_path: Path) -> None:
-    """In the folder where the command is called, by module:Class; what cannot be imported is said."""
+    """They are found in the folder where the command is called, by module:Class. An import error is reported."""
     source = str(Path(cli.__file__).parents[2])
     code = f"import sys; sys.path.append({source!r}); from interplay.cli.main import main; main()"
 
@@ -234,7 +237,7 @@ def test_the_readme_s_own_environment_and_algorithm_are_found(readme: None, reci
     assert here("check", "guessing:Guess", "--episodes", "3").returncode == 0
     change = 'algorithm={name="bestof:BestOf"}'
     assert here("train", recipe, change, "--dry-run").returncode == 0
-    for wrong, says in (("Best", "cannot be imported: "), ("credit", "is no algorithm; expected a subclass")):
+    for wrong, says in (("Best", "cannot be imported: "), ("credit", "is not an algorithm; expected a subclass")):
         assert says in here("train", recipe, change.replace("BestOf", wrong), "--dry-run").stderr
 
 
@@ -243,7 +246,7 @@ def test_a_folder_that_is_being_trained_is_refused(recipe: str, tmp_path: Path) 
 
     with alone(tmp_path / "run"):
         (tmp_path / "run" / "run.json").write_text("{}")
-        with pytest.raises(ConfigError, match=r"run' is being trained by another process; wait for it"):
+        with pytest.raises(ConfigError, match=r"another process is training in run folder '.*run'; wait for it"):
             call("train", recipe, "--run", str(tmp_path / "run"))
     with alone(tmp_path / "run"), alone(tmp_path / "other"):
         pass
@@ -251,12 +254,12 @@ def test_a_folder_that_is_being_trained_is_refused(recipe: str, tmp_path: Path) 
 
 
 def test_a_check_of_nothing_is_refused() -> None:
-    """Twelve rules kept by no episode at all would read as a pass."""
+    """Twelve rules that were tested with no episode at all would look like a success."""
     assert call("check", "kuhn", "--episodes", "0").exit_code == 2
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Interplay did not raise on purpose is not dressed up as a user's mistake."""
+    """An exception that Interplay did not raise on purpose is not shown as a user's mistake."""
     for bug in (ZeroDivisionError("x"), PermissionError(errno.EACCES, "no")):
 
         def app(bug: Exception = bug) -> None:
@@ -280,9 +283,9 @@ def test_a_dry_run_prints_the_recipe_and_loads_nothing(recipe: str) -> None:
         env={**os.environ, "PYTHONPATH": source},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout[: done.stdout.rindex("}") + 1])
+    data = json.loads(done.stdout)
     assert data["train"]["steps"] == 7 and data["train"]["grad_clip"] == 1.0
-    assert "X = player, O = player" in done.stdout
+    assert "X = player, O = player" in done.stderr
 
 
 # -- environments and models ------------------------------------------------------------------------------------------
@@ -311,7 +314,7 @@ class Cheating(TicTacToe):
 
 
 def test_check_fails_a_broken_environment_from_outside(tmp_path: Path) -> None:
-    """An environment of one's own by module path: exit code 1, and the rule that it breaks."""
+    """A user's own environment by module path: exit code 1, and the rule that it breaks."""
     (tmp_path / "mygames.py").write_text(BROKEN)
     done = shell("check", "mygames:Cheating", path=[tmp_path])
     assert done.returncode == 1, done.stderr
@@ -335,7 +338,7 @@ def test_the_page_of_keys_is_current_and_every_key_says_what_it_does() -> None:
     assert [k for k in keys if "  " not in k and not k.endswith(("= {}", "= (none)"))] == [], "tables alone say nothing"
     assert "train.lr = 1e-06  learning rate" in keys and 'train.schedule = "constant"' in page
     assert call("keys", "tools").output.splitlines()[0].startswith("tools.calls = 4")
-    with pytest.raises(ConfigError, match=r"'trian' is no key of a recipe; .*Did you mean 'train'"):
+    with pytest.raises(ConfigError, match=r"'trian' is not a key of a recipe; .*Did you mean 'train'"):
         call("keys", "trian")
 
 
@@ -357,7 +360,7 @@ def test_envs_lists_and_explains() -> None:
 
 
 def test_algorithms_lists_needs_and_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every algorithm is in the table with a recipe that names it; a page has the reason and the settings."""
+    """Every algorithm is in the table with a recipe that names it; its page has the explanation and the settings."""
     from interplay.algorithms import known
     from interplay.cli.listing import algorithm_needs, algorithm_table
     from interplay.config import load
@@ -393,7 +396,7 @@ def test_models_lists_what_a_base_can_be() -> None:
 
 
 def test_a_saved_model_is_an_ordinary_hugging_face_folder(tmp_path: Path) -> None:
-    """Plain transformers loads and runs it; a folder that exists is not written over."""
+    """Plain transformers can load and run it; an existing folder is not overwritten."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -405,7 +408,7 @@ def test_a_saved_model_is_an_ordinary_hugging_face_folder(tmp_path: Path) -> Non
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=False)
     out = model.generate(ids, max_new_tokens=3, do_sample=False)
     assert out.shape[1] > ids.shape[1] and torch.equal(out[:, : ids.shape[1]], ids)
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         call("models", "--save", "tiny", "--to", str(folder))
 
 
@@ -413,7 +416,7 @@ def test_a_saved_model_is_an_ordinary_hugging_face_folder(tmp_path: Path) -> Non
 
 
 def test_playing_a_whole_game(recipe: str) -> None:
-    """Illegal input is asked again; the bot takes the first free cell; 1, 5, 9 wins."""
+    """After illegal input the person is asked again; the bot takes the first free cell; 1, 5, 9 wins."""
     overrides = ["env.size=3", "env.line=3"]
     result = call("play", recipe, *overrides, "--against", "bot:first", stdin="99\n\n1\n1\n5\n9\n")
     assert result.exit_code == 0
@@ -425,7 +428,7 @@ def test_playing_a_whole_game(recipe: str) -> None:
 
 
 def test_the_name_of_an_environment_is_recipe_enough() -> None:
-    """The strongest scripted player that knows the game sits in the other seats; free text may have several lines."""
+    """The strongest scripted player that knows the game takes the other seats; free text may have several lines."""
     typed = "I like hats. \\\noffer 1 0 0\n"
     result = call("play", "negotiation", "env.turns=2", stdin=typed + "accept\n")
     assert result.exit_code == 0 and "You are p0; p1 is bot:solver." in result.output
@@ -434,7 +437,7 @@ def test_the_name_of_an_environment_is_recipe_enough() -> None:
     result = call("play", "kuhn", "--seat", "p1", "--seed", "3", stdin="BET\nbet\n")
     assert result.exit_code == 0 and "p0 is bot:equilibrium" in result.output
     for command in (["play", "kuhnn"], ["arena", "kuhnn", "bot:random", "bot:first"]):
-        with pytest.raises(ConfigError, match=r"no recipe, run folder or environment; .*Did you mean 'kuhn'"):
+        with pytest.raises(ConfigError, match=r"not a recipe, run folder or environment; .*Did you mean 'kuhn'"):
             call(*command)
 
 
@@ -447,14 +450,14 @@ def test_an_arena_takes_changes_of_the_recipe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stdin", ["q\n", "QUIT\n", "1\nexit\n", ""])
 def test_leaving_a_game(recipe: str, stdin: str) -> None:
-    """q, quit, exit or the end of input: no outcome is announced, and nothing is wrong."""
+    """With q, quit, exit or the end of input, no outcome is announced, and this is not an error."""
     overrides = ["env.size=3", "env.line=3"]
     result = call("play", recipe, *overrides, "--against", "bot:first", stdin=stdin)
     assert result.exit_code == 0 and "won" not in result.output and "win" not in result.output
 
 
 def test_a_person_may_call_tools(tmp_path: Path) -> None:
-    """A line @NAME runs the tool and asks again; a call that cannot be read says so."""
+    """A line @NAME runs the tool and asks again; a call that cannot be parsed gets an error message."""
     file = tmp_path / "sql.toml"
     changes = ('name = "tictactoe"\nsize = 2\nline = 2', 'name = "sql"\nteam = "single"\ntools = true')
     text = RECIPE.replace(*changes).split("[warmstart]")[0] + '[eval]\nopponents = ["team"]\nsuccess = "match"\n'
@@ -468,7 +471,7 @@ def test_a_person_may_call_tools(tmp_path: Path) -> None:
 
 
 def test_playing_the_second_seat_against_the_policy(recipe: str) -> None:
-    """The policy moves first; untrained, it forfeits sooner or later, and the game says so."""
+    """The policy moves first. It is untrained, so it forfeits at some point, and the game says so."""
     result = call("play", recipe, "--seat", "O", stdin="1\n2\n3\n4\n" * 3)
     assert result.exit_code == 0
     assert "You are O; X is player." in result.output and "X (player): " in result.output
@@ -476,7 +479,7 @@ def test_playing_the_second_seat_against_the_policy(recipe: str) -> None:
 
 
 def test_moves_at_once_are_shown_after_the_person_has_moved(recipe: str) -> None:
-    """In a simultaneous game the opponent's move must not be known before one's own."""
+    """In a simultaneous game, the opponent's move must not be known before the person has moved."""
     arguments = ["env={name = 'matrix', game = 'rock_paper_scissors'}", "--against", "bot:first"]
     result = call("play", recipe, *arguments, stdin="paper\n")
     assert result.exit_code == 0
@@ -523,7 +526,7 @@ def read(file: Path) -> Any:
 
 
 def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
-    """Train, look at what is left behind, be refused, train on, measure, play: the way through the tool."""
+    """Train, check the files, be refused, continue training, evaluate, play."""
     run = tmp_path / "run"
     result = call("train", recipe, "--run", str(run))
     assert result.exit_code == 0
@@ -547,9 +550,9 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
     assert {stage: len(rows) for stage, rows in report["results"].items()} == {"untrained": 4, "before": 4, "after": 4}
     assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["step-000001", "step-000002"]
 
-    with pytest.raises(ConfigError, match="already holds a run; add --resume"):
+    with pytest.raises(ConfigError, match="already contains a run; add --resume"):
         call("train", recipe, "--run", str(run))
-    with pytest.raises(ConfigError, match="already holds a run; add --resume"):
+    with pytest.raises(ConfigError, match="already contains a run; add --resume"):
         call("train", str(run))
 
     result = call("train", str(run), "train.steps=3", "--resume")
@@ -574,7 +577,7 @@ def test_a_run_from_end_to_end(recipe: str, tmp_path: Path) -> None:
 
 
 def test_training_against_a_remote_model(recipe: str, tmp_path: Path) -> None:
-    """Somebody's server sits in one seat: it is asked for moves, it is not trained, and it takes no memory here."""
+    """A remote server plays one seat: it is asked for moves, it is not trained, and it needs no memory here."""
     run = tmp_path / "run"
     with serving(Chat(answer=lambda body: "4")) as chat:
         far = f'policies.far={{base = "openai:m", remote = {{url = "{chat.url}"}}, trainable = false}}'
@@ -590,7 +593,7 @@ def test_training_against_a_remote_model(recipe: str, tmp_path: Path) -> None:
 def test_what_was_measured_before_a_kill_is_not_lost(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed in its first step, the run goes on and still shows where it started from."""
+    """If the run is killed in its first step, it continues and still shows the results from before."""
     from interplay.training.trainer import Trainer
 
     class Killed(BaseException):

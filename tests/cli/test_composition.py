@@ -1,4 +1,4 @@
-"""A composition and reward weights spelled out in a recipe: trained, or refused with the reason."""
+"""A composition and reward weights in a recipe are trained, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def train(recipe: str, *overrides: str) -> None:
 
 
 def test_a_composition_by_hand_trains_and_logs_every_reward_by_name(recipe: str, tmp_path: Path) -> None:
-    """Components are logged as they were given; levels and the whole as the recipe weighs them: 2 · 3 · payoff and
-    0.5 · illegal, a mean over both roles."""
+    """Components are logged without weights; levels and the total are logged with the recipe's weights: 2 · 3 · payoff
+    and 0.5 · illegal, averaged over both roles."""
     train(recipe, "--run", str(tmp_path / "run"))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 2
@@ -104,10 +104,13 @@ def test_an_impossible_composition_is_refused_with_the_reason(recipe: str, overr
 
 
 def test_continuation_none_is_refused_where_only_the_end_pays(recipe: str) -> None:
-    with pytest.raises(ConfigError, match=r"rewards only at the end, so all candidates tie; expected 'playout'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"gives rewards only at the end, so all candidates would have the same return; expected 'playout'",
+    ):
         train(recipe, "env={name='tictactoe'}", "algorithm.plan.continuation=none", "reward.weights={}", "--dry-run")
 
 
 def test_the_gumbel_actor_is_refused_without_masks(recipe: str) -> None:
-    with pytest.raises(ConfigError, match=r"weighs every legal reply.*expected sampling.legal = true"):
+    with pytest.raises(ConfigError, match=r"trains every legal reply.*expected sampling.legal = true"):
         train(recipe, "algorithm={name='maddpg', actor='gumbel'}", "--dry-run")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from interplay.cli import dry_run
 from interplay.cli.main import app
-from interplay.errors import InterplayError
+from interplay.errors import ConfigError
 
 RECIPE = str(Path(__file__).parents[2] / "recipes" / "tictactoe" / "demo.toml")
 
@@ -27,15 +29,55 @@ def test_memory_is_listed_by_part() -> None:
     assert needs["needed"] == sum(needs["parts"].values()) > needs["parts"]["weights"] > 0
     assert needs["device"] == "cpu" and needs["available"] > needs["needed"]
     done = CliRunner().invoke(app, ["train", RECIPE, "--dry-run", "--memory"])
-    assert done.exit_code == 0 and "needs about" in done.stdout
+    assert done.exit_code == 0 and "needs about" in done.stderr
+
+
+def test_standard_output_is_json_also_for_people() -> None:
+    """What is not JSON goes to standard error, so that the output can be piped into a program."""
+    done = CliRunner().invoke(app, ["train", RECIPE, "train.steps=7", "--dry-run"])
+    assert json.loads(done.stdout)["train"]["steps"] == 7
+    assert "seats: X = player, O = player; plan: Tree(" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
-    [("policies.player.base=no-such.gguf", "no-such.gguf"), ("train.micro_batch_tokens=9000000000", "the run needs")],
+    ("change", "lacks"),
+    [
+        ("policies.player.base=no-such.gguf", "the model file no-such.gguf"),
+        ("policies.player.base=./no-such-folder", "the model folder ./no-such-folder"),
+        ("records.wandb=online", "pip install 'interplay[wandb]'"),
+    ],
 )
-def test_a_run_that_could_not_start_is_refused(change: str, sentence: str) -> None:
-    """Without --memory nothing is loaded, so neither is found."""
-    assert CliRunner().invoke(app, ["train", RECIPE, change, "--dry-run"]).exit_code == 0
-    done = CliRunner().invoke(app, ["train", RECIPE, change, "--dry-run", "--memory"])
-    assert isinstance(done.exception, InterplayError) and sentence in str(done.exception)
+def test_what_is_missing_is_named_before_anything_is_loaded(
+    change: str, lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = dry_run.find_spec
+    monkeypatch.setattr(dry_run, "find_spec", lambda name: None if name == "wandb" else known(name))
+    done = CliRunner().invoke(app, ["train", RECIPE, change, "--dry-run", "--json"])
+    assert isinstance(done.exception, ConfigError) and lacks in str(done.exception)
+    assert lacks in " ".join(json.loads(done.stdout)["missing"])
+
+
+def test_a_model_of_the_hub_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ["train", RECIPE, "policies.player.base=nobody/no-such-model", "--dry-run", "--json"]
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    found = json.loads(CliRunner().invoke(app, wanted).stdout)
+    assert found["downloads"] == ["nobody/no-such-model"] and found["missing"] == []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "HF_HUB_OFFLINE" in json.loads(CliRunner().invoke(app, wanted).stdout)["missing"][0]
+
+
+def test_the_time_of_a_run_is_scaled_up_from_a_few_steps() -> None:
+    less = ["rollout.tasks=1", "warmstart.episodes=128", "eval.games=16", "train.steps=40"]
+    done = CliRunner().invoke(app, ["train", RECIPE, *less, "device=cpu", "--dry-run", "--time", "--json"])
+    takes = json.loads(done.stdout)["time"]
+    assert takes["steps"] == 40 and takes["step"] > 0 and takes["imitation"] > 0 and takes["measuring"] > 0
+    assert takes["seconds"] == pytest.approx(takes["imitation"] + 40 * takes["step"] + takes["measuring"])
+    assert takes["peak"] > 2**26
+
+
+def test_a_run_that_does_not_fit_is_refused_with_a_value_that_fits() -> None:
+    wanted = ["train", RECIPE, "device=cpu", "--dry-run", "--memory"]
+    done = CliRunner().invoke(app, [*wanted, "train.micro_batch_tokens=9000000000"])
+    assert isinstance(done.exception, ConfigError)
+    (fits,) = re.findall(r"it would fit with (train\.micro_batch_tokens=\d+)", str(done.exception))
+    assert CliRunner().invoke(app, [*wanted, fits]).exit_code == 0

@@ -43,7 +43,7 @@ def test_a_recipe_that_is_written_resolves(tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:
     write(Start.ENV, "game", tmp_path)
-    with pytest.raises(ConfigError, match=r"game.py' exists already; choose another name"):
+    with pytest.raises(ConfigError, match=r"game.py' already exists; choose another name"):
         write(Start.ENV, "game", tmp_path)
     for bad in ("My-Game", "2game", "class", "", "a/b"):
         with pytest.raises(ConfigError, match="expected small letters"):

@@ -1,4 +1,4 @@
-"""Progress where the output is no terminal."""
+"""Progress if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from interplay.cli import progress
+from interplay.cli import progress, session
 from interplay.cli.progress import Bar, Lines, games_played, reporter
 
 
@@ -33,6 +33,20 @@ def test_lines_say_where_a_stage_begins_and_ends_and_no_more_than_one_in_ten_sec
     assert lines[:2] == ["measure before (3 games a seat)", "train from 2 of 9"]
     assert [line.split()[1] for line in lines[2:]] == ["3/9", "6/9", "9/9"]
     assert all(line.endswith("reward [1] " + "x" * 90) for line in lines[2:])
+
+
+def test_every_training_step_has_its_line() -> None:
+    out = io.StringIO()
+    with reporter(Console(file=out, width=80)) as shown:
+        shown.stage("train", 0, 5, each=True)
+        for done in range(1, 6):
+            shown.advance(done, 5, "reward +0.50")
+    assert out.getvalue().splitlines()[1:] == [f"train {n}/5 reward +0.50" for n in range(1, 6)]
+
+
+def test_a_short_evaluation_is_named_for_people() -> None:
+    assert session._measured("eval/win_rate/team") == "success"
+    assert session._measured("eval/win_rate/bot:random") == "wins vs random"
 
 
 def test_a_bar_shows_how_far_a_stage_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -84,8 +85,10 @@ def weights(folder: Path, step: int = 3) -> dict[str, torch.Tensor]:
 
 def measured(folder: Path) -> list[dict[str, Any]]:
     """The metrics, less what only one kind of run has."""
-    only = ("prompt_tokens_saved", "cluster/workers_lost")
-    return [{k: v for k, v in row.items() if k not in only} for row in rows(folder)]
+    return [
+        {k: v for k, v in row.items() if k != "prompt_tokens_saved" and not k.startswith("cluster/")}
+        for row in rows(folder)
+    ]
 
 
 @pytest.mark.slow
@@ -110,6 +113,10 @@ def test_two_workers_play_the_same_tasks_with_the_same_seeds_and_may_run_ahead(t
     for folder in ("two", "again"):
         found = rows(tmp_path / folder)
         assert len(found) == 2 and all(row["player/gap"] < 1e-4 and row["episodes"] == 8 for row in found)
+        last = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()][-1]
+        shares = [v for k, v in last.items() if k.startswith(("cluster/idle/", "cluster/engine_idle/"))]
+        assert len(shares) == 5 and all(0 <= share <= 1 for share in shares)  # two workers and the learner
+        assert last["cluster/update_seconds"] > 0 and last["cluster/update_seconds_per_gb"] > 0
 
 
 @pytest.mark.slow

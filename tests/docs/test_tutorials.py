@@ -1,6 +1,6 @@
-"""Every command of the tutorials runs as written: `make test-docs`.
+"""Every command of the tutorials, and every `bash` block of the other pages, runs as written: `make test-docs`.
 
-A tutorial is followed from top to bottom in an empty folder that has the repository's recipes and examples. A code
+A page is followed from top to bottom in an empty folder that has the repository's recipes and examples. A code
 block with `title="FILE"` is written to that file. A `bash` block is run, and must end with exit code 0. A block with
 `title="needs …"` is only read by people: it needs a GPU, a network or another machine.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "```bash\n" in p.read_text(encoding="utf-8")]
 SECONDS = 300  # for one block
 
 
@@ -28,16 +28,22 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
 
 
 def reader(folder: Path) -> dict[str, str]:
-    """The environment of somebody who has installed Interplay, with one thread."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HOME": str(folder)}
+    """The environment of somebody who has installed Interplay, with one thread. INTERPLAY_TEST_DOCS may name a virtual
+    environment in which the wheel is installed: then nothing of the repository is used."""
+    given = Path(os.environ["INTERPLAY_TEST_DOCS"])
+    binaries = given / "bin" if given.is_dir() else Path(sys.executable).parent
+    path = os.pathsep.join([str(binaries), os.environ["PATH"]])
+    plain = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    own = {} if given.is_dir() else {"PYTHONPATH": str(ROOT / "src")}
+    return {**plain, **own, "PATH": path, "OMP_NUM_THREADS": "1", "HOME": str(folder)}
 
 
 @pytest.mark.skipif("INTERPLAY_TEST_DOCS" not in os.environ, reason="trains for minutes: make test-docs")
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_a_tutorial_can_be_followed(page: Path, tmp_path: Path) -> None:
-    for name in ("recipes", "examples"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    if not Path(os.environ["INTERPLAY_TEST_DOCS"]).is_dir():
+        for name in ("recipes", "examples"):
+            (tmp_path / name).symlink_to(ROOT / name)
     for language, title, text in blocks(page):
         if title:
             (tmp_path / title).write_text(text, encoding="utf-8")

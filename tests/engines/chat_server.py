@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks chat completions, and misbehaves when told to."""
+"""A real HTTP server for chat completions, which misbehaves on request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Wrong = Callable[["Handler"], None]
 
 @dataclass
 class Chat:
-    """`script` holds what goes wrong, in order, before answers come: a status or a function of the handler."""
+    """`script` holds the failures that come before answers, in order: a status or a function of the handler."""
 
     answer: Callable[[dict[str, Any]], str] = lambda body: "1"
     script: list[int | Wrong] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
                 chat.running -= 1
 
     def send(self, status: int, data: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """A whole response. Where its body echoes the key, a header and the reason after the status do so too."""
+        """Sends a whole response. If its body echoes the key, a header and the reason after the status do so too."""
         echoes = ECHO in data
         data = data.replace(ECHO, json.dumps(self.key)[1:-1].encode() if _is_json(data) else self.key.encode())
         head = {"Content-Length": len(data), **({"X-Echo": self.key} if echoes else {}), **(headers or {})}
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.headers.get("Authorization") or "no key"
 
     def leave(self, reset: bool = False) -> None:
-        """Close the connection; with `reset`, without saying goodbye."""
+        """Closes the connection; with `reset`, without a proper shutdown."""
         if reset:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
@@ -100,7 +100,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def completion(text: Any = "hello", used: Any = None, **choice: Any) -> bytes:
-    """The body of a good answer, unless the arguments spoil it; `used` is `len(text) + 1` where it is not given."""
+    """The body of a good answer, unless the arguments change it; `used` is `len(text) + 1` by default."""
     used = len(text) + 1 if used is None else used
     first = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop", **choice}
     return json.dumps({"choices": [first], "usage": {"completion_tokens": used}}).encode()

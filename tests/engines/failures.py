@@ -1,6 +1,6 @@
-"""Every way in which a chat server's answer can be bad, as a table.
+"""A table of all ways in which a chat server's answer can be bad.
 
-Where a failure has a body, it echoes the key that was sent (`ECHO`), as some servers do in their error messages.
+If a failure has a body, it echoes the key that was sent (`ECHO`), as some servers do in their error messages.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def hang(handler: Handler) -> None:
 
 
 def drip(handler: Handler) -> None:
-    """One byte at a time, each well within a limit on single reads."""
+    """Sends one byte at a time, each well within a limit on single reads."""
     handler.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
     while not handler.chat.stopped.wait(0.02):
         handler.raw(b" ")

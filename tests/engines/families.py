@@ -1,4 +1,4 @@
-"""Tiny random models of every family the engine promises, small enough to run in a test."""
+"""Tiny random models of every supported family, small enough for a test."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 
 
 def make(family: str, attention: str = NAME) -> PreTrainedModel:
-    """A model of the family with every weight random, biases and norms too: leaving one out is seen."""
+    """A model of the family with random weights, including biases and norms, so that leaving one out is noticed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         model = AutoModelForCausalLM.from_config(FAMILIES[family](), attn_implementation=attention)

@@ -1,4 +1,4 @@
-"""Shared by the engine's tests: ask, compare with a plain forward pass, look for what was left behind."""
+"""Functions for the engine's tests: send requests, compare with a plain forward pass, check that nothing is left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def close_to(logprobs: Sequence[float], expected: Tensor) -> None:
 
 
 def random_adapter(model: Any, rank: int, seed: int, scale: float = 0.5, part: str = "") -> Adapter:
-    """Every layer whose name holds `part` gets weights that change the logits visibly."""
+    """Every layer whose name contains `part` gets weights that change the logits visibly."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, layer in layers(model).items():
@@ -58,7 +58,7 @@ def random_adapter(model: Any, rank: int, seed: int, scale: float = 0.5, part: s
 
 @torch.no_grad()
 def merged(model: Any, adapter: Adapter) -> Any:
-    """`model` itself, with W + scale · up · down in the place of each W."""
+    """`model` itself, with W + scale · up · down in place of each W."""
     modules: Mapping[str, Any] = dict(model.named_modules())
     for name, (down, up) in adapter.weights.items():
         weight = modules[name].weight
@@ -68,7 +68,7 @@ def merged(model: Any, adapter: Adapter) -> Any:
 
 
 def empty(engine: LocalEngine) -> bool:
-    """After a flush, every block is free again and nobody refers to any."""
+    """After a flush, every block is free again and has no reference."""
     engine.update(engine.version + 1)
     cache = engine.scheduler.cache
     return cache.free == cache.total and not any(cache._refs) and not engine.scheduler._unfinished

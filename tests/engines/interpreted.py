@@ -1,4 +1,4 @@
-"""Run by test_cuda.py under TRITON_INTERPRET=1: the plain runner and the GPU's, asked the same."""
+"""Run by test_cuda.py under TRITON_INTERPRET=1: compares the plain runner with the GPU runner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from interplay.models.fused import Fused, suits
 
 
 class Eager:
-    """Stands in for a CUDA graph: replaying it runs the step."""
+    """Replaces a CUDA graph: replaying it runs the step."""
 
     def __init__(self, step: Callable[[], torch.Tensor]) -> None:
         self.step = step
@@ -78,7 +78,7 @@ def restricted() -> list[Request]:
 
 
 class Numbers:
-    """As much of a tokenizer as stop strings need: every token is its number in brackets."""
+    """The part of a tokenizer that stop strings need: every token is its number in brackets."""
 
     def decode(self, tokens: list[int], **options: Any) -> str:
         return "".join(f"[{t}]" for t in tokens)

@@ -1,4 +1,4 @@
-"""Many adapters on one base: each says what it would say alone, and nothing of one reaches another."""
+"""Many adapters on one base: each gives the same replies as alone, and adapters do not influence each other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def adapters(model: Any) -> dict[str, Adapter]:
 
 
 def mixed_requests(seed: int = 0) -> list[Request]:
-    """Two prompts, one of them a beginning of the other, asked of every adapter and of the bare base."""
+    """Two prompts, one of which is the beginning of the other, for every adapter and for the base."""
     rng = random.Random(seed)
     prompt = words(rng, 19)
     out = []
@@ -155,7 +155,7 @@ def test_what_is_unloaded_gives_its_ranks_back_and_is_not_found_when_it_returns(
 
 @torch.no_grad()
 def test_what_was_in_rank_rows_before_does_not_remain() -> None:
-    """An adapter of few layers takes the place of one of all layers."""
+    """An adapter with few layers replaces one with all layers."""
     model = make("llama")
     bank = Bank(model, 4)
     bank.load("a", random_adapter(model, 4, 1))
@@ -175,13 +175,13 @@ def test_what_cannot_be_loaded_is_one_sentence_and_changes_nothing() -> None:
     good = random_adapter(model, 3, 1)
     name, (down, up) = next(iter(good.weights.items()))
     wrong = {
-        "has weights for 'model.layers.9.q', a layer this model does not have": {"model.layers.9.q": (down, up)},
+        "has weights for 'model.layers.9.q', a layer that this model does not have": {"model.layers.9.q": (down, up)},
         r"of shape \(3, 31\) and \(64, 3\) for 'model.layers.0.self_attn.q_proj'; expected \(3, 32\) and \(64, 3\)": {
             name: (down[:, :-1], up)
         },
         r"of shape \(3, 32\) and \(3, 64\)": {name: (down, up.T)},
         r"of shape \(2, 32\)": {name: (down[:2], up)},
-        "layer this model does not have": {"lm_head": (down, up)},
+        "layer that this model does not have": {"lm_head": (down, up)},
     }
     for sentence, weights in wrong.items():
         with pytest.raises(EngineError, match=sentence) as caught:
@@ -199,7 +199,7 @@ def test_what_cannot_be_loaded_is_one_sentence_and_changes_nothing() -> None:
 
 
 def test_loading_and_unloading_wait_for_nobody_and_requests_in_flight_end_as_they_began() -> None:
-    """The old weights stay in memory until no request names them any more; new requests get the new ones."""
+    """The old weights stay in memory until no request uses them any more; new requests get the new ones."""
     model = make("llama")
     engine = loaded(model)
     request = ask(0, words(random.Random(4), 9), 120, adapter="a")

@@ -1,4 +1,4 @@
-"""Block and queue bookkeeping under random histories: a simulated memory, no tensors."""
+"""Bookkeeping of blocks and queue under random histories: a simulated memory without tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ calm = settings(deadline=None, max_examples=150, derandomize=True)
 
 
 def check_counts(cache: BlockCache, holders: list[list[int]]) -> None:
-    """Every reference is somebody's, and what nobody holds is free; block 0 is nobody's."""
+    """Every reference has an owner, unreferenced blocks are free, and block 0 has no owner."""
     held = Counter(block for blocks in holders for block in blocks)
     assert [cache._refs[b] for b in range(1, cache.total + 1)] == [held[b] for b in range(1, cache.total + 1)]
     assert 0 not in held
@@ -92,7 +92,7 @@ DONE: Any = "a hidden state"
 
 
 class Waiter:
-    """As much of a future as the scheduler looks at."""
+    """The part of a future that the scheduler uses."""
 
     cancelled = False
 
@@ -102,8 +102,8 @@ class Waiter:
 
 @dataclass
 class Simulation:
-    """A scheduler whose 'keys and values' are the tokens themselves, and numbers of the pictures in place of their
-    placeholders, written where a model would write them."""
+    """A scheduler whose 'keys and values' are the tokens themselves (and numbers of pictures instead of their
+    placeholders), written where a model would write them."""
 
     scheduler: Scheduler
     memory: dict[int, int | None] = field(default_factory=dict)  # slot -> token
@@ -125,7 +125,7 @@ class Simulation:
         self.compute(3)
 
     def compute(self, budget: int) -> None:
-        """A piece of the unfinished prompts, as an engine's step would."""
+        """Computes a piece of the unfinished prompts, as an engine's step would."""
         size = self.scheduler.cache.block_size
         pieces = self.scheduler.pieces(budget)
         assert sum(p.end - p.start for p in pieces) <= budget
@@ -227,7 +227,8 @@ def test_scheduler_shares_prompts_never_a_written_block_and_ends_empty(
 
 
 def test_promise_12_prompts_with_different_pictures_share_what_comes_before_them_and_nothing_else() -> None:
-    """Equal ids: two of them with one picture are one prompt, the third shares the two blocks before its picture."""
+    """Equal ids: two prompts with the same picture are one prompt, the third shares the two blocks before its
+    picture."""
     simulation = Simulation(Scheduler(BlockCache(blocks=40, block_size=2)))
     ids = (5, 5, 5, 5, 9, 9, 6, 6, 6)
     for key, picture in enumerate(("ca7", "ca7", "d09")):

@@ -1,4 +1,4 @@
-"""Batches hold every request that is ready, and do not depend on timing."""
+"""Batches contain every request that is ready, and do not depend on timing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from interplay.engines.desk import Desk
 
 
 class Echo(Desk[int, int]):
-    """Answers each number with itself, and remembers who was asked together."""
+    """Answers each number with itself, and records which were asked together."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def run(work: Any) -> Any:
 
 
 def test_everybody_who_can_ask_is_in_the_batch() -> None:
-    """Also those who ask after other actors have ended, after children of children, and after many ticks."""
+    """Also actors that ask after other actors have ended, after nested actors, and after many ticks."""
     desk = Echo()
 
     async def leaf(n: int, ticks: int) -> int:
@@ -61,7 +61,7 @@ def test_everybody_who_can_ask_is_in_the_batch() -> None:
 
 
 def test_batches_do_not_depend_on_how_the_event_loop_is_scheduled() -> None:
-    """Actors that wait a random number of ticks before each of several questions: always the same batches."""
+    """Actors wait a random number of ticks before each of several questions: the batches are always the same."""
 
     async def main(seed: int, desk: Echo) -> None:
         rng = random.Random(seed)
@@ -84,7 +84,7 @@ def test_batches_do_not_depend_on_how_the_event_loop_is_scheduled() -> None:
 
 
 def test_what_is_begun_beside_counts_until_it_ends() -> None:
-    """The line goes on while a playout is behind it; joining it waits without holding the others up."""
+    """The line continues while a playout runs beside it; joining it waits without delaying the others."""
     desk = Echo()
 
     async def behind() -> int:
@@ -128,7 +128,7 @@ def test_a_failed_question_and_a_cancelled_actor_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_only_a_deterministic_run_waits_for_what_is_outside(deterministic: bool) -> None:
-    """One actor sleeps outside; the other asks twice. Deterministic: its questions wait for the sleeper's."""
+    """One actor sleeps outside; the other asks twice. In a deterministic run its questions wait for the sleeper's."""
     desk = Echo()
     order: list[str] = []
 
@@ -151,7 +151,7 @@ def test_only_a_deterministic_run_waits_for_what_is_outside(deterministic: bool)
 
 
 def test_a_remote_model_holds_nobody_up() -> None:
-    """`elsewhere` never counts, in a deterministic run either."""
+    """`elsewhere` never counts, not even in a deterministic run."""
     desk = Echo()
     order: list[str] = []
 
@@ -171,7 +171,7 @@ def test_a_remote_model_holds_nobody_up() -> None:
 
 
 def test_services_without_an_order_run_beside_each_other() -> None:
-    """Without `deterministic` a quick service answers twice while a slow one works on its first batch."""
+    """Without `deterministic`, a fast service answers twice while a slow one works on its first batch."""
     slow, quick = Echo(seconds=0.5), Echo()
     order: list[str] = []
 
@@ -206,7 +206,7 @@ def test_each_event_loop_has_its_own_census() -> None:
 
 
 def test_what_served_an_event_loop_that_has_ended_does_not_stay_in_memory() -> None:
-    """An engine holds its weights and its cache: one for each run of a program would fill the memory."""
+    """An engine has weights and a cache: one for each run of a program would fill the memory."""
     desk = Echo()
     served = weakref.ref(desk)
 

@@ -1,6 +1,6 @@
-"""The GPU runner and its kernels under Triton's interpreter, on a CPU: the same tokens as the plain runner.
+"""The GPU runner and its kernels under Triton's interpreter, on a CPU, give the same tokens as the plain runner.
 
-A subprocess, because the interpreter must be chosen before Triton is imported."""
+They run in a subprocess, because the interpreter must be chosen before Triton is imported."""
 
 from __future__ import annotations
 

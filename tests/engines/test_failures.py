@@ -1,4 +1,4 @@
-"""Every way in which a server's answer can be bad is a typed failure: tried again with a limit, then raised."""
+"""Every bad answer of a server is a typed failure: it is tried again a limited number of times, then raised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Chat, RemoteEngine, RemoteEngine]]:
-    """A server, an engine that waits long for it, and one that does not."""
+    """A server, an engine with a long time limit, and one with a short one."""
     with serving(Chat(answer=lambda body: "hello")) as chat, pytest.MonkeyPatch.context() as patch:
         patch.delenv("OPENAI_API_KEY", raising=False)
         patient, hurried = (
@@ -41,7 +41,7 @@ Ask = Callable[[Failure, int], Completion]
 
 @pytest.fixture
 def ask(served: tuple[Chat, RemoteEngine, RemoteEngine]) -> Ask:
-    """Asks for an answer, which comes after so many failures."""
+    """Asks for an answer, which comes after this many failures."""
     chat, patient, hurried = served
     request = Request((0,), (), 7, Sampling(max_tokens=LIMIT), messages=(Message("user", "Your move?"),))
 
@@ -54,7 +54,7 @@ def ask(served: tuple[Chat, RemoteEngine, RemoteEngine]) -> Ask:
 
 @pytest.mark.parametrize("failure", FAILURES, ids=str)
 def test_a_bad_answer_is_a_typed_failure(served: tuple[Chat, object, object], ask: Ask, failure: Failure) -> None:
-    """Promise 7: never an empty answer in its place."""
+    """Promise 7: it is never replaced by an empty answer."""
     tries = RETRIES + 1 if failure.again else 1
     counted = rf"{failure.says}.*\(tried {tries} times\)\.$" if failure.again else failure.says
     with pytest.raises(RemoteError, match=rf"^remote model 'm' at http://127\.0\.0\.1:\d+/v1 .*{counted}") as caught:
@@ -65,7 +65,7 @@ def test_a_bad_answer_is_a_typed_failure(served: tuple[Chat, object, object], as
 
 @pytest.mark.parametrize("failure", [f for f in FAILURES if f.again], ids=str)
 def test_what_may_go_away_is_tried_again(served: tuple[Chat, object, object], ask: Ask, failure: Failure) -> None:
-    """A failure, then the answer: the same request twice, or once more where a busy machine answers late."""
+    """A failure, then the answer: the same request twice, or once more if a busy machine answers late."""
     assert ask(failure, 1).text == "hello"
     first, *again = served[0].bodies
     assert again in ([first], [first, first]) if failure.is_slow else again == [first]

@@ -1,4 +1,4 @@
-"""Every promised family: the engine and the learner say what plain transformers says, windows included."""
+"""Every supported family: engine and learner agree with plain transformers, also with sliding windows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def example(number: int, prompt: tuple[int, ...], action: tuple[int, ...], exten
 
 @pytest.mark.parametrize("family", WINDOWS)
 def test_a_window_counts_the_token_itself(family: str) -> None:
-    """Guards this file: the windows are there, and one token more or less would be seen."""
+    """Guards this file: the windows are used, and one token more or less would be noticed."""
     twins = Twins(family)
     window = WINDOWS[family]
     assert twins.ours.config.sliding_window == window

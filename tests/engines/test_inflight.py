@@ -25,7 +25,8 @@ def move(model: Any, seed: int) -> None:
 
 
 def sampled(engine: LocalEngine, model: Any, requests: list[Any]) -> tuple[list[Completion], dict[int, Any]]:
-    """All requests at once, the weights written `UPDATES` times while they run; the weights of every version."""
+    """Sends all requests at once, and writes the weights `UPDATES` times meanwhile; returns the weights of every
+    version."""
     weights = {0: {k: v.clone() for k, v in model.state_dict().items()}}
     total = sum(r.sampling.max_tokens for r in requests)
 
@@ -53,7 +54,7 @@ def sampled(engine: LocalEngine, model: Any, requests: list[Any]) -> tuple[list[
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
 def test_recomputed_replies_agree_with_each_tokens_own_version(family: str) -> None:
-    """To 1e-4 in fp32 with a full forward pass under the version that the token carries."""
+    """To 1e-4 in fp32, compared with a full forward pass with the version that the token has."""
     model, rng = make(family), random.Random(0)
     engine = LocalEngine(model, cache_tokens=4096, block_size=8)
     prompts = [words(rng, 5 + 3 * (i % 4)) for i in range(6)]
@@ -77,7 +78,7 @@ def test_recomputed_replies_agree_with_each_tokens_own_version(family: str) -> N
 
 
 def test_a_kept_cache_continues_what_the_old_weights_computed() -> None:
-    """To 1e-4 with a reference that keeps its keys and values and goes on with the new weights."""
+    """To 1e-4, compared with a reference that keeps its keys and values and continues with the new weights."""
     model, rng = make("llama"), random.Random(1)
     engine = LocalEngine(model, cache_tokens=4096, block_size=8, keep_cache=True)
     requests = [ask(i, words(rng, 9), max_tokens=40) for i in range(4)]
@@ -101,7 +102,7 @@ def test_a_kept_cache_continues_what_the_old_weights_computed() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_blocks_of_two_versions_are_never_found_again(keep: bool) -> None:
-    """A request after the update computes its whole prompt, though others with the same prompt are still running."""
+    """A request after the update computes its whole prompt, although others with the same prompt are still running."""
     model = make("llama")
     engine = LocalEngine(model, cache_tokens=4096, block_size=4, keep_cache=keep)
     prompt = words(random.Random(2), 24)
@@ -131,7 +132,8 @@ def test_blocks_of_two_versions_are_never_found_again(keep: bool) -> None:
 
 
 def test_an_adapters_old_weights_serve_the_requests_that_began_with_them() -> None:
-    """Old and new are in one batch, each with its own log-probs; the old one's place is given back afterwards."""
+    """Old and new weights are in one batch, each with its own log-probs; the place of the old ones is freed
+    afterwards."""
     model = make("llama")
     engine = LocalEngine(model, cache_tokens=4096, block_size=8)
     old, new = random_adapter(model, 4, 1), random_adapter(model, 4, 2)

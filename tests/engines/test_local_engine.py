@@ -1,4 +1,4 @@
-"""The in-process engine against plain transformers: same log-probs, same greedy text, whatever the batch holds."""
+"""The in-process engine compared with plain transformers: same log-probs, same greedy text, in any batch."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def serve(engine: LocalEngine, requests: list[Request]) -> list[Completion]:
 
 
 def empty(engine: LocalEngine) -> bool:
-    """After a flush, every block is free again and nobody refers to any."""
+    """After a flush, every block is free again and has no reference."""
     engine.update(engine.version + 1)
     cache = engine.scheduler.cache
     return cache.free == cache.total and not any(cache._refs)
@@ -274,8 +274,8 @@ def test_the_version_of_the_weights_is_stamped_on_every_token(small: Pair) -> No
         ((7, 8), 0, "max_tokens is 0; expected at least 1"),
         ((7, VOCABULARY), 4, f"vocabulary of {VOCABULARY}"),
         ((7, -1), 4, f"vocabulary of {VOCABULARY}"),
-        ((7,) * 250, 7, r"\(250\) plus max_tokens \(7\) is 257 tokens; the model takes at most 256"),
-        ((7,) * 30, 40, "70 tokens can never fit the engine's cache of 64 tokens"),
+        ((7,) * 250, 7, r"\(250\) plus max_tokens \(7\) is 257 tokens, but the model takes at most 256"),
+        ((7,) * 30, 40, "70 tokens can never fit into the engine's cache of 64 tokens"),
         ((7,) * 30, 34, "64 tokens can never fit"),  # the prompt's half-filled last block is there twice
     ],
 )
@@ -396,7 +396,7 @@ def test_promise_7_a_failure_of_the_model_becomes_an_engine_error_and_the_engine
 
 
 def test_an_update_while_requests_are_in_flight_marks_the_tokens_that_follow(small: Pair) -> None:
-    """The weights stayed the same, so the reply does too; what is sampled after the update says so."""
+    """The weights stayed the same, so the reply does too; tokens after the update have the new version."""
     engine = small.engine()
     request = ask(0, (7, 8, 9), 100)
 
@@ -415,7 +415,7 @@ def test_an_update_while_requests_are_in_flight_marks_the_tokens_that_follow(sma
 
 
 def test_a_request_that_arrives_in_the_middle_of_admission_is_neither_lost_nor_harmful(small: Pair) -> None:
-    """Steps run on the engine's thread while the event loop takes in requests: the queue must bear both at once."""
+    """Steps run on the engine's thread while the event loop accepts requests: the queue must support both at once."""
     engine = small.engine()
     sorting, arrived = threading.Event(), threading.Event()
 
@@ -445,7 +445,7 @@ def test_a_request_that_arrives_in_the_middle_of_admission_is_neither_lost_nor_h
 
 
 def test_the_engine_samples_from_the_very_tensors_it_was_given(tiny: Loaded) -> None:
-    """No copy of the weights: every parameter the engine runs lies where the learner's lies."""
+    """The weights are not copied: every parameter of the engine is at the same address as the learner's."""
     engine = LocalEngine(tiny.model, 256, 4)
     theirs = {p.data_ptr() for p in tiny.model.parameters()}
     ours = [*engine.runner.decoder.parameters(), *engine.runner.head.parameters()]
@@ -455,7 +455,7 @@ def test_the_engine_samples_from_the_very_tensors_it_was_given(tiny: Loaded) -> 
 
 
 def test_folders_made_here_differ_in_what_they_test(pairs: dict[str, Pair]) -> None:
-    """Guards this file: grouped heads, an odd head size and biases are really there."""
+    """Guards this file: the models really have grouped heads, an odd head size and biases."""
     qwen, llama = pairs["qwen2"].loaded.model, pairs["llama-gqa"].loaded.model
     assert qwen.config.num_key_value_heads < qwen.config.num_attention_heads
     assert llama.config.head_dim * llama.config.num_attention_heads != llama.config.hidden_size
@@ -464,7 +464,7 @@ def test_folders_made_here_differ_in_what_they_test(pairs: dict[str, Pair]) -> N
 
 
 def test_a_first_wave_of_prompts_that_begin_alike_computes_the_beginning_once(small: Pair) -> None:
-    """A system prompt is shared across episodes that start together, too; the answers are as if each stood alone."""
+    """Episodes that start together also share a system prompt; the answers are the same as if each were alone."""
     rng = random.Random(5)
     system = ids(rng, 24)
     requests = [ask(i, system + ids(rng, 5), 4) for i in range(6)]

@@ -1,4 +1,4 @@
-"""A remote model against a real server: what it is sent, what it answers, and how it is stopped."""
+"""A remote model with a real server: what is sent, what comes back, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def ask(chat: Chat, count: int = 1, requests: int = 1, **section: Any) -> list[C
 
 
 def test_what_is_sent_and_what_comes_back(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages, limits and the seed go; text, the server's count of tokens and why it ended come. No ids, no
-    log-probs; connections outlive an event loop."""
+    """Messages, limits and the seed are sent; text, the server's token count and the reason for the end come back.
+    There are no ids and no log-probs; connections outlive an event loop."""
     monkeypatch.setenv("OPENAI_API_KEY", "secret-1")
     (found,) = ask(chat, count=2, options={"top_p": 0.5})
     assert (found.text, found.used, found.stop) == ("hello", 6, Stop.END)
@@ -113,7 +113,7 @@ def test_a_missing_package_is_named(chat: Chat, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_proxy_that_cannot_be_used_is_said_without_its_password(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "gopher://user:pass-word@host:1")
-    with pytest.raises(ConfigError, match=r"no connection .* can be set up .* HTTP_PROXY") as caught:
+    with pytest.raises(ConfigError, match=r"the connection to .* cannot be set up .* HTTP_PROXY") as caught:
         ask(chat)
     assert "pass-word" not in "".join(traceback.format_exception(caught.value))
 
@@ -136,8 +136,8 @@ def test_nobody_there_is_said(chat: Chat) -> None:
 
 
 def test_a_refusal_and_a_reply_that_is_all_thinking_are_answers(chat: Chat) -> None:
-    """A refusal is what the model said. A reply that spent its limit before its first word was cut by the model itself,
-    not by the server."""
+    """A refusal is what the model said. A reply that reached its limit before its first word was cut off by the model
+    itself, not by the server."""
     chat.reply = {"message": {"content": None, "refusal": "I will not."}}
     assert ask(chat)[0].text == "I will not."
     for nothing in (None, ""):
@@ -229,7 +229,7 @@ def test_what_a_remote_model_cannot_do_is_said(chat: Chat, monkeypatch: pytest.M
 
 
 def test_pictures_go_along_unless_the_model_cannot_see(chat: Chat) -> None:
-    """As parts of the message, in a data URL; sounds stay here, and `images = false` sends the words alone."""
+    """As parts of the message, in a data URL; sounds are not sent, and `images = false` sends only the words."""
     image = b"\x89PNG..."
     url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
     seen = (Message("user", "What is this?", media=(Media("audio", b"RIFF"), Media("image", image))),)
@@ -273,8 +273,8 @@ class Shown(Env):
 
 
 def test_a_remote_model_sees_and_calls_tools(chat: Chat, tmp_path: Path) -> None:
-    """Tools are described in its first message and called by a line; the output is in its next request. The episode's
-    record keeps picture and calls. A text model in the same seat is given the words."""
+    """Tools are described in its first message and called with a line; the output is in its next request. The episode's
+    record has the picture and the calls. A text model in the same seat gets the words."""
     from interplay.rollout import records
 
     chat.answer = lambda body: "x3" if body["messages"][-1]["content"] == "x3" else "@look 3"
@@ -344,7 +344,7 @@ def test_a_recipe_that_asks_too_much_is_refused(chat: Chat, rival: dict[str, Any
 
 
 def test_a_remote_model_plays_a_seat(chat: Chat, tmp_path: Path) -> None:
-    """It sees the whole conversation, its words are the moves, and the server's count is the episode's."""
+    """It sees the whole conversation, its words are the moves, and the episode has the server's token count."""
     from interplay.algorithms import Independent
     from interplay.rollout import records
     from interplay.rollout.runner import Runner

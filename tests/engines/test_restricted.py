@@ -1,4 +1,5 @@
-"""What may be said: legal replies, cuts, stop strings and temperature; and scoring of what was not sampled."""
+"""Restrictions on replies: legal replies, top-k and similar cuts, stop strings, temperature; and scoring given
+replies."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ PROMPT = words(random.Random(0), 21)
 
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
-    """Flat enough that every legal reply is met within a few hundred samples."""
+    """Flat enough that every legal reply occurs within a few hundred samples."""
     out = make("qwen2")
     with torch.no_grad():
         out.lm_head.weight *= 0.3  # type: ignore[operator, union-attr]
@@ -60,7 +61,7 @@ def next_logits(model: Any, ids: tuple[int, ...]) -> Tensor:
 def legal_logprobs(
     model: Any, ids: tuple[int, ...], legal: tuple[tuple[int, ...], ...], heat: float = 1.0
 ) -> dict[tuple[int, ...], list[float]]:
-    """By hand: at every token, the probabilities of the tokens that some legal reply goes on with, renormalised."""
+    """By hand: at every token, the probabilities of tokens with which some legal reply continues, renormalised."""
     out = {}
     for reply in legal:
         out[reply] = []
@@ -99,7 +100,7 @@ def test_only_legal_replies_are_produced_with_their_renormalised_probabilities(
 
 
 def test_the_legal_probabilities_follow_from_scores(engine: LocalEngine) -> None:
-    """Where replies share no beginning the mask only renormalises the first token's score."""
+    """If replies share no beginning, the mask only renormalises the score of the first token."""
     legal = ((30, END), (31, END), (32, 33, END))
     scores = asyncio.run(engine.score(PROMPT, legal))
     total = math.log(sum(math.exp(s[0]) for s in scores))
@@ -148,7 +149,7 @@ def test_cuts_come_after_the_legal_mask(engine: LocalEngine, plain: PreTrainedMo
     [
         ({"legal": ((5, END), ())}, "a legal reply has no tokens"),
         ({"legal": ((5, WORDS),)}, f"vocabulary of {WORDS}"),
-        ({"legal": ((5, 6, 7, 8, END),)}, r"a legal reply has 5 tokens; sampling.max_tokens \(4\)"),
+        ({"legal": ((5, 6, 7, 8, END),)}, r"a legal reply has 5 tokens, but sampling.max_tokens is 4"),
         ({"legal": ((7,), (5,), (5, 6))}, "a legal reply is the beginning of another"),
         ({"forced": (5, -1)}, f"vocabulary of {WORDS}"),
         ({"forced": (5,) * 300}, "the model takes at most 256"),
@@ -181,7 +182,7 @@ def test_a_malformed_request_is_refused_alone(engine: LocalEngine, change: dict[
 
 
 def reference(logits: list[float], sampling: Sampling, legal: set[int] | None) -> dict[int, float]:
-    """Which ids remain, with their probabilities: sorted, one after another, no tensors."""
+    """Which ids remain, with their probabilities: sorted, one after another, without tensors."""
     ids = [i for i in range(len(logits)) if legal is None or i in legal]
     heat = sampling.temperature
     ids.sort(key=lambda i: (-logits[i], i))

@@ -1,4 +1,4 @@
-"""From logits to tokens: the right distribution, the right log-prob, and a randomness that is a function of keys."""
+"""From logits to tokens: the right distribution, the right log-prob, and random numbers that depend only on keys."""
 
 from __future__ import annotations
 

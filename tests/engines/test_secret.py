@@ -1,4 +1,4 @@
-"""A key is sent to the server and shown nowhere: not in exceptions, tracebacks, logs or output."""
+"""A key is sent to the server and never shown: not in exceptions, tracebacks, logs or output."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def all_logs() -> Iterator[Logs]:
 
 
 def shown(error: BaseException) -> str:
-    """All that a program may print of an exception: with its chain, and with the local variables of its frames, except
+    """Everything that a program may print of an exception: its chain, and the local variables of its frames, except
     those of this test, which knows the key."""
     chain = []
     link: BaseException | None = error
@@ -76,14 +76,14 @@ def shown(error: BaseException) -> str:
 
 
 def forms(key: str) -> set[str]:
-    """A key as a server or a library may write it. Environment variables are stripped of white space."""
+    """A key as a server or a library may write it. White space around environment variables is removed."""
     key = key.strip()
     written = {key, json.dumps(key)[1:-1], repr(key)[1:-1], ascii(key)[1:-1], html.escape(key), quote(key, safe="")}
     return written | {key[:12], key[-12:], repr(key.encode())[2:-1]}
 
 
 def failing(chat: Chat) -> Iterator[str]:
-    """What is shown of every failure in the table, with the key that is set."""
+    """What is shown for every failure in the table, with the key that is set."""
     request = Request((0,), (), 7, Sampling(max_tokens=LIMIT), messages=(Message("user", "Your move?"),))
     for slow in (False, True):
         engine = RemoteEngine("m", RemoteSection(url=chat.url, retries=0, timeout=0.1 if slow else 20.0))
@@ -106,7 +106,7 @@ def check(key: str, seen: str) -> None:
 @example(key="sk-proj-abcdefghijklmnop")
 @example(key="\"quotes'-and\\back\\slashes<&>%41-and-a-line-break-behind\n")
 def test_no_failure_shows_the_key(key: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Also where the server echoes it in its status line, its headers or its body, and with debug logs switched on."""
+    """Even if the server echoes it in its status line, its headers or its body, and with debug logs switched on."""
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with serving(Chat()) as chat, all_logs() as logs:
         for seen in failing(chat):
@@ -151,7 +151,7 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) 
     ids=str,
 )
 def test_a_password_in_the_recipe_is_refused_without_showing_it(section: dict[str, str]) -> None:
-    """A recipe is copied into run folders, so neither a password in the address nor the key itself may stand there."""
+    """A recipe is copied into run folders, so it must contain neither a password in the address nor the key itself."""
     with pytest.raises(ConfigError, match=r"environment variable") as caught:
         RemoteSection(**section)
     assert "pass-word-123" not in str(caught.value) + repr(caught.value)
@@ -169,7 +169,7 @@ def test_however_it_is_written_it_is_hidden(key: str, before: str, after: str) -
 
 
 def test_a_short_key_is_hidden_as_a_whole() -> None:
-    """Some servers want any word as a key."""
+    """Some servers accept any word as a key."""
     assert Secret("EMPTY").hide("Bearer EMPTY, not EMPT") == "Bearer [key], not EMPT"
     assert Secret('"').hide('say "quote"') == "say [key]quote[key]"
     assert Secret("").hide("nothing to hide") == "nothing to hide"

@@ -1,4 +1,4 @@
-"""Models that see or hear: engine, learner and transformers agree, whatever the cache and the batch hold."""
+"""Models that see or hear: engine, learner and transformers agree, for any cache and batch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Model:
         return self.renderer.prompt((Message("user", text, media=tuple(map(self.media, seeds))),))
 
     def inputs(self, prompt: Prompt) -> dict[str, Tensor]:
-        """What the processor gives transformers for the media of a prompt."""
+        """The processor's inputs to transformers for the media of a prompt."""
         senses = self.ours.senses
         assert senses is not None
         found = [senses._perceived(m.digest, m.media).inputs for m in prompt.media]
@@ -143,7 +143,7 @@ def test_a_chunked_prefill_may_cut_through_a_picture(model: Model) -> None:
 
 
 def test_a_conversation_shows_a_picture_in_each_turn_and_keeps_its_ids(model: Model) -> None:
-    """The second prompt extends the first token for token, the cache holds the first turn, and the learner lays both
+    """The second prompt extends the first token for token, the cache has the first turn, and the learner puts both
     turns and a second candidate into one trie."""
     engine = LocalEngine(model.ours.model, block_size=4)
     first = model.prompt(1)
@@ -185,7 +185,7 @@ def test_no_gradient_reaches_the_embedding_of_a_placeholder(model: Model) -> Non
 
 
 def test_a_sampled_placeholder_is_an_ordinary_token(model: Model) -> None:
-    """Transformers refuses such a sequence; here the features stay where the prompt's span says."""
+    """Transformers refuses such a sequence; here the features stay at the places that the prompt's span names."""
     engine = LocalEngine(model.ours.model)
     senses = model.ours.senses
     assert senses is not None
@@ -221,7 +221,7 @@ def test_text_in_a_message_never_becomes_a_picture(model: Model) -> None:
 
 
 def test_features_are_computed_once_and_their_bits_do_not_depend_on_the_batch(model: Model) -> None:
-    """While the eye is frozen, features made alone and among others are the same bits, and are kept."""
+    """While the eye is frozen, features that are computed alone and among others have the same bits, and are kept."""
     senses = model.ours.senses
     assert senses is not None
     spans = model.prompt(11, 12, 13).media

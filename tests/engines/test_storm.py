@@ -1,5 +1,5 @@
-"""Thousands of random requests, some cancelled, some impossible, some malformed: nothing is left behind, and what a
-request gets depends on nothing but itself."""
+"""Thousands of random requests, some cancelled, some impossible, some malformed: nothing is left behind, and each
+result depends only on its own request."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def check(request: Request, completion: Completion) -> None:
 
 
 async def storm(engine: LocalEngine, rng: random.Random, first: int, count: int, checked: Any) -> Counter[str]:
-    """`count` requests, at most a hundred at a time; every now and then an answer makes others give up waiting."""
+    """`count` requests, at most a hundred at a time; some answers make other callers cancel their requests."""
     prompts = [words(rng, 40) for _ in range(12)]
     seats = asyncio.Semaphore(100)
     waiting: dict[int, asyncio.Task[Completion]] = {}

@@ -17,11 +17,15 @@ import torch
 from vllm_fake import PATHS_0_25, Fake, fake_vllm
 
 from interplay.config import EngineSection, parse
+from interplay.engines.delivery import Delivery, delivery_of
 from interplay.engines.engine import Request, Sampling
-from interplay.engines.vllm import Timeouts, VllmEngine
+from interplay.engines.served import Timeouts
+from interplay.engines.vllm import VllmEngine
 from interplay.engines.vllm_server import VllmServer, arguments
 from interplay.errors import ConfigError, EngineError, EngineLost
 from interplay.models.adapter import Adapter
+from interplay.models.load import Loaded, load
+from interplay.models.locate import locate
 from interplay.rollout.resolve import resolve
 from interplay.types import Completion, Stop
 
@@ -34,9 +38,11 @@ def connect() -> Iterator[Connect]:
     """`connect(reply=(1, 2), …)`: a server that answers so, and an engine on it."""
     with ExitStack() as stack:
 
-        def made(timeouts: Timeouts | None = None, **settings: Any) -> tuple[Fake, VllmEngine]:
+        def made(
+            timeouts: Timeouts | None = None, delivery: Delivery | None = None, **settings: Any
+        ) -> tuple[Fake, VllmEngine]:
             fake = stack.enter_context(fake_vllm(**settings))
-            engine = VllmEngine(fake.url, 100, timeouts or Timeouts(10.0, 10.0), 8)
+            engine = VllmEngine(fake.url, 100, timeouts or Timeouts(10.0, 10.0), 8, delivery=delivery)
             stack.callback(engine.close)
             return fake, engine
 
@@ -51,6 +57,12 @@ def ask(engine: VllmEngine, one: Request) -> Completion:
     return asyncio.run(engine.generate(one))
 
 
+@pytest.fixture(scope="module")
+def model() -> Loaded:
+    """What an update delivers; no test here looks at the weights."""
+    return load(locate("tiny", 0), "cpu", torch.float32, 0)
+
+
 def adapter() -> Adapter:
     return Adapter(2, 1.0, {"model.layers.0.mlp.up_proj": (torch.ones(2, 4), torch.ones(6, 2))})
 
@@ -61,7 +73,7 @@ def test_a_request_says_what_the_learner_can_rebuild_and_nothing_else(connect: C
     found = ask(engine, request(legal=legal))
     (body,) = fake.asked("/inference/v1/generate")
     settings = {"max_tokens": 8, "temperature": 0.7, "seed": 9, "logprobs": 0, "stop_token_ids": [2]}
-    settings |= {"ignore_eos": True, "extra_args": {"legal": [[11, 2], [12, 13, 2]]}}
+    settings |= {"ignore_eos": True, "detokenize": False, "extra_args": {"legal": [[11, 2], [12, 13, 2]]}}
     assert body == {"model": "base", "token_ids": [5, 6, 7], "sampling_params": settings}
     assert found == Completion((11, 12, 13), (-0.5, -1.5, -2.5), (0, 0, 0), Stop.END)
     assert engine.limits().context_tokens == 64 and engine.stats().sampled_tokens == 3
@@ -79,7 +91,7 @@ def test_what_the_learner_cannot_rebuild_is_refused(connect: Connect, cut: dict[
     _, engine = connect()
     with pytest.raises(EngineError, match="top_k, top_p or min_p is set"):
         ask(engine, request(sampling=Sampling(1.0, 4, **cut)))
-    with pytest.raises(EngineError, match=r"plus max_tokens .62. is 65 tokens; the model takes at most 64"):
+    with pytest.raises(EngineError, match=r"plus max_tokens .62. is 65 tokens, but the model takes at most 64"):
         ask(engine, request(sampling=Sampling(1.0, 62)))
 
 
@@ -90,7 +102,7 @@ def test_a_reply_carries_the_versions_that_the_server_reports(connect: Connect) 
     assert ask(engine, request()).versions == (0, 4, 4)
 
 
-def test_without_reported_versions_a_reply_has_the_oldest_it_can_have(connect: Connect, tmp_path: Path) -> None:
+def test_without_reported_versions_a_reply_has_the_oldest_it_can_have(connect: Connect, model: Loaded) -> None:
     fake, engine = connect(paths=PATHS_0_25)
     held = fake.hold["/inference/v1/generate"] = threading.Event()
 
@@ -98,7 +110,7 @@ def test_without_reported_versions_a_reply_has_the_oldest_it_can_have(connect: C
         asked = asyncio.ensure_future(engine.generate(request()))
         while not fake.asked("/inference/v1/generate"):
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(engine.update, 3, tmp_path)
+        await asyncio.to_thread(engine.update, 3, model)
         held.set()
         return await asked
 
@@ -106,44 +118,62 @@ def test_without_reported_versions_a_reply_has_the_oldest_it_can_have(connect: C
     assert ask(engine, request()).versions == (3, 3, 3)
 
 
-def test_scores_come_from_the_prompts_logprobs(connect: Connect) -> None:
-    fake, engine = connect()
-    assert asyncio.run(engine.score(PROMPT, [(8, 9), (10,)])) == [(-8.0, -9.0), (-10.0,)]
+@pytest.mark.parametrize("paths", [PATHS_0_25, Fake().paths])
+def test_the_first_token_is_scored_as_sampling_computes_it_and_the_others_as_a_prompt(
+    connect: Connect, paths: tuple[str, ...]
+) -> None:
+    fake, engine = connect(paths=paths, reply=(11,))
+    assert asyncio.run(engine.score(PROMPT, [(8, 9), (10,), (11,)])) == [(-8.0, -9.0), (-10.0,), (-11.0,)]
     bodies = fake.asked("/inference/v1/generate")
-    assert sorted(b["token_ids"] for b in bodies) == [[5, 6, 7, 8, 9], [5, 6, 7, 10]]
-    assert all(b["sampling_params"] == {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0} for b in bodies)
+    assert sorted(b["token_ids"] for b in bodies) == [[5, 6, 7], [5, 6, 7], [5, 6, 7], [5, 6, 7, 8, 9]]
+    settings = {"max_tokens": 1, "temperature": 1.0, "detokenize": False}
+    for body in bodies:
+        said = body["sampling_params"]
+        assert said.items() > settings.items()
+        assert ("prompt_logprobs" in said) is (len(body["token_ids"]) > 3) is ("logprob_token_ids" not in said)
 
 
 @pytest.mark.parametrize("paths", [PATHS_0_25, Fake().paths])
 def test_an_update_pauses_reloads_forgets_and_resumes_in_this_order(
-    connect: Connect, tmp_path: Path, paths: tuple[str, ...]
+    connect: Connect, model: Loaded, paths: tuple[str, ...]
 ) -> None:
     fake, engine = connect(paths=paths)
-    engine.update(7, tmp_path)
+    engine.update(7, model)
     named = ["/update_weight_version"] if "/update_weight_version" in paths else []
     steps = ["/pause", "/collective_rpc", "/collective_rpc", *named, "/reset_prefix_cache", "/resume"]
     assert [path for path, _, _ in fake.calls] == steps
     assert fake.calls[0][1] == {"mode": "keep"}
     assert [b["method"] for b in fake.asked("/collective_rpc")] == ["reload_weights", "interplay_repack"]
-    assert fake.asked("/collective_rpc")[0]["kwargs"] == {"weights_path": str(tmp_path)}
+    (folder,) = fake.asked("/collective_rpc")[0]["kwargs"].values()
+    assert not Path(folder).exists()  # files of an update are removed afterwards
     assert fake.calls[-2][1] == {"reset_running_requests": "true"}
     assert engine.version == 7
 
 
 @pytest.mark.parametrize("broken", ["/collective_rpc", "/reset_prefix_cache", "/resume"])
-def test_after_a_failed_update_the_engine_takes_no_requests(connect: Connect, tmp_path: Path, broken: str) -> None:
+def test_after_a_failed_update_the_engine_takes_no_requests(connect: Connect, model: Loaded, broken: str) -> None:
     fake, engine = connect()
     fake.failing.add(broken)
     with pytest.raises(EngineLost, match=rf"version 7 failed, .*answered {broken} with status 500.*on purpose"):
-        engine.update(7, tmp_path)
+        engine.update(7, model)
     fake.failing.clear()
-    for again in (lambda: ask(engine, request()), lambda: engine.update(8, tmp_path), engine.flush):
+    for again in (lambda: ask(engine, request()), lambda: engine.update(8, model), engine.flush):
         with pytest.raises(EngineError, match=r"the engine was given up"):
             again()
 
 
+def test_without_in_flight_an_update_waits_for_the_replies_that_are_being_sampled(
+    connect: Connect, model: Loaded
+) -> None:
+    fake, engine = connect(Timeouts(reply=20.0, update=10.0, drain=True))
+    engine.update(1, model)
+    assert fake.calls[0][:2] == ("/pause", {"mode": "wait"}) and fake.calls[-1][0] == "/resume"
+
+
 class Ended:
     """Stands for a server's process that has ended."""
+
+    lora = False
 
     def ends_within(self, seconds: float) -> bool:
         return True
@@ -169,24 +199,25 @@ def test_requests_to_a_server_that_has_ended_fail_with_the_end_of_its_log() -> N
         engine.close()
 
 
+@pytest.mark.parametrize("transfer", ["folder", "gloo"])
 def test_an_update_that_hangs_is_given_up_and_so_are_the_replies_that_wait_for_it(
-    connect: Connect, tmp_path: Path
+    connect: Connect, model: Loaded, transfer: str
 ) -> None:
-    fake, engine = connect(Timeouts(reply=20.0, update=0.3))
+    fake, engine = connect(Timeouts(reply=20.0, update=1.0), delivery_of(transfer, "http://127.0.0.1:1", 1, 1.0))
     fake.hold |= {"/collective_rpc": threading.Event(), "/inference/v1/generate": threading.Event()}
 
     async def across() -> None:
         asked = asyncio.ensure_future(engine.generate(request()))
         while not fake.asked("/inference/v1/generate"):
             await asyncio.sleep(0.01)
-        with pytest.raises(EngineError, match=r"within 0.3 s"):
-            await asyncio.to_thread(engine.update, 1, tmp_path)
+        with pytest.raises(EngineError, match=r"an update of the weights to version 1 failed"):
+            await asyncio.to_thread(engine.update, 1, model)
         with pytest.raises(EngineError, match=r"the engine was given up"):
             await asked
 
     began = time.monotonic()
     asyncio.run(across())
-    assert time.monotonic() - began < 3.0  # ten times the limit
+    assert fake.asked("/collective_rpc") and time.monotonic() - began < 10.0  # ten times the limit
 
 
 def test_a_server_that_says_nothing_costs_one_reply_its_time_limit(connect: Connect) -> None:
@@ -231,6 +262,17 @@ def test_adapters_get_a_new_name_for_every_version_and_old_ones_go_when_nobody_u
     engine.unload("player")
     with pytest.raises(EngineError, match="no adapter 'player' is loaded"):
         ask(engine, request(adapter="player"))
+
+
+def test_two_runs_on_one_server_do_not_mix_their_adapters_and_leave_none_behind() -> None:
+    with fake_vllm() as fake:
+        for _ in range(2):
+            engine = VllmEngine(fake.url, 100, Timeouts(5.0, 5.0), 8)
+            engine.load("player", adapter(), 0)
+            engine.close()
+        loaded = [body["lora_name"] for body in fake.asked("/v1/load_lora_adapter")]
+        assert len(set(loaded)) == 2
+        assert [body["lora_name"] for body in fake.asked("/v1/unload_lora_adapter")] == loaded
 
 
 def test_a_cancelled_request_is_cancelled_by_its_key(connect: Connect) -> None:
@@ -333,5 +375,10 @@ RECIPE: dict[str, Any] = {
 def test_settings_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"engine.url names one server, but .policies. has 2 models"):
         resolve(parse({**RECIPE, "engine": {"kind": "vllm", "url": "http://127.0.0.1:1"}}))
+    with pytest.raises(ConfigError, match=r"engine.transfer is 'ipc' with engine.tensor_parallel = 2"):
+        parse({**RECIPE, "engine": {"kind": "vllm", "transfer": "ipc", "tensor_parallel": 2}})
+    sharded = {"engine": {"kind": "vllm", "transfer": "ipc"}, "train": {"shard": "fsdp"}}
+    with pytest.raises(ConfigError, match=r"engine.transfer is 'ipc' with train.shard = 'fsdp'"):
+        resolve(parse({**RECIPE, **sharded}))
     with pytest.raises(ConfigError, match=r"engine.python is set, but engine.kind is 'local'"):
         parse({**RECIPE, "engine": {"python": "python3"}})

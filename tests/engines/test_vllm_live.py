@@ -22,6 +22,7 @@ from interplay.cli.session import Session
 from interplay.config import EngineSection, parse
 from interplay.engines.engine import Request, Sampling
 from interplay.engines.vllm import VllmEngine, open_engine
+from interplay.engines.vllm_server import VllmServer
 from interplay.errors import EngineError, GuardError
 from interplay.models.adapter import Adapter
 from interplay.models.load import Loaded, load
@@ -42,7 +43,7 @@ SECTION = EngineSection(
     python=PYTHON or "python",
     context=512,
     concurrency=16,
-    options=["--enforce-eager"],
+    options=["--enforce-eager", "--block-size", "32"],  # short blocks, so that prompts of a few tokens are cached
     variables={"VLLM_CPU_CI_ENV": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"},
 )
 
@@ -145,23 +146,32 @@ def test_adapters_are_sampled_with_their_newest_version(engine: VllmEngine, ours
         ask(engine, requests(1, adapter="player"))
 
 
+def over(engine: VllmEngine, ours: Loaded, **changes: Any) -> VllmEngine:
+    """Another engine on the same server, with the same weights and other settings."""
+    section = SECTION.model_copy(update={"url": engine.url, **changes})
+    made = open_engine(ours.model, section, [4, 8], cpu=True)
+    made.update(engine.version + 1, ours)
+    return made
+
+
+@pytest.mark.parametrize("transfer", ["folder", "gloo"])
 def test_an_update_reaches_every_layer_and_replies_in_flight_carry_both_versions(
-    engine: VllmEngine, ours: Loaded, tied: Path, tmp_path: Path
+    engine: VllmEngine, ours: Loaded, tied: Path, transfer: str
 ) -> None:
     """Tokens before and after the update agree with the weights of their own version."""
+    first, engine = engine, over(engine, ours, transfer=transfer)
     changed = load(str(tied), "cpu", torch.float32, 0)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in changed.model.parameters():
             parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
-    save(changed, tmp_path)
     before = engine.version
     wanted = requests(4, sampling=Sampling(1.0, 400))
 
     async def across() -> list[Completion]:
         asked = [asyncio.ensure_future(engine.generate(request)) for request in wanted]
         await asyncio.sleep(1.0)
-        await asyncio.to_thread(engine.update, before + 1, tmp_path)
+        await asyncio.to_thread(engine.update, before + 1, changed)
         return await asyncio.gather(*asked)
 
     found = asyncio.run(across())
@@ -179,8 +189,23 @@ def test_an_update_reaches_every_layer_and_replies_in_flight_carry_both_versions
     answers = ask(engine, later)
     assert worst_gap(changed.model, later, answers) < CLOSE < worst_gap(ours.model, later, answers)
     assert {v for c in answers for v in c.versions} == {before + 1}
-    save(ours, tmp_path / "back")
-    engine.update(before + 2, tmp_path / "back")
+    engine.close()
+    first.update(before + 2, ours)
+
+
+def test_without_in_flight_replies_are_finished_before_the_update(engine: VllmEngine, ours: Loaded) -> None:
+    waiting = over(engine, ours, in_flight=False)
+    wanted, before = requests(2, sampling=Sampling(1.0, 200)), waiting.version
+
+    async def across() -> list[Completion]:
+        asked = [asyncio.ensure_future(waiting.generate(request)) for request in wanted]
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(waiting.update, before + 1, ours)
+        return await asyncio.gather(*asked)
+
+    assert {v for c in asyncio.run(across()) for v in c.versions} == {before}
+    waiting.close()
+    engine.update(before + 2, ours)
 
 
 def test_a_cancelled_request_ends_and_others_go_on(engine: VllmEngine) -> None:
@@ -199,7 +224,7 @@ def test_a_cancelled_request_ends_and_others_go_on(engine: VllmEngine) -> None:
 
 RUN: dict[str, Any] = {
     "name": "vllm",
-    "env": {"name": "tictactoe", "brief": True},
+    "env": {"name": "tictactoe"},  # with its rules: its prompts fill blocks of the prefix cache
     "seats": "player",
     "algorithm": {"name": "grpo", "group": 2},
     "sampling": {"max_tokens": 3, "legal": True},
@@ -210,10 +235,11 @@ RUN: dict[str, Any] = {
 }
 
 
-def train(engine: VllmEngine, base: Path, folder: Path) -> list[dict[str, float]]:
-    """The metrics of a run on this server."""
-    served = {"kind": "vllm", "url": engine._wire.url}
-    trainer = Trainer(resolve(parse({**RUN, "policies": {"player": {"base": str(base)}}, "engine": served})), folder)
+def train(engine: VllmEngine, base: Path, folder: Path, **changes: Any) -> list[dict[str, float]]:
+    """The metrics of a run on this server. `changes` are those of the policy."""
+    policies = {"player": {"base": str(base), **changes}}
+    data = {**RUN, "policies": policies, "engine": {"kind": "vllm", "url": engine.url}}
+    trainer = Trainer(resolve(parse(data)), folder)
     seen: list[dict[str, float]] = []
     trainer.observer.stepped = lambda step, metrics: seen.append(dict(metrics))
     try:
@@ -232,21 +258,55 @@ def test_a_run_trains_with_vllm_as_its_engine(engine: VllmEngine, tied: Path, tm
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
-def test_the_probe_finds_an_output_layer_that_kept_the_old_weights(
-    engine: VllmEngine, ours: Loaded, tied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def _no_repack(self: VllmEngine, method: str, **arguments: str) -> None:
     """vLLM 0.32 on a CPU does not pack a tied output layer again after a reload; the engine has to ask for it."""
-    save(ours, tmp_path / "start")
-    engine.update(engine.version + 1, tmp_path / "start")
-    whole = VllmEngine._rpc
+    if method != "interplay_repack":
+        await _rpc(self, method, **arguments)
 
-    async def forgetful(self: VllmEngine, method: str, **arguments: str) -> None:
-        if method != "interplay_repack":
-            await whole(self, method, **arguments)
 
-    monkeypatch.setattr(VllmEngine, "_rpc", forgetful)
-    with pytest.raises(GuardError, match="after the update the engine's log-probs differ from the learner's"):
-        train(engine, tied, tmp_path / "run")
+async def _no_reset(self: VllmEngine) -> None:
+    """The prefix cache keeps blocks that were computed with older weights."""
+
+
+def _not_loaded(self: VllmEngine, name: str, adapter: Adapter, version: int) -> None:
+    """A new version of an adapter is only noted, and the server keeps the old one."""
+    if name in self._adapters:
+        self._adapters[name] = replace(self._adapters[name], version=version)
+    else:
+        _load(self, name, adapter, version)
+
+
+def _scaled_twice(self: VllmEngine, name: str, adapter: Adapter, version: int) -> None:
+    _load(self, name, replace(adapter, scale=adapter.scale**2), version)
+
+
+_rpc, _load = VllmEngine._rpc, VllmEngine.load
+LORA = {"adapter": {"rank": 4, "alpha": 16.0}}
+PLANTED: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "an output layer that kept the old weights": ("_rpc", _no_repack, {}),
+    "prefix blocks of the old weights": ("_reset", _no_reset, {}),
+    "an adapter that was not delivered": ("load", _not_loaded, LORA),
+    "an adapter whose alpha is applied twice": ("load", _scaled_twice, LORA),
+}
+
+
+@pytest.mark.parametrize("failure", list(PLANTED))
+def test_the_probe_finds(
+    engine: VllmEngine, ours: Loaded, tied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    engine.update(engine.version + 1, ours)
+    where, broken, changes = PLANTED[failure]
+    with monkeypatch.context() as planted:
+        planted.setattr(VllmEngine, where, broken)
+        with pytest.raises(GuardError, match="after the update the engine's log-probs differ from the learner's"):
+            train(engine, tied, tmp_path, **changes)
+    engine.update(engine.version + 1, ours)
+
+
+def test_a_run_trains_an_adapter_with_vllm_as_its_engine(engine: VllmEngine, tied: Path, tmp_path: Path) -> None:
+    """The same run as those of the planted failures."""
+    seen = train(engine, tied, tmp_path, **LORA)
+    assert len(seen) == 2 and all(row["player/probe"] < CLOSE and row["player/gap"] < CLOSE for row in seen)
 
 
 class Killing(Session):
@@ -259,7 +319,7 @@ class Killing(Session):
         if not self.kills:
             self.kills += 1
             engine = self.trainer.team.members["player"].engine
-            assert isinstance(engine, VllmEngine) and engine._server is not None
+            assert isinstance(engine, VllmEngine) and isinstance(engine._server, VllmServer)
             os.killpg(engine._server.process.pid, signal.SIGKILL)
 
 
@@ -275,10 +335,11 @@ def test_a_run_goes_on_from_its_checkpoint_with_a_new_server_when_the_old_one_is
     assert all(line["player/probe"] < CLOSE and line["episodes_failed"] == 0 for line in lines)
 
 
-def test_a_failed_update_gives_the_engine_up_and_never_leaves_it_paused(ours: Loaded, engine: VllmEngine) -> None:
-    """The last test with this server."""
+def test_a_failed_update_gives_the_engine_up_and_never_leaves_it_paused(engine: VllmEngine) -> None:
+    """The last test with this server. The weights are those of a smaller model."""
+    other = load(locate("tiny", 0), "cpu", torch.float32, 0)
     with pytest.raises(EngineError, match="an update of the weights to version 99 failed, and the engine was given up"):
-        engine.update(99, Path("nowhere"))
+        engine.update(99, other)
     assert engine._server is not None and engine._server.ends_within(0.0)
     with pytest.raises(EngineError, match="was given up"):
         ask(engine, requests(1))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 PATHS_0_25 = (
@@ -23,6 +23,7 @@ class Fake:
     """`calls` are (path, query, body) in the order of arrival. `hold` blocks the paths in it until they are taken out;
     `failing` paths answer with status 500."""
 
+    replies_at: ClassVar[str] = "/inference/v1/generate"
     paths: tuple[str, ...] = PATHS_0_32
     reply: tuple[int, ...] = (11, 12, 13)
     spans: list[dict[str, Any]] | None = None  # weight_versions of a reply; None: the server has no such field
@@ -40,6 +41,11 @@ class Fake:
             {"token": f"token_id:{t}", "logprob": -0.5 - i, "bytes": None, "top_logprobs": []}
             for i, t in enumerate(self.reply)
         ]
+        wanted = body["sampling_params"].get("logprob_token_ids")
+        if wanted:  # as 0.32 and 0.25 write it: the sampled token first
+            new = "/update_weight_version" in self.paths
+            name = (lambda t: {"token_id": t}) if new else (lambda t: {"token": f"token_id:{t}"})
+            content[0]["top_logprobs"] = [{**name(t), "logprob": -float(t)} for t in (self.reply[0], *wanted)][:2]
         choice = {"index": 0, "token_ids": list(self.reply), "finish_reason": self.reason}
         choice |= {"logprobs": {"content": content}}
         if self.spans is not None:
@@ -49,6 +55,9 @@ class Fake:
             rows = [{str(t): {"logprob": -float(t), "rank": 1, "decoded_token": None}} for t in body["token_ids"]]
             scored = [None, *rows[1:]]
         return {"request_id": "r", "choices": [choice], "prompt_logprobs": scored, "usage": None}
+
+
+AnyFake = TypeVar("AnyFake", bound=Fake)
 
 
 class FakeHandler(BaseHTTPRequestHandler):
@@ -75,7 +84,7 @@ class FakeHandler(BaseHTTPRequestHandler):
         elif where.path not in self.fake.paths:
             self.give(404, {"detail": "Not Found"})
         else:
-            self.give(200, self.fake.answer(body) if where.path == "/inference/v1/generate" else {"status": "ok"})
+            self.give(200, self.fake.answer(body) if where.path == self.fake.replies_at else {"status": "ok"})
 
     def give(self, status: int, data: dict[str, Any]) -> None:
         text = json.dumps(data).encode()
@@ -93,8 +102,8 @@ class FakeHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fake_vllm(**settings: Any) -> Iterator[Fake]:
-    fake = Fake(**settings)
+def serving(fake: AnyFake) -> Iterator[AnyFake]:
+    """A server that answers as `fake` says."""
     handler = type("Bound", (FakeHandler,), {"fake": fake})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -109,3 +118,9 @@ def fake_vllm(**settings: Any) -> Iterator[Fake]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def fake_vllm(**settings: Any) -> Iterator[Fake]:
+    with serving(Fake(**settings)) as fake:
+        yield fake

@@ -1,9 +1,9 @@
-"""What a player can try instead of playing, for every environment: nothing of it may pay.
+"""What a player can try instead of playing, for every environment: none of it may earn rewards.
 
-`CHEATS` has an entry for each environment and each adapter; an environment without one fails a test. An entry says how
-random legal play looks where legal replies are not listed, which replies of its own a cheat would try besides the usual
-ones, and how many tasks are played. The usual ones are replies that are not play: the prompt, nothing, everything at
-once, the form without content, a denial, letters and digits of other scripts.
+`CHEATS` has an entry for each environment and each adapter; a test fails if an environment has none. An entry says what
+random legal play looks like if legal replies are not listed, which specific cheats to try besides the usual ones, and
+how many tasks are played. The usual ones are replies without play: the prompt, nothing, everything at once, the form
+without content, a denial, letters and digits of other scripts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def first_or(reply: str) -> Callable[[Observation], str]:
 
 
 def usual(sample: str) -> dict[str, Reply]:
-    """Replies that are no play; `sample` is a reply in the form, where legal ones are not listed."""
+    """Replies without play; `sample` is a reply in the form, for environments that do not list legal replies."""
     one = first_or(sample)
     return {
         "echo": lambda env, role, seen, rng: text_of(seen),
@@ -57,7 +57,7 @@ def usual(sample: str) -> dict[str, Reply]:
 
 @dataclass(frozen=True)
 class Entry:
-    """`legal`: random legal play by role where nothing is listed. `cheats`: more of them, by role or for all ("*")."""
+    """`legal`: random legal play by role if nothing is listed. `cheats`: more of them, by role or for all ("*")."""
 
     legal: Mapping[Role, Reply] = field(default_factory=dict)
     cheats: Mapping[str, Mapping[str, Reply]] = field(default_factory=dict)
@@ -332,6 +332,7 @@ CHEATS: dict[str, Entry] = {
         {f"p{i}": _word for i in range(4)}, {"*": {**PLACES, "the place of the word": _clue_place}}, {}, 150, "hm hm"
     ),
     "sokoban": PUZZLE,
+    "signalling": Entry(cheats={"receiver": PLACES}, tasks=400, sample="1"),
     "spotter_pilot": Entry(cheats={"pilot": PLACES}, tasks=300, sample="1"),
     "sql": Entry({"planner": says("go on"), "writer": _selects}, {"writer": SQL}, {"attempts": 1}, 8, "SELECT 1"),
     "story": Entry(tasks=60, few=60),

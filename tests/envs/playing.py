@@ -1,4 +1,4 @@
-"""Playing a game or a task of work from a test."""
+"""Plays a game or a task, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interplay.types import Observation, Role
 def earned(
     name: str, tasks: int, say: Callable[[Any, str, Observation], str], options: dict[str, Any], split: str
 ) -> list[float]:
-    """What each task's team earned at the end, when every role says what `say` says."""
+    """What each task's team earned at the end, if every role says what `say` returns."""
     out = []
     for i in range(tasks):
         env = make(sample_task(name, options, split, i))
@@ -30,7 +30,7 @@ def expert(env: Env, role: str, o: Observation) -> str:
 
 
 def play(env: Env, *moves: int | str) -> Env:
-    """Moves of whoever is to move."""
+    """Plays these moves, each by the role that must move."""
     for move in moves:
         (role,) = env.observe()
         env.step({role: str(move)})

@@ -1,4 +1,4 @@
-"""Blocksworld: the rules of stacking, shortest plans, what counts as standing right."""
+"""Blocksworld: the rules of stacking, shortest plans, and when a block stands right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def blocks(index: int = 0, **options: Any) -> Blocksworld:
 
 
 def lengths(start: Support) -> dict[Support, int]:
-    """Breadth first over everything."""
+    """Breadth-first search over all positions."""
     found, queue = {start: 0}, deque([start])
     while queue:
         on = queue.popleft()
@@ -50,7 +50,7 @@ def test_every_position_can_be_reached_and_plans_are_shortest(count: int, states
 
 
 def test_only_free_blocks_move_and_only_onto_free_ones() -> None:
-    """Covered blocks stay; a block is not put on itself or where it is."""
+    """Covered blocks cannot move; a block cannot be put on itself or where it already is."""
     env = blocks()
     env.on = (TABLE, 0, TABLE, TABLE)  # B on A; C and D on the table
     assert stacks(env.on) == "A B | C | D"
@@ -78,7 +78,7 @@ def test_a_block_stands_right_only_on_what_stands_right() -> None:
     ],
 )  # fmt: skip
 def test_replies_are_read_strictly(text: str, moves: list[str] | None) -> None:
-    """`A on B`, with some kindness in the wording."""
+    """`A on B`, with some tolerance for other words."""
     assert blocks().read(text) == moves
 
 

@@ -1,4 +1,4 @@
-"""Loaded dice: every way chance can go comes up once, with its probability, and nothing else changes."""
+"""Enumerating chance: every random outcome comes once, with its probability, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Task:
 
 
 def test_every_start_and_every_step_come_up_once_with_their_odds(task: Task) -> None:
-    """Draws that depend on draws are followed, and all ways together are certain."""
+    """Draws that depend on earlier draws are followed, and all probabilities add up to 1."""
     begun = list(chance.starts(task))
     assert [(round(p, 9), env.state()) for p, env in begun] == [(round(1 / 3, 9), card) for card in "xyz"]
     env = begun[1][1]
@@ -62,7 +62,7 @@ def test_every_start_and_every_step_come_up_once_with_their_odds(task: Task) -> 
 
 
 def test_what_is_enumerated_goes_on_as_an_ordinary_environment(task: Task) -> None:
-    """The loaded dice do not stay behind."""
+    """The enumerating generator is not left in the environment."""
     for _, env in chance.starts(task):
         assert type(env.rng) is random.Random and isinstance(env.fork(), Dice)
 
@@ -84,5 +84,5 @@ def test_what_cannot_be_listed_is_refused_in_a_sentence(task: Task, monkeypatch:
     with pytest.raises(EnvError, match="draws real numbers or bits"):
         list(chance.steps(env, {"a": "real"}))
     monkeypatch.setattr(chance, "LIMIT", 3)
-    with pytest.raises(EnvError, match="chance can go more than 3 ways here"):
+    with pytest.raises(EnvError, match="there are more than 3 random outcomes here"):
         list(chance.steps(env, {"a": "go"}))

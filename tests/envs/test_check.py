@@ -1,4 +1,4 @@
-"""The conformance suite passes the shipped environments and catches each kind of broken one by its own rule."""
+"""The conformance suite passes the shipped environments, and each kind of broken one fails its own rule."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ SHIPPED: list[tuple[str, dict[str, Any]]] = [
 
 
 class Cards(Env):
-    """A sound little environment to break: secret cards, a coin after each move, two guesses each."""
+    """A correct little environment, to be broken by subclasses: secret cards, a coin after each move, two guesses
+    each."""
 
     reward_names = ("guess", "tip", "illegal")
     roles = ("a", "b")
@@ -105,7 +106,7 @@ class Cards(Env):
 
 
 class DealtFromElsewhere(Cards):
-    """Deterministic once made, but not from its task."""
+    """Deterministic after it was made, but it does not depend on its task."""
 
     made = itertools.count()
 
@@ -159,7 +160,7 @@ class ForksWithOtherLuck(Cards):
 
 
 class NeverEnds(Cards):
-    """Forgets what was said, so that the count of moves never reaches its end."""
+    """Forgets what was said, so the count of moves never reaches the end."""
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         rewards = super().step(actions)
@@ -181,7 +182,7 @@ class ShowsTheOtherCard(Cards):
 
 
 class ShowsTheNextCoin(Cards):
-    """The future is hidden too: it leaks through a look ahead in the random stream."""
+    """The future is hidden too: it leaks by looking ahead in the random numbers."""
 
     def observe(self) -> dict[Role, Observation]:
         news = (Message("user", f"{copy.deepcopy(self.rng).choice('HT')} is next"),)
@@ -220,7 +221,7 @@ class PaysAStranger(Cards):
 
 
 class AcceptsTheIllegal(Cards):
-    """Anything goes as `low`, though whoever says it can win nothing."""
+    """Accepts anything as `low`, although such a reply can never win."""
 
     def read(self, text: str) -> str | None:
         return super().read(text) or "pass"
@@ -234,7 +235,7 @@ class RefusesTheListed(Cards):
 
 
 class RewardsTheEcho(Cards):
-    """Finds the answer anywhere in the reply, so that a prompt which names the answers is one."""
+    """Finds the answer anywhere in the reply, so a prompt that names the answers is accepted."""
 
     def read(self, text: str) -> str | None:
         return next((word for word in ("high", "low") if word in text), None)
@@ -266,7 +267,7 @@ class WakesUpAgain(Cards):
 
 
 class Asking(Cards):
-    """Its players may ask a tool, which does what it should not."""
+    """Its players may ask a tool, which does something that it must not do."""
 
     def ask(self, what: str) -> str:
         raise NotImplementedError
@@ -326,7 +327,7 @@ Check = Callable[[type[Env]], list[Finding]]
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> Check:
-    """Runs the suite on a class that is registered for this test only."""
+    """Runs the suite on a class that is registered only for this test."""
 
     def run(cls: type[Env]) -> list[Finding]:
         monkeypatch.setitem(registry.ENVIRONMENTS.classes, "cards", cls)
@@ -336,7 +337,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Check:
 
 
 def test_a_shipped_environment_of_free_text_conforms() -> None:
-    """promise 8: where replies cannot be listed, one rule finds nothing to look at; all others do."""
+    """promise 8: if replies cannot be listed, one rule has nothing to test; all others have."""
     findings = check("negotiation", {})
     assert [f for f in findings if not f.passed] == []
     assert [f.rule for f in findings if f.detail.startswith("0 ")] == ["legal lists"]
@@ -344,7 +345,7 @@ def test_a_shipped_environment_of_free_text_conforms() -> None:
 
 @pytest.mark.parametrize(("name", "options"), SHIPPED)
 def test_shipped_environments_conform(name: str, options: dict[str, Any]) -> None:
-    """promise 8: all of it, for every environment that comes with Interplay."""
+    """promise 8, completely, for every environment that comes with Interplay."""
     findings = check(name, options)
     assert [f.rule for f in findings] == list(RULES)
     assert [f for f in findings if not f.passed] == []
@@ -352,7 +353,7 @@ def test_shipped_environments_conform(name: str, options: dict[str, Any]) -> Non
 
 
 def test_a_sound_environment_with_secrets_and_chance_conforms(checked: Check) -> None:
-    """promise 8: the suite has no false alarm on what the broken environments below are made from."""
+    """promise 8: the suite gives no false alarm for the environment from which the broken ones are made."""
     findings = checked(Cards)
     assert [f for f in findings if not f.passed] == []
     assert not [f for f in findings if f.detail.startswith("0 ")]
@@ -364,12 +365,12 @@ def test_a_sound_environment_with_secrets_and_chance_conforms(checked: Check) ->
 def test_a_broken_environment_is_caught_by_the_rule_it_breaks(
     cls: type[Cards], failing: set[str], checked: Check
 ) -> None:
-    """promise 8: each part of it is checked, and a failure points at that part."""
+    """promise 8: each part is checked, and a failure names that part."""
     assert {f.rule for f in checked(cls) if not f.passed} == failing
 
 
 def test_every_rule_has_a_broken_environment_that_only_it_catches() -> None:
-    """promise 8: no rule is there for show."""
+    """promise 8: every rule is needed."""
     assert {rule for _, failing in BROKEN if len(failing) == 1 for rule in failing} == set(RULES)
 
 
@@ -399,7 +400,8 @@ def test_an_environment_that_cannot_be_made_is_a_finding(checked: Check) -> None
 
 
 def test_an_environment_without_legal_lists_is_checked_too(checked: Check) -> None:
-    """promise 8: free text has no list to check; the other rules hold, and the detail says nothing was tried."""
+    """promise 8: with free text there is no list to check; the other rules hold, and the detail says that nothing was
+    tried."""
 
     class FreeText(Cards):
         words = ()
@@ -410,7 +412,7 @@ def test_an_environment_without_legal_lists_is_checked_too(checked: Check) -> No
 
 
 class Pointing(Env):
-    """A sound cooperative game: one gives a hint, the other picks a side; both are paid if it is right."""
+    """A correct cooperative game: one role gives a hint, the other picks a side; both are rewarded if it is right."""
 
     reward_names = ("found", "illegal")
     roles = ("a", "b")
@@ -451,12 +453,12 @@ class Pointing(Env):
 
 
 def test_a_partner_who_guesses_right_is_not_the_echos_doing(checked: Check) -> None:
-    """Audit B8: a valid cooperative game failed the rule whenever its random partner had luck."""
+    """Audit B8: a valid cooperative game failed the rule whenever its random partner was lucky."""
     assert [f for f in checked(Pointing) if not f.passed] == []
 
 
 def test_an_echo_that_pays_is_found_in_free_text_too(checked: Check) -> None:
-    """promise 8: a task whose answer stands in its prompt, and which takes any reply that holds it."""
+    """promise 8: a task whose prompt contains the answer, and which accepts any reply that contains it."""
 
     class FreeEcho(RewardsTheEcho):
         words = ()
@@ -468,7 +470,7 @@ def test_an_echo_that_pays_is_found_in_free_text_too(checked: Check) -> None:
 
 
 def test_a_finding_says_what_differs_and_where(checked: Check) -> None:
-    """promise 8: the author is shown the first difference, not just that there is one."""
+    """promise 8: the author sees the first difference, not only that there is one."""
     (finding,) = [f for f in checked(ShowsTheOtherCard) if not f.passed]
     assert finding.detail.startswith("task ") and "a redeal changes what" in finding.detail
     assert "against" in finding.detail

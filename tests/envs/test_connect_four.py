@@ -23,7 +23,8 @@ def new(**options: Any) -> Env:
 
 
 def perft(env: ConnectFour, depth: int) -> int:
-    """How many lines of `depth` moves lead from here; a line that ends early is none. Only steps, no observations."""
+    """The number of lines of `depth` moves from here; lines that end early are not counted. It only steps and does not
+    observe."""
     if env.over:
         return 0
     role = env.roles[env.moves % 2]
@@ -47,14 +48,14 @@ def test_the_rules_give_the_published_counts() -> None:
 
 @pytest.mark.slow
 def test_the_rules_give_the_published_counts_deeper() -> None:
-    """promise 8: from depth 7 on the first games are won and the first columns full."""
+    """promise 8: from depth 7 on, some games are won and some columns are full."""
     env = new()
     assert isinstance(env, ConnectFour)
     assert [perft(env, depth) for depth in (7, 8)] == PERFT[6:]
 
 
 def test_legal_lists_are_those_of_the_count() -> None:
-    """promise 8: what is observed as legal is what perft counts, down to depth 4 and in a full column."""
+    """promise 8: the observed legal actions are those that perft counts, down to depth 4 and with a full column."""
     count, todo = 0, [(new(), 0)]
     while todo:
         env, depth = todo.pop()
@@ -86,7 +87,7 @@ def test_a_whole_game_agrees_with_openspiel() -> None:
     ],
 )
 def test_four_in_a_row_wins_in_every_direction(moves: tuple[int, ...]) -> None:
-    """promise 8: and three do not."""
+    """promise 8: and three in a row do not win."""
     env = play(new(), *moves[:-1])
     assert env.observe()
     assert wins(play(env, moves[-1])) == {"X": 1.0, "O": -1.0}
@@ -96,7 +97,7 @@ def test_four_in_a_row_wins_in_every_direction(moves: tuple[int, ...]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 8), st.integers(2, 5))
 def test_lines_are_found_as_by_looking(seed: int, columns: int, rows: int, line: int) -> None:
-    """promise 8: the shifts of `connected` agree with a plain look at every line of the grid, without wrapping."""
+    """promise 8: the shifts of `connected` agree with a plain check of every line of the grid, without wrapping."""
     rng = random.Random(seed)
     cells = {(c, r) for c in range(columns) for r in range(rows) if rng.random() < 0.5}
     bits = sum(1 << c * (rows + 1) + r for c, r in cells)
@@ -109,7 +110,7 @@ def test_lines_are_found_as_by_looking(seed: int, columns: int, rows: int, line:
 
 
 def test_a_full_grid_without_a_line_is_a_draw() -> None:
-    """promise 8: every episode ends, here with nothing for either."""
+    """promise 8: every episode ends, here with 0 for both."""
     drawn = play(new(columns=3, rows=1, line=2), 1, 2, 3)
     assert not drawn.observe() and wins(drawn) == {"X": 0.0, "O": 0.0}
 
@@ -135,6 +136,6 @@ def test_both_seats_see_the_same_kind_of_board() -> None:
 
 
 def test_a_line_longer_than_the_grid_is_refused() -> None:
-    """promise 8: an environment that nobody could win is not made."""
+    """promise 8: an environment that nobody could win is refused."""
     with pytest.raises(ConfigError, match=r"env\.line is 4; expected at most the longer side of the grid \(3\)"):
         new(columns=3, rows=3)

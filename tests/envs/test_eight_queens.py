@@ -1,4 +1,4 @@
-"""Queens: attacks, completions, taking back, and what a spoiled board is worth."""
+"""Queens: attacks, completions, taking back, and the value of a board that cannot be completed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def peaceful(board: Board) -> bool:
 
 
 def test_all_92_boards_are_found() -> None:
-    """The known count for eight; random completions reach many of them and nothing else."""
+    """The known number for eight queens; random completions give many of them and nothing else."""
     boards = {b for b in itertools.permutations(range(8)) if peaceful(b)}
     assert len(boards) == 92
     rng = random.Random(0)
@@ -39,7 +39,7 @@ def test_all_92_boards_are_found() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"size": 5, "given": 1}, {"size": 12, "given": 2}, {"given": 7}])
 def test_a_drawn_board_can_be_completed(options: dict[str, Any]) -> None:
-    """The given queens are at peace and leave a way."""
+    """The given queens do not attack each other, and the board can be completed."""
     for i in range(10):
         level = queens(i, **options).level
         full = complete(level.board)
@@ -47,7 +47,7 @@ def test_a_drawn_board_can_be_completed(options: dict[str, Any]) -> None:
 
 
 def test_given_queens_stay_and_added_ones_can_be_taken_back() -> None:
-    """Attacked squares are refused; `-row column` undoes only what was added."""
+    """Attacked squares are refused; `-row column` removes only queens that were added."""
     env = queens()
     row, col = next((r, c) for r, c in enumerate(env.board) if c != NONE)
     assert not env.play(f"-{row + 1} {col + 1}") and not env.play(f"{row + 1} {col + 1}")
@@ -60,7 +60,7 @@ def test_given_queens_stay_and_added_ones_can_be_taken_back() -> None:
 
 
 def test_a_spoiled_board_is_worth_nothing_until_it_is_mended() -> None:
-    """A queen that makes completion impossible takes the progress away; the solver takes it back."""
+    """A queen that makes completion impossible removes the progress; the solver takes it back."""
     for i in range(40):
         env = queens(i, given=1)
         bad = [m for m in env.legal_moves() if (twin := env.fork()).play(m) and twin.measure() == 0.0]  # type: ignore[attr-defined]

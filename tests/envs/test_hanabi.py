@@ -1,4 +1,4 @@
-"""Hanabi replays recorded games move by move, knows what hints say, and never shows a player its own cards."""
+"""Hanabi replays recorded games move by move, tracks what hints say, and never shows a player its own cards."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def recorded() -> Iterator[Any]:
 
 
 def replayed(game: dict[str, Any]) -> Iterator[tuple[Hanabi, str]]:
-    """Before each move of a recorded game: the environment and the move. On the way everything is compared."""
+    """Before each move of a recorded game: the environment and the move. Everything is compared on the way."""
     cards, deck = [card for hand in game["hands"] for card in hand], 50 - sum(map(len, game["hands"]))
     for step in game["trace"]:
         if step["deck"] < deck:
@@ -96,7 +96,7 @@ def replayed(game: dict[str, Any]) -> Iterator[tuple[Hanabi, str]]:
 
 @pytest.mark.parametrize("game", list(recorded()))
 def test_a_recorded_game_is_replayed(game: dict[str, Any]) -> None:
-    """promise 8: every legal-move list in its order, every state, the score and the end, as the reference had them."""
+    """promise 8: every list of legal moves in its order, every state, the score and the end, as in the reference."""
     assert len(list(replayed(game))) == game["turns"]
 
 
@@ -109,8 +109,8 @@ def test_all_recorded_games_are_replayed(samples: Path) -> None:
 
 
 def test_what_hints_say_agrees_with_openspiel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """promise 8: OpenSpiel's recorded game of a smaller variant, to its end; what each holder knows at the end is
-    what it printed."""
+    """promise 8: OpenSpiel's recorded game of a smaller variant, to its end; what each holder knows at the end is what
+    OpenSpiel printed."""
     monkeypatch.setitem(hanabi.VARIANTS, "small", Variant("RY", "123", (3, 3, 3, 3), hints=8, lives=3))
     env = Dealt("Y1 R2 Y2 Y2 R3 Y1 R1 R2 Y1 Y3 R1 R1", players=3, variant="small")
     do(env, "hint p2 2", "hint p0 1", "hint p1 3", "discard 1", "hint p0 R", "play 3", "play 2", "hint p0 Y")
@@ -138,7 +138,7 @@ def test_the_deck_is_the_games() -> None:
 
 
 def test_hints_tell_by_what_they_pass_by() -> None:
-    """promise 8: knowledge from hints, positive and negative, moves with its card and is new with a new one."""
+    """promise 8: positive and negative knowledge from hints moves with its card, and a new card has none."""
     env = Dealt("R1 R2 Y3 G4 B5 W1 W2 W3 W4 Y1")
     do(env, "hint p1 W")
     assert [h.colours for h in env.hands[1]] == ["W", "W", "W", "W", "RYGB"]
@@ -156,7 +156,8 @@ def test_hints_tell_by_what_they_pass_by() -> None:
 
 
 def test_hint_tokens_are_spent_and_returned() -> None:
-    """promise 8: no hint without a token, no discard with all of them, one back for a discard and for a 5."""
+    """promise 8: no hint without a token, no discard if all tokens are there, one token back for a discard and for a
+    5."""
     env = Dealt("R1 R2 R3 R4 R5 Y1 Y2 Y3 Y4 Y5")
     assert not any(a.startswith("discard") for a in env.legal())
     for i in range(8):
@@ -173,7 +174,7 @@ def test_hint_tokens_are_spent_and_returned() -> None:
 
 
 def test_the_final_round_gives_everybody_one_more_turn() -> None:
-    """promise 8: also who drew the last card; nobody draws, hands shrink."""
+    """promise 8: also the player who drew the last card; nobody draws, and hands become smaller."""
     env = new(players=3)
     while env.deck:
         do(env, "discard 1" if env.hints < 8 else next(a for a in env.legal() if a.startswith("hint")))
@@ -201,7 +202,7 @@ def test_losing_the_last_life(strikes: str, kept: int) -> None:
 )
 @pytest.mark.parametrize("strikes", ["zero", "keep"])
 def test_an_illegal_reply_ends_the_game_and_takes_the_score_back(reply: str, strikes: str) -> None:
-    """promise 8: here with no token spent, no blue card in the other's hand, and one point made."""
+    """promise 8: here with no token spent, no blue card in the other hand, and a score of one point."""
     env = Dealt("R1 R2 R3 R4 R5 Y1 Y2 Y3 Y4 Y5 G1 G1", strikes=strikes)
     do(env, "play 1", "play 1")
     rewards = env.step({"p0": reply})
@@ -218,7 +219,7 @@ def test_case_spaces_and_a_full_stop_are_forgiven() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"players": 5}, {"variant": "small", "brief": True}])
 def test_the_own_hand_is_never_shown(options: dict[str, Any]) -> None:
-    """promise 8: nothing in a prompt changes when the own hand, and the deck, are other cards."""
+    """promise 8: a prompt does not change if the own hand and the deck are other cards."""
     rng = random.Random(1)
     for index in range(5):
         env = make(sample_task("hanabi", options, index=index))
@@ -236,8 +237,8 @@ def test_the_own_hand_is_never_shown(options: dict[str, Any]) -> None:
 
 
 def test_a_redeal_is_uniform_among_what_the_hints_allow() -> None:
-    """promise 8: an own hand of a 1 and a red 1, where two R1 and two Y1 are unseen: with the second card any of two,
-    the first is any of the other three, so a Y1 two times in three, not every other time."""
+    """promise 8: the own hand is a 1 and a red 1, and two R1 and two Y1 are unseen. The second card is one of the two
+    R1. The first is one of the other three, so it is a Y1 with probability 2/3 and not 1/2."""
     env, rng = new(variant="small"), random.Random(0)
     env.hands[0] = [Held("Y1", "RY", "1"), Held("R1", "R", "1")]
     env.hands[1] = [Held("R1", "RY", "12345"), Held("Y1", "RY", "12345")]
@@ -248,7 +249,7 @@ def test_a_redeal_is_uniform_among_what_the_hints_allow() -> None:
 
 
 def test_a_reseeded_fork_draws_other_cards() -> None:
-    """promise 8: the deck has no order until it is drawn from."""
+    """promise 8: the deck has no order until a card is drawn."""
     env = new()
     drawn = {tuple(h.card for h in _played(env.fork(seed)).hands[0]) for seed in range(20)}
     assert len(drawn) > 5
@@ -268,7 +269,7 @@ def playable(env: Hanabi, card: str) -> bool:
 
 
 def pointed_at(env: Hanabi) -> list[list[bool]]:
-    """Of every card in every hand, whether a hint of its colour ever pointed at it."""
+    """For every card in every hand, whether a hint of its colour ever touched it."""
     marks = [[False] * env.variant.hand[len(env.roles) - 2] for _ in env.roles]
     for move in env.moves:
         what, *rest = move.action.split()
@@ -287,8 +288,8 @@ def any_move(env: Hanabi, rng: random.Random) -> str:
 
 
 def simple(env: Hanabi, rng: random.Random) -> str:
-    """The learning environment's `SimpleAgent`, as recorded: play what was hinted, hint what can be played, discard the
-    oldest card or, where that is not allowed, play the newest."""
+    """The learning environment's `SimpleAgent`, as in the recorded games: play what was hinted, hint what can be
+    played, discard the oldest card or, if that is not allowed, play the newest."""
     marks, n = pointed_at(env), len(env.roles)
     if True in marks[env.player]:
         return f"play {marks[env.player].index(True) + 1}"
@@ -300,7 +301,7 @@ def simple(env: Hanabi, rng: random.Random) -> str:
 
 
 def certain(env: Hanabi, rng: random.Random) -> str:
-    """Plays a card that can only be right; else any hint or discard."""
+    """Plays a card that is certainly playable; otherwise gives any hint or discards."""
     for place, h in enumerate(env.hands[env.player], 1):
         if all(playable(env, colour + rank) for colour in h.colours for rank in h.ranks):
             return f"play {place}"
@@ -337,7 +338,7 @@ def new_task(index: int, players: int) -> Hanabi:
 
 
 def test_the_simple_player_moves_as_the_reference_moved(samples: Path) -> None:
-    """Every move of its recorded games, so that what it scores is about the rules and not about the player."""
+    """Every move of its recorded games, so that its score tests the rules and not the player."""
     games = [json.loads(line) for line in (samples / "hanabi_reference" / "hle_traces.jsonl").read_text().splitlines()]
     mine = [game for game in games if game["agent"] == "hle_simple_rule"]
     assert len(mine) == 16

@@ -1,4 +1,4 @@
-"""Twenty questions: a table that tells objects apart, answers checked by it, a secret that stays hidden."""
+"""Twenty questions: a table that distinguishes objects, answers that it checks, and a secret that stays hidden."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def named(rewards: Rewards) -> dict[str, float | None]:
 
 
 def test_the_table_tells_all_objects_apart() -> None:
-    """No two objects agree on every question, every attribute has a question, and every question is of use."""
+    """No two objects agree on every question, every property has a question, and every question is useful."""
     assert len(OBJECTS) >= 200
     assert len(set(OBJECTS.values())) == len(OBJECTS)
     assert set().union(*OBJECTS.values()) == set(QUESTIONS)
@@ -33,7 +33,7 @@ def test_the_table_tells_all_objects_apart() -> None:
 
 
 def test_a_true_answer_narrows_and_a_second_asking_does_not() -> None:
-    """The guesser earns the share of what was learned, once."""
+    """The guesser earns the share of information that was gained, once."""
     env = game()
     key = next(k for k in QUESTIONS if 0 < sum(k in OBJECTS[n] for n in env.names) < len(env.names))
     gains = []
@@ -73,7 +73,8 @@ def test_an_answer_that_is_neither_is_illegal() -> None:
 
 
 def test_guesses() -> None:
-    """A right guess ends it; a wrong one costs a question and rules that object out; the last question ends it."""
+    """A right guess ends the game; a wrong one uses up a question and excludes the object; the last question ends
+    it."""
     env = game(questions=3)
     wrong = [name for name in env.names if name != env.secret]
     assert named(env.step({"guesser": f"guess {wrong[0]}"}))["narrowed guesser"] != 0
@@ -90,7 +91,7 @@ def test_guesses() -> None:
 
 
 def test_the_secret_is_hidden_from_the_guesser_alone() -> None:
-    """Redealt, another object fits all the guesser has heard; the hider sees the object."""
+    """After a redeal, another object fits everything that the guesser has heard; the hider sees the object."""
     env, rng = game(objects=40), random.Random(0)
     for key in ("alive", "made"):
         env.step({"guesser": QUESTIONS[key]})
@@ -109,7 +110,7 @@ def test_splits_never_share_a_game() -> None:
 
 @pytest.mark.parametrize("text", ["", "guess", "guess unicorn", "Is it a unicorn?", "What is it?", "x" * 500 + "?"])
 def test_what_is_neither_question_nor_guess_is_illegal(text: str) -> None:
-    """A question is spent."""
+    """A question is used up."""
     env = game()
     assert named(env.step({"guesser": text})) == {"illegal guesser": -0.1}
     assert len(env.log) == 1 and list(env.observe()) == ["guesser"]

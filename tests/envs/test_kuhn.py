@@ -1,4 +1,4 @@
-"""Kuhn poker: every deal and every betting line pays as the rules say; cards stay hidden."""
+"""Kuhn poker: every deal and every sequence of bets pays as the rules say, and cards stay hidden."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def payoff(env: Kuhn) -> dict[Role | None, float | None]:
 )
 @pytest.mark.parametrize("cards", ["JQ", "JK", "QJ", "QK", "KJ", "KQ"])
 def test_every_line_of_every_deal_pays_as_the_rules_say(cards: str, betting: str, winner: str, chips: int) -> None:
-    """promise 8: the whole game, thirty endings; betting ends exactly there."""
+    """promise 8: the whole game with its thirty endings; betting ends exactly there."""
     env = play(new(cards), *betting.split())
     if winner == "high":
         winner = "p0" if CARDS.index(cards[0]) > CARDS.index(cards[1]) else "p1"
@@ -71,7 +71,7 @@ def test_deals_are_uniform_over_tasks() -> None:
 
 @pytest.mark.parametrize("brief", [False, True])
 def test_a_player_sees_its_card_and_the_betting_and_no_more(brief: bool) -> None:
-    """promise 8: hidden information never reaches an observation; the same for any card of the other."""
+    """promise 8: hidden information never reaches an observation; it is the same for any card of the other player."""
     for other in "JK":
         env = play(new("Q" + other, brief=brief), "pass", "bet")
         (o,) = env.observe().values()
@@ -94,7 +94,7 @@ def test_a_redeal_draws_the_others_card_from_both_that_are_left() -> None:
     ("before", "reply", "lost"), [((), "raise", 1), (("bet",), "", 1), (("pass", "bet"), "bet bet", 1)]
 )
 def test_an_illegal_reply_folds(before: tuple[str, ...], reply: str, lost: int) -> None:
-    """promise 8: with the best card too; it never loses less than folding would."""
+    """promise 8: even with the best card; it never loses less than folding would."""
     env = play(new("KQ" if len(before) != 1 else "QK"), *before)
     (role,) = env.observe()
     rewards = env.step({role: reply})
@@ -103,7 +103,7 @@ def test_an_illegal_reply_folds(before: tuple[str, ...], reply: str, lost: int) 
 
 
 def test_case_and_full_stops_are_forgiven_and_a_cut_game_pays_nothing() -> None:
-    """promise 8: what counts as a legal reply is defined, and outcome() answers at any time."""
+    """promise 8: it is defined what counts as a legal reply, and outcome() works at any time."""
     env = new()
     assert not env.step({"p0": " Bet.\n"})
     assert payoff(env) == {"p0": 0.0, "p1": 0.0}

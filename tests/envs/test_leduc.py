@@ -1,4 +1,4 @@
-"""Leduc hold'em: legal moves, chips and showdowns by the rules; the counts of the whole tree are the known ones."""
+"""Leduc hold'em: legal moves, chips and showdowns follow the rules; the size of the whole tree is the known one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def legal(env: Leduc) -> str:
 
 
 def test_what_is_legal_when() -> None:
-    """promise 8: no fold without a raise to fold to, no third raise in a round, p0 speaks first in both rounds."""
+    """promise 8: no fold without a raise, no third raise in a round, p0 acts first in both rounds."""
     env = new()
     assert legal(env) == "call raise" and list(env.observe()) == ["p0"]
     assert legal(play(env, "raise")) == "fold call raise"
@@ -73,7 +73,8 @@ def test_who_folds_loses_what_it_put_in() -> None:
 
 
 def test_the_public_card_comes_from_the_four_that_are_left() -> None:
-    """promise 8: with its odds, and drawn only when it is turned: a reseeded fork may turn another."""
+    """promise 8: with the right probabilities, and drawn only when it is turned up: a fork with a seed may turn
+    another."""
     env = new("JJ")
     count = Counter(play(env.fork(seed), "call", "call").public for seed in range(400))
     assert count.keys() == {"Q", "K"} and min(count.values()) > 150
@@ -83,7 +84,7 @@ def test_the_public_card_comes_from_the_four_that_are_left() -> None:
 
 
 def test_a_redeal_keeps_what_is_seen_and_counts_cards() -> None:
-    """promise 8: after J, with K turned up, the other holds J, Q, Q or K."""
+    """promise 8: with J in hand and K turned up, the other has J, Q, Q or K."""
     env, rng = play(new("JQ"), "call", "call", public="K"), random.Random(0)
     twins = [env.redeal("p0", rng) for _ in range(1_000)]
     assert {(t.cards[0], t.public) for t in twins} == {("J", "K")}
@@ -106,7 +107,7 @@ def test_a_player_sees_its_cards_and_the_betting_and_no_more(brief: bool) -> Non
 
 @pytest.mark.parametrize("reply", ["fold", "check", "raise 2", ""])
 def test_an_illegal_reply_folds(reply: str) -> None:
-    """promise 8: also a fold where there is nothing to fold to."""
+    """promise 8: also a fold when there is no raise."""
     env = new("KQ")
     rewards = env.step({"p0": reply})
     assert [(r.name, r.level, r.role, r.value) for r in rewards] == [("illegal", Level.PROCESS, "p0", -1.0)]

@@ -38,7 +38,7 @@ def test_every_entry_of_a_known_table_is_paid(game: str) -> None:
 
 
 def test_the_known_tables_are_the_games_of_that_name() -> None:
-    """promise 8: the defining orders hold: T > R > P > S, stag R > T ≥ P > S, and two zero-sum games."""
+    """promise 8: the defining inequalities hold: T > R > P > S, stag R > T ≥ P > S, and two zero-sum games."""
     pd, stag = GAMES["prisoners_dilemma"][1], GAMES["stag_hunt"][1]
     assert pd[1][0][0] > pd[0][0][0] > pd[1][1][0] > pd[0][1][0]
     assert stag[0][0][0] > stag[1][0][0] >= stag[1][1][0] > stag[0][1][0]
@@ -55,7 +55,8 @@ def test_rock_loses_to_paper() -> None:
 
 
 def test_three_players_move_at_once() -> None:
-    """promise 8: simultaneous moves, all roles observed, each with its own list; case and full stops forgiven."""
+    """promise 8: simultaneous moves; all roles are observed, each with its own list; case and full stops are
+    ignored."""
     env = new(**THREE, rounds=2)
     assert list(env.observe()) == ["p0", "p1", "p2"]
     assert env.observe()["p2"].legal == ("In.", "out")
@@ -66,7 +67,7 @@ def test_three_players_move_at_once() -> None:
 
 
 def test_rounds_show_the_past_and_then_end() -> None:
-    """promise 8: hidden information (this round's moves) is shown only when all have moved; every episode ends."""
+    """promise 8: the moves of this round are shown only when all have moved; every episode ends."""
     env = new(rounds=3)
     before = env.observe()
     for _ in range(3):
@@ -91,7 +92,7 @@ def test_an_illegal_reply_ends_the_game_for_all() -> None:
 
 
 def test_the_state_says_when_it_is_over() -> None:
-    """promise 8: state() tells an ended game from one still going, also after a forfeit."""
+    """promise 8: state() shows whether a game has ended, also after a forfeit."""
     env = new()
     before = env.state()
     env.step({"p0": "", "p1": ""})
@@ -102,7 +103,7 @@ def test_the_state_says_when_it_is_over() -> None:
     ("options", "sentence"),
     [
         ({"game": "stag_hnt"}, "env.game is 'stag_hnt'; .*Did you mean 'stag_hunt'"),
-        ({"actions": [["a"], ["b"]]}, "env.actions and env.payoff go together"),
+        ({"actions": [["a"], ["b"]]}, "env.actions and env.payoff belong together"),
         ({"actions": [["a"], ["b"]], "payoff": [[[1]]]}, r"env.payoff at \[0, 0\] is \[1\]; expected 2 numbers"),
         ({"actions": [["a", "c"], ["b"]], "payoff": [[[1, 1]]]}, r"env.payoff at \[1, 0\] is None"),
         ({"actions": [["a"], ["b"]], "payoff": [[[1, "x"]]]}, r"env.payoff at \[0, 0\] is \[1, 'x'\]"),
@@ -114,13 +115,13 @@ def test_the_state_says_when_it_is_over() -> None:
     ],
 )
 def test_a_wrong_table_is_refused_with_one_sentence(options: dict[str, Any], sentence: str) -> None:
-    """promise 8: a table that could not be played (or not played legally) never becomes an environment."""
+    """promise 8: a table that cannot be played (or not legally) is refused."""
     with pytest.raises(ConfigError, match=sentence):
         new(**options)
 
 
 def test_talk_comes_before_each_move_and_is_read_by_all() -> None:
-    """promise 8: each round has two phases; a message is seen only when all have spoken, then by everybody."""
+    """promise 8: each round has two phases; a message is seen only when all have sent theirs, and then by everybody."""
     env = new(rounds=2, talk=True)
     first = env.observe()
     assert {(o.phase, o.legal) for o in first.values()} == {("talk", ())}
@@ -139,7 +140,7 @@ def test_talk_comes_before_each_move_and_is_read_by_all() -> None:
 
 
 def test_talk_cannot_be_illegal_nor_pass_for_anothers() -> None:
-    """promise 8: any text is a message, one line of at most 500 characters; a move is still judged as one."""
+    """promise 8: any text is a message, as one line of at most 500 characters; moves are still checked."""
     env = new(rounds=3, talk=True, game="matching_pennies")
     assert not env.step({"p0": "hello\np1: I play heads\nYour move?", "p1": "x" * 20_000})
     lines = env.observe()["p1"].messages[0].content.split("\n")

@@ -1,4 +1,4 @@
-"""Negotiation: instances like the reference's, a strict last line, values that stay private, shares that add up."""
+"""Negotiation: instances like those of the reference, a strict last line, private values, and shares that add up."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def points(env: Negotiation) -> dict[Role | None, float | None]:
 
 
 def test_instances_are_those_of_the_reference() -> None:
-    """promise 8: 5 to 7 items worth 10 to both, nothing unwanted, something wanted by both; the reference's are among
-    them, with its best joint payoffs, and ours are as hard on average (15.12 there)."""
+    """promise 8: 5 to 7 items worth 10 to both, nothing that nobody wants, something that both want. The reference's
+    instances are among them, with its best joint payoffs, and ours are as hard on average (15.12 there)."""
     for which, (pool, values, best) in enumerate(REFERENCE):
         assert pool in pools() and values in instances(pool)
         assert reference(which).best_joint() == best
@@ -64,7 +64,7 @@ def test_instances_are_those_of_the_reference() -> None:
 
 
 def test_a_deal_pays_each_its_share() -> None:
-    """promise 8: the proposer keeps what it said, whoever accepts gets the rest, in either direction."""
+    """promise 8: the proposer keeps what it said, and the player who accepts gets the rest, in both directions."""
     env = say(reference(), "I need the book.\noffer 1 0 0", "accept")
     assert not env.observe() and points(env) == {"p0": 8.0, "p1": 6.0}
     env = say(reference(), "offer 1 2 3", "Too much!\nOffer 0 0 3.", "Fine.\n\n ACCEPT\n")
@@ -98,14 +98,14 @@ def test_an_illegal_reply_ends_it_without_a_deal(reply: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_a_move_or_illegal(reply: str) -> None:
-    """promise 8: no reply whatever raises."""
+    """promise 8: no reply raises an exception."""
     env = say(reference(), "offer 1 1 1")
     rewards = env.step({"p1": reply})
     assert bool(rewards) == (not env.deal and not env.observe())
 
 
 def test_what_was_said_reaches_the_other_as_one_line() -> None:
-    """promise 8: cut to 500 characters, so that no text can pass for an offer or flood a prompt."""
+    """promise 8: it is cut to 500 characters, so no text can look like an offer or fill a prompt."""
     env = say(reference(), "Hello!\nThey offer: you get everything.\noffer 1 2 0")
     rules, news = env.observe()["p1"].messages
     assert rules.role == "system" and news.content.split("\n") == [
@@ -119,7 +119,7 @@ def test_what_was_said_reaches_the_other_as_one_line() -> None:
 
 
 def test_the_values_of_the_other_are_hidden_and_drawn_again_by_a_redeal() -> None:
-    """promise 8: what p0 sees does not depend on them; a redeal draws any that fit the pool and one's own."""
+    """promise 8: what p0 sees does not depend on them; a redeal draws any values that fit the pool and one's own."""
     env, rng = say(reference(), "offer 1 0 0", "offer 1 2 3"), random.Random(0)
     twins = [env.redeal("p0", rng) for _ in range(300)]
     assert {repr(t.observe()) for t in twins} == {repr(env.observe())}
@@ -130,7 +130,7 @@ def test_the_values_of_the_other_are_hidden_and_drawn_again_by_a_redeal() -> Non
 
 
 def test_echoing_the_prompt_is_no_move() -> None:
-    """promise 8: not the rules with their examples, nor the other's offer."""
+    """promise 8: neither the rules with their examples nor the other's offer."""
     for before in ((), ("offer 1 0 0",), ("Take it.\noffer 1 0 0", "offer 0 0 1")):
         env = say(reference(), *before)
         ((role, o),) = env.observe().items()
@@ -139,7 +139,7 @@ def test_echoing_the_prompt_is_no_move() -> None:
 
 
 def test_without_talk_every_move_is_listed_and_nothing_else_goes() -> None:
-    """promise 8: legal lists are complete; text before the move is illegal then."""
+    """promise 8: legal lists are complete; text before the move is then illegal."""
     env = reference(talk=False)
     o = env.observe()["p0"]
     assert len(o.legal) == 2 * 3 * 4 and "offer 1 2 3" in o.legal and "accept" not in o.legal and o.phase == "offer"

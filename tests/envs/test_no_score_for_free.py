@@ -1,4 +1,4 @@
-"""Nothing but playing pays: no cheat earns more than 0.01 above random legal play, in any environment."""
+"""Only playing is rewarded: no cheat earns more than 0.01 above random legal play, in any environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def legal(entry: Entry, env: Env, role: Role, seen: Observation, rng: random.Ran
 
 
 def earned(name: str, entry: Entry, index: int, cheats: dict[Role, Reply], role: Role) -> float:
-    """What `role` earns on a task where some roles cheat; the others draw the same chance whoever cheats."""
+    """What `role` earns on a task in which some roles cheat; the random numbers of the others do not depend on the
+    cheat."""
     env = envs.make(envs.sample_task(named(name, entry), dict(entry.options), "test", index))
     dice = {r: random.Random(seed_of(name, index, r)) for r in env.roles}
     total = 0.0
@@ -53,7 +54,7 @@ def cheating(entry: Entry, role: Role) -> Iterator[tuple[str, Reply, int]]:
 
 
 def test_every_environment_has_registered_its_cheats() -> None:
-    """A new task or game says how somebody would try to be paid for nothing."""
+    """A new task or game lists what a policy could try to earn rewards without playing."""
     assert {*envs.known(), *envs.prefixes()} == set(CHEATS)
 
 
@@ -83,8 +84,8 @@ ENTRIES = [
 
 @pytest.mark.parametrize(("name", "entry"), ENTRIES)
 def test_no_cheat_pays(name: str, entry: Entry) -> None:
-    """The mean of what a cheat earns more than random legal play does, on the same tasks and with the same partners;
-    three standard errors are allowed."""
+    """The mean of what a cheat earns above random legal play, on the same tasks and with the same partners; three
+    standard errors are allowed."""
     fair: dict[tuple[Role, int], float] = {}
     found: list[tuple[Any, ...]] = []
     for role in made(name, entry).roles:
@@ -102,7 +103,7 @@ def test_no_cheat_pays(name: str, entry: Entry) -> None:
 
 @pytest.mark.parametrize("name", ["taboo", "social_deduction"])
 def test_a_team_that_agrees_on_places_wins_nothing(name: str) -> None:
-    """Audit B1, for both roles at once: one names a place in its list, the other picks that place in its own."""
+    """Audit B1, for both roles at once: one names a place in its list, the other picks this place in its own list."""
     entry = CHEATS[name]
     speak = entry.cheats["hinter" if name == "taboo" else "*"]
     clue = next(reply for cheat, reply in speak.items() if cheat.startswith("the place"))

@@ -25,7 +25,7 @@ def test_walls_and_edges_stop_a_move() -> None:
 
 
 def test_the_shown_grid_is_the_grid_that_is_played() -> None:
-    """Moving by what the view shows: # stops, . does not, @ moves along, G ends it."""
+    """Moves follow what the view shows: # stops, . does not, @ moves along, G ends the episode."""
     for i in range(10):
         env = path(i)
         for move in env.solution():
@@ -40,7 +40,7 @@ def test_the_shown_grid_is_the_grid_that_is_played() -> None:
 
 
 def test_going_away_costs_what_coming_back_earns() -> None:
-    """Progress is signed: there and back is nothing."""
+    """Progress has a sign: going away and coming back earns nothing."""
     env = path(3)
     there = env.legal_moves()[-1]
     back = {"U": "D", "D": "U", "L": "R", "R": "L"}[there]

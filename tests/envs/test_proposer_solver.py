@@ -1,4 +1,4 @@
-"""Proposer–solver: the form is strict, the program marks, and tasks of middling success pay."""
+"""Proposer–solver: the form is strict, the program marks answers, and tasks of medium difficulty pay most."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def game(index: int = 0, split: str = "train", **options: Any) -> ProposerSolver
     ],
 )  # fmt: skip
 def test_expressions_are_read_strictly(text: str, value: int | None) -> None:
-    """Whole numbers and five operators; anything else is no task, and nothing is ever executed."""
+    """Whole numbers and five operators; anything else is not a task, and nothing is ever executed."""
     found = Expression.of(text)
     assert (found.value if found else None) == value
 
 
 @pytest.mark.parametrize(("right", "pays"), [(0, 0.0), (1, 0.5), (2, 1.0), (3, 0.5), (4, 0.0)])
 def test_the_frontier_pays_most(right: int, pays: float) -> None:
-    """1 − |2p − 1| for the proposer; the solver is paid for each attempt by itself."""
+    """1 − |2p − 1| for the proposer; the solver is rewarded for each attempt separately."""
     env = game()
     env.step({"proposer": env.propose(random.Random(0))})
     answer, seen = env.answer(), set()
@@ -59,7 +59,8 @@ def test_a_task_must_contain_what_was_asked() -> None:
 
 
 def test_malformed_tasks_end_it_and_earn_nothing() -> None:
-    """promise 8: an echo of the prompt, or prose, is no task: −1, no frontier, and the solver is not asked."""
+    """promise 8: an echo of the prompt, or prose, is not a task: −1, no frontier reward, and the solver is not
+    asked."""
     env = game()
     prompt = "\n".join(m.content for m in env.observe()["proposer"].messages)
     for text in (prompt, "", "What is 2 + 2?"):
@@ -70,7 +71,7 @@ def test_malformed_tasks_end_it_and_earn_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["arithmetic", "grid"])
 def test_the_solver_cannot_win_by_echoing(kind: str) -> None:
-    """promise 8: repeating the task, or several answers at once, cannot be read."""
+    """promise 8: repeating the task, or giving several answers at once, is not an answer."""
     for i in range(10):
         env, total = game(i, kind=kind), Rewards()
         env.step({"proposer": env.propose(random.Random(i))})
@@ -83,7 +84,7 @@ def test_the_solver_cannot_win_by_echoing(kind: str) -> None:
 
 
 def test_a_grid_must_be_in_the_form_and_have_a_way() -> None:
-    """One start where asked, one goal, the asked wall, and a way; any way that arrives is right."""
+    """One start where asked, one goal, the asked wall, and a way; every way that arrives is right."""
     env = game(kind="grid", most=3)
     env.start, env.wall = 0, 4
     good = "S..\n.#.\n..G"
@@ -106,14 +107,14 @@ def test_a_grid_must_be_in_the_form_and_have_a_way() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"kind": "grid"}, {"kind": "grid", "most": 3}])
 def test_splits_never_share_what_is_asked_for(options: dict[str, Any]) -> None:
-    """promise 8: the demands on the task belong to one split."""
+    """promise 8: what is asked of the task belongs to one split."""
     seen = {s: {str(game(i, s, **options).observe()) for i in range(200)} for s in SPLITS}
     assert all(len(found) > 5 for found in seen.values())
     assert sum(map(len, seen.values())) == len(set().union(*seen.values()))
 
 
 def test_cut_short_it_is_not_scored() -> None:
-    """None is not zero: a proposal without an attempt has no share."""
+    """None is not zero: a proposal without an attempt has no success rate."""
     env = game()
     env.step({"proposer": env.propose(random.Random(0))})
     assert [r.value for r in env.outcome()] == [None]

@@ -1,4 +1,4 @@
-"""Blocks on a table in MuJoCo: the scripted team always carries out the order; cheats never do; states are values."""
+"""Blocks on a table in MuJoCo: the scripted team always carries out the order, cheats never do; states are values."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_only_the_planner_knows_the_order() -> None:
 
 
 def test_the_physics_is_real() -> None:
-    """A block let go in the air falls; one that is not under the hand is not taken."""
+    """A block that is released in the air falls; a block that is not under the hand is not picked up."""
     env = make(sample_task("robotics", {"team": "single", "blocks": 1}))
     assert isinstance(env, Robotics)
     x, y = env.row["blocks"]["red"]
@@ -124,7 +124,7 @@ def test_wrong_options_are_one_sentence() -> None:
 
 
 def test_the_table_can_be_seen_where_there_is_opengl() -> None:
-    """Both roles are shown it beside words that say the same; without `picture` there is none."""
+    """Both roles see it beside words that say the same; without `picture` there is none."""
     env = make(sample_task("robotics", {"picture": 64}))
     assert isinstance(env, Robotics)
     try:

@@ -1,4 +1,4 @@
-"""The spy: clues in turn, votes at once, a last word, and nothing given away."""
+"""The spy: clues in turn, votes at once, a last word, and no hidden information is shown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_everybody_speaks_in_turn_and_votes_at_once() -> None:
 
 
 def test_only_the_spy_does_not_see_the_secret() -> None:
-    """promise 8: redealt, the observer sees the same: another spy for a player, another secret for the spy."""
+    """promise 8: after a redeal the observer sees the same: another spy for a player, another secret for the spy."""
     rng = random.Random(0)
     for i in range(10):
         env = voting(game(i))
@@ -66,7 +66,7 @@ def test_only_the_spy_does_not_see_the_secret() -> None:
 
 
 def test_who_alone_has_most_votes_is_found_out() -> None:
-    """The others win by finding the spy; a tie or somebody else is the spy's win."""
+    """The others win by finding the spy; after a tie or a wrong vote the spy wins."""
     env = voting(game(last_word=False))
     innocent = [r for r in env.roles if r != env.spy]
     right, wrong, tie = env.fork(), env.fork(), env.fork()
@@ -81,7 +81,7 @@ def test_who_alone_has_most_votes_is_found_out() -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_the_last_word(named: bool) -> None:
-    """A spy who was found out wins by naming the secret, and by nothing else."""
+    """A spy who was found out wins only by naming the secret."""
     env = voting(game())
     env.step(against(env, env.spy))
     (role,) = env.observe()
@@ -118,7 +118,7 @@ def test_cut_short_nobody_has_won() -> None:
 
 
 def test_the_place_of_a_word_is_no_clue_and_nobody_shares_an_order() -> None:
-    """A sibling of audit B1: whoever knows the secret could prove it by naming its place in the list all saw."""
+    """Similar to audit B1: a player who knows the secret could prove it by naming its place in a list that all saw."""
     orders = set()
     for index in range(20):
         env = game(index)

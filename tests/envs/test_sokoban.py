@@ -1,4 +1,4 @@
-"""Sokoban: pushes follow the rules, drawn rooms are as hard as they say, .xsb files are read."""
+"""Sokoban: pushes follow the rules, drawn rooms are as hard as they say, and .xsb files can be read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_two_boxes_in_a_row_do_not_move(tmp_path: Path) -> None:
 
 
 def test_solving_ends_it_and_progress_counts_pushes(tmp_path: Path) -> None:
-    """Each push towards the goal is an equal share; walking is none; a push away takes it back."""
+    """Each push towards the goal earns an equal share; walking earns nothing; a push away takes it back."""
     env = room(tmp_path, "########\n#@$   .#\n#      #\n########", turns=30)
     assert play(env, "RDRRUL") == pytest.approx([0.25, 0, 0, 0, 0, -0.25])
     env = room(tmp_path, "########\n#@$   .#\n########", turns=9)
@@ -64,7 +64,7 @@ def test_solving_ends_it_and_progress_counts_pushes(tmp_path: Path) -> None:
 
 
 def test_a_lost_box_counts_as_far_off(tmp_path: Path) -> None:
-    """A box in a corner can reach no goal: progress falls, and the puzzle goes on to its limit."""
+    """A box in a corner can reach no goal: progress falls, and the puzzle continues to its limit."""
     env = room(tmp_path, "######\n#  . #\n#@$  #\n#    #\n######", turns=5)
     assert play(env, "RR") == pytest.approx([0.5, -1.5]), "from 2 pushes away to lost, which counts −1"
     assert env.level.far(env.boxes) == env.level.width + env.level.height
@@ -87,9 +87,9 @@ def test_progress_in_moves_counts_every_step_of_a_shortest_solution(tmp_path: Pa
         sample_task("sokoban", {"hopeless": "end"})
     other = tmp_path / "other"  # levels are read from a file once
     other.mkdir()
-    with pytest.raises(ConfigError, match=r"env.nearer is 'moves' in a room of 3 boxes; expected at most 2"):
+    with pytest.raises(ConfigError, match=r"env.nearer is 'moves', but a room has 3 boxes; expected at most 2"):
         room(other, "######\n#@...#\n# $$$#\n#    #\n######", nearer="moves")
-    with pytest.raises(ConfigError, match=r"a room of 3 boxes; expected at most 2"):
+    with pytest.raises(ConfigError, match=r"a room has 3 boxes; expected at most 2"):
         sample_task("sokoban", {"boxes": 3, "nearer": "moves"})
 
 
@@ -143,7 +143,7 @@ def test_reading_a_collection() -> None:
     ],
 )
 def test_levels_that_cannot_be_played_are_refused(tmp_path: Path, text: str, match: str) -> None:
-    """A wrong level is named, not crashed on."""
+    """A wrong level is named in the error."""
     with pytest.raises(ConfigError, match=match):
         room(tmp_path, text)
 
@@ -152,7 +152,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     """No file, an empty one, or one without a level for the split."""
     with pytest.raises(ConfigError, match="cannot be read"):
         make(sample_task("sokoban", {"file": str(tmp_path / "none.xsb")}))
-    with pytest.raises(ConfigError, match="holds no level"):
+    with pytest.raises(ConfigError, match="contains no level"):
         room(tmp_path, "; nothing\n")
     text = "####\n#@$.#\n#####"
     refused = 0
@@ -168,7 +168,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 def test_a_room_that_is_solved_already_is_refused(tmp_path: Path) -> None:
     (tmp_path / "solved.xsb").write_text("####\n#*@#\n####\n")
-    with pytest.raises(ConfigError, match="solved already; expected a box off its goal"):
+    with pytest.raises(ConfigError, match="already solved; expected at least one box"):
         make(sample_task("sokoban", {"file": str(tmp_path / "solved.xsb"), "holdout": False}))
 
 
@@ -180,7 +180,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
 
 
 def test_a_files_levels_are_shared_out_between_the_splits() -> None:
-    """With `holdout` no level of a file is in two splits; without, all are in all."""
+    """With `holdout` no level of a file is in two splits; without it, all splits use all levels."""
     seen = {}
     for split in ("train", "validation", "test"):
         tasks = [sample_task("sokoban", {"file": str(MICROBAN), "holdout": False}, split, i) for i in range(60)]

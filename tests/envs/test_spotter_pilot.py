@@ -1,10 +1,12 @@
-"""One sees, one hears: only together do they know the door."""
+"""One role sees, the other hears: only together do they know the door."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from fractions import Fraction
+
+import pytest
 
 from interplay import envs
 from interplay.agents.bots import make_bot
@@ -52,7 +54,7 @@ def test_each_sees_or_hears_its_own_part_alone() -> None:
 
 
 def test_one_sense_alone_is_worth_a_quarter_by_enumeration() -> None:
-    """The best reply to each thing that a pilot can know without the sound, and without the words."""
+    """The best reply to everything that a pilot can know without the sound, and without the words."""
     rows = list(itertools.permutations(SIGNS))
     deaf = sum(max(sum(doors[n] == wanted for wanted in SIGNS) for n in range(4)) for doors in rows)
     blind = sum(max(sum(doors[n] == wanted for doors in rows) for n in range(4)) for wanted in SIGNS)
@@ -61,13 +63,34 @@ def test_one_sense_alone_is_worth_a_quarter_by_enumeration() -> None:
     assert (Fraction(deaf, total), Fraction(blind, total), Fraction(both, total)) == (Fraction(1, 4), Fraction(1, 4), 1)
 
 
-def test_the_solver_finds_every_door_and_random_play_a_quarter() -> None:
+def test_a_pilot_alone_sees_and_hears_and_each_sense_can_be_muted() -> None:
+    shown: dict[str, tuple[set[str], set[str]]] = {}
+    for mute in ("none", "picture", "sound"):
+        pictures, sounds = set(), set()
+        for index in range(12):
+            env = made(index, team="single", mute=mute)
+            (message,) = env.observe()["pilot"].messages
+            assert [m.kind for m in message.media] == ["image", "audio"] and message.content == ""
+            pictures.add(message.media[0].digest)
+            sounds.add(message.media[1].digest)
+            told = {"none": [*env.doors, env.wanted], "picture": [env.wanted], "sound": [*env.doors]}
+            assert env.caption("pilot").split() == told[mute]
+        shown[mute] = pictures, sounds
+    assert len(shown["picture"][0]) == 1, "a grey picture tells nothing"
+    assert shown["none"][0] == shown["sound"][0] and shown["none"][1] == shown["picture"][1]
+    same = {made(i, team="single", mute="sound").wanted for i in range(12)}
+    noise = {len(made(i, team="single", mute="sound").observe()["pilot"].messages[0].media[1].data) for i in range(12)}
+    assert len(same) > 1 and len(noise) == 1, "noise of the same length for every sign"
+
+
+@pytest.mark.parametrize("team", ["pair", "single"])
+def test_the_solver_finds_every_door_and_random_play_a_quarter(team: str) -> None:
     scores = {}
     for name in ("solver", "random"):
         bot, rng = make_bot(name, "spotter_pilot"), random.Random(0)
         wins = 0.0
         for index in range(200):
-            env = made(index)
+            env = made(index, team=team)
             while seen := env.observe():
                 env.step({role: bot.act(env, role, rng) for role in seen})
             (reward,) = outcome_of(env)
@@ -78,4 +101,5 @@ def test_the_solver_finds_every_door_and_random_play_a_quarter() -> None:
 
 
 def test_spotter_and_pilot_pass_the_conformance_suite() -> None:
-    assert [f for f in check("spotter_pilot", {}) if not f.passed] == []
+    for options in ({}, {"team": "single"}):
+        assert [f for f in check("spotter_pilot", options) if not f.passed] == []

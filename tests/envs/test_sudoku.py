@@ -1,4 +1,4 @@
-"""Sudoku: one solution each, clues that cannot be changed, files of one-line puzzles."""
+"""Sudoku: each puzzle has one solution, clues cannot be changed, and files have one puzzle per line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_there_are_288_grids_of_four() -> None:
 
 @pytest.mark.parametrize("options", [{"blanks": 1}, {"blanks": 10}, {"size": 9, "blanks": 45}])
 def test_a_drawn_puzzle_has_exactly_one_solution(options: dict[str, Any]) -> None:
-    """Unique, and the answer it is marked by."""
+    """The solution is unique, and it is the answer used for marking."""
     for i in range(8):
         level = sudoku(i, **options).level
         found = solve(level.clues)
@@ -49,7 +49,7 @@ def test_several_and_no_solutions_are_told_apart() -> None:
 
 
 def test_clues_are_honoured_and_wrong_numbers_can_be_replaced() -> None:
-    """A clue cannot be changed, even to itself; a number that repeats is refused; a wrong one counts for nothing."""
+    """A clue cannot be changed, not even to itself; a repeated number is refused; a wrong number earns nothing."""
     env = sudoku(blanks=8, turns=50)
     level = env.level
     clue = next(i for i, v in enumerate(level.clues) if v)
@@ -66,7 +66,7 @@ def test_clues_are_honoured_and_wrong_numbers_can_be_replaced() -> None:
 
 
 def test_a_wrong_number_that_fits_is_accepted_and_does_not_solve() -> None:
-    """The grid must be right, not just full."""
+    """The grid must be right, not only full."""
     for i in range(20):
         env = sudoku(i, blanks=8)
         wrong = [m for m in env.legal_moves() if m not in env.solution()]
@@ -103,7 +103,7 @@ def test_files_are_read_and_set_size_and_blanks() -> None:
 
 
 def test_a_file_puzzle_without_one_solution_is_refused(tmp_path: Path) -> None:
-    """Progress could not be marked, so it is not played."""
+    """Progress could not be measured, so it is refused."""
     (tmp_path / "many.txt").write_text("." * 16)
     with pytest.raises(ConfigError, match="no solution or several"):
         sudoku(file=str(tmp_path / "many.txt"), holdout=False)
@@ -111,7 +111,7 @@ def test_a_file_puzzle_without_one_solution_is_refused(tmp_path: Path) -> None:
 
 def test_a_puzzle_that_is_solved_already_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full.txt").write_text("1234341221434321\n")
-    with pytest.raises(ConfigError, match="solved already; expected blanks"):
+    with pytest.raises(ConfigError, match="already solved; expected blanks"):
         sudoku(file=str(tmp_path / "full.txt"), holdout=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from playing import earned, expert
 from interplay.envs import make, sample_task
 from interplay.envs.check import check
 from interplay.envs.tasks import sheet
+from interplay.envs.tasks.drawn import drawn
 from interplay.envs.tasks.prepare import prepare
 from interplay.envs.tasks.tables import Tables, answer_of, guessable, matches
 from interplay.errors import ConfigError, DataError
@@ -158,3 +160,31 @@ def test_prepared_rows_bring_their_table(tmp_path: Path) -> None:
     assert "2,Ben" in env.observe()["analyst"].messages[1].content
     env.step({"analyst": "Answer: Ben"})
     assert [r.value for r in env.outcome()] == [1.0]
+
+
+def test_the_table_can_be_shown_as_a_picture_with_every_cell_in_it() -> None:
+    image = pytest.importorskip("PIL.Image")
+    texts, pictures = set(), set()
+    for index in range(4):
+        task = sample_task("tables", {"view": "image", "team": "single", "size": 6}, index=index)
+        env = make(task)
+        assert isinstance(env, Tables)
+        message = env.observe()["analyst"].messages[-1]
+        assert message.content == f"Question: {env.row['question']}"
+        assert env.caption("analyst").splitlines()[0].split(",") == list(env.table[0])
+        texts.add(env.caption("analyst"))
+        pictures.add(message.media[0].digest)
+        width, height = image.open(io.BytesIO(message.media[0].data)).size
+        assert height == 7 * 21 + 1 and width > 100, "a line of 21 pixels for the header and for each of 6 rows"
+    assert len(texts) == len(pictures) == 4
+    both = make(sample_task("tables", {"view": "both", "size": 6})).observe()["analyst"].messages[-1]
+    assert both.media and "Question: " in both.content and "," in both.content.splitlines()[0]
+    assert Tables.needs({"view": "image"}) == {"image"} and not Tables.needs({"view": "both"})
+
+
+def test_a_changed_cell_changes_the_picture_and_long_tables_are_cut() -> None:
+    pytest.importorskip("PIL")
+    header, rows = ("city", "people"), [("Bern", 134), ("Rome", None)]
+    first = drawn(header, rows, 50)
+    assert first == drawn(header, list(rows), 50) != drawn(header, [("Bern", 135), ("Rome", None)], 50)
+    assert drawn(header, rows, 1) != drawn(header, rows[:1], 1), "it says that there are more rows"

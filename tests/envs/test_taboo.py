@@ -1,4 +1,4 @@
-"""Taboo: clues without what is barred, guesses from the table, one reward for both."""
+"""Taboo: clues without forbidden words, guesses from the table, one reward for both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_environment_conforms(options: dict[str, Any]) -> None:
 
 
 def test_sooner_is_better() -> None:
-    """promise 8: 1 in the first of three rounds, a sixth less in every other, nothing for no name."""
+    """promise 8: 1 in the first of three rounds, a sixth less in each later round, 0 if it is not found."""
     for wrong, worth in enumerate([1.0, 5 / 6, 4 / 6, 0.0]):
         env = game()
         others = [name for name in env.names if name != env.secret]
@@ -48,7 +48,7 @@ def test_sooner_is_better() -> None:
     ["a {secret}", "two {secret}s", "{spelt}", "not a {other}", "it has {taboo}", "", "x" * (LONGEST + 1), "{SECRET}!"],
 )
 def test_a_barred_clue_is_silence_and_costs(clue: str) -> None:
-    """The secret, another thing, a taboo word; in capitals, in the plural, spelt out; nothing, and too much."""
+    """The secret, another object, a taboo word; in capitals, in the plural, spelt out; nothing, and too long."""
     env = game()
     other = next(name for name in env.names if name != env.secret)
     fields = {"secret": env.secret, "SECRET": env.secret.upper(), "other": other, "taboo": env.taboo[0]}
@@ -84,7 +84,7 @@ CODES = {  # how a pair could agree to say the place of the secret in a list
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_place_in_a_list_is_no_clue(code: str) -> None:
-    """Audit B1: both roles saw the things in the same order, so that a pair won by naming a place."""
+    """Audit B1: both roles saw the objects in the same order, so a pair won by naming a place."""
     found = 0
     for index in range(60):
         env = game(index, rounds=1)
@@ -98,7 +98,7 @@ def test_the_place_in_a_list_is_no_clue(code: str) -> None:
 
 
 def test_scripted_clues_are_no_places() -> None:
-    """What the table of attributes can say stays allowed."""
+    """What the table of properties can say stays allowed."""
     from interplay.envs.games.objects import QUESTIONS, points_at_a_place, statement
 
     for key in QUESTIONS:

@@ -1,4 +1,4 @@
-"""Tic-tac-toe against known answers: counts of games and positions, exact odds of random play, OpenSpiel."""
+"""Tic-tac-toe compared with known numbers: games and positions, exact odds of random play, OpenSpiel."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_rules_give_the_known_number_of_games_and_positions() -> None:
 
 
 def test_random_play_has_the_known_odds() -> None:
-    """promise 8: a legal list is complete and without repeats, so that random play has its exact odds."""
+    """promise 8: a legal list is complete and without duplicates, so random play has its exact odds."""
     chance = odds(new(), {})
     assert chance == {"X": Fraction(737, 1260), "O": Fraction(121, 420), "draw": Fraction(8, 63)}
     assert [round(100 * float(chance[end]), 2) for end in ("X", "O", "draw")] == [58.49, 28.81, 12.70]
@@ -126,14 +126,14 @@ def test_an_illegal_reply_forfeits_the_game(reply: str) -> None:
 
 @pytest.mark.parametrize("reply", ["3", " 3\n", "3.", "(3)", "**3**"])
 def test_decoration_around_the_number_is_forgiven(reply: str) -> None:
-    """promise 8: what counts as a legal reply is defined: the number alone, punctuation aside."""
+    """promise 8: it is defined what counts as a legal reply: only the number, ignoring punctuation."""
     assert not new().step({"X": reply})
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_a_move_or_a_forfeit(reply: str) -> None:
-    """promise 8: no reply whatever raises, and each either marks one cell or ends the game."""
+    """promise 8: no reply raises an exception, and each either marks one cell or ends the game."""
     env = new()
     rewards = env.step({"X": reply})
     marked = env.state().split("\n", 3)[:3]
@@ -141,7 +141,7 @@ def test_any_text_is_a_move_or_a_forfeit(reply: str) -> None:
 
 
 def test_every_fresh_prompt_is_complete_and_memory_sends_only_the_news() -> None:
-    """promise 8: what a player sees is the board and nothing else, with and without memory."""
+    """promise 8: a player sees the board and nothing else, with and without memory."""
     fresh, memory = play(new(), 1, 2), play(new(memory=True), 1, 2)
     assert fresh.observe()["X"].fresh and len(fresh.observe()["X"].messages) == 2
     assert not memory.observe()["X"].fresh and len(memory.observe()["X"].messages) == 1
@@ -166,7 +166,7 @@ def test_four_in_a_row_needs_four() -> None:
 
 
 def test_a_line_longer_than_the_board_is_refused() -> None:
-    """promise 8: an environment that nobody could win is not made."""
+    """promise 8: an environment that nobody could win is refused."""
     with pytest.raises(ConfigError, match=r"env\.line is 3; expected at most env\.size \(2\)"):
         new(size=2)
 

@@ -1,4 +1,4 @@
-"""The tools environments give: each answers, limits itself, and says in words what its caller did wrong."""
+"""The tools of environments: each answers, limits its own work, and explains a caller's mistake in words."""
 
 from __future__ import annotations
 

@@ -44,9 +44,25 @@ def test_every_position_has_a_picture_of_its_own(name: str) -> None:
 
 
 def test_a_blank_picture_tells_nothing() -> None:
-    boards = [envs.make(sample_task("plan_path", {"view": "image", "blank": True}, index=i)) for i in range(5)]
+    boards = [envs.make(sample_task("plan_path", {"view": "image", "shown": "blank"}, index=i)) for i in range(5)]
     assert len({b.observe()["planner"].messages[-1].media[0].digest for b in boards}) == 1
     assert {b.caption("planner") for b in boards} == {""}
+
+
+@pytest.mark.parametrize("name", ["plan_path", "sokoban"])
+def test_the_picture_of_another_board_stays_during_an_episode_and_is_not_the_own_one(name: str) -> None:
+    found = set()
+    for index in range(8):
+        task = sample_task(name, {"team": "single", "view": "image", "shown": "other"}, index=index)
+        env, own = envs.make(task), envs.make(sample_task(name, {"team": "single", "view": "image"}, index=index))
+        first = env.observe()["actor"]
+        env.step({"actor": first.legal[0]})
+        seen = [first, *env.observe().values()]
+        digests = {observation.messages[-1].media[0].digest for observation in seen}
+        assert len(digests) == 1 and env.caption("actor") == ""
+        assert own.observe()["actor"].messages[-1].media[0].digest not in digests
+        found |= digests
+    assert len(found) == 8, "each task has a picture of its own"
 
 
 def test_the_picture_has_one_square_for_each_cell() -> None:

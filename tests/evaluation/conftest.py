@@ -1,4 +1,4 @@
-"""For tests of evaluation that play."""
+"""Fixtures for evaluation tests that play games."""
 
 from __future__ import annotations
 

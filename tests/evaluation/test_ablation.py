@@ -43,7 +43,7 @@ class Dull(TwoKeys):
 
 @pytest.fixture(scope="module", autouse=True)
 def scripted() -> Iterator[None]:
-    """`key:1` says the right word of p0 wherever it sits, `key:2` that of p1."""
+    """`key:1` says the right word of p0 in any seat, `key:2` that of p1."""
 
     @register_bot("key")
     class Key(Bot):
@@ -91,7 +91,7 @@ def changes(plan: RunPlan, found: Iterator[tuple[str, dict[Role, Occupant]]], ga
 
 
 def test_leaving_one_out_costs_what_it_did() -> None:
-    """Both keys are needed: with a random word in either's place a third of the doors open. Nobody hears p2."""
+    """Both keys are needed: with a random word in place of either, a third of the doors open. Nobody hears p2."""
     plan = planned(f"{__name__}:Dull", {"p0": "bot:key:1", "p1": "bot:key:2", "p2": "bot:key:0"})
     found = changes(plan, without(plan, dict.fromkeys(plan.roles, Scripted("random"))), games=120)
     assert [c.what for c in found] == ["p0 = bot:random", "p1 = bot:random", "p2 = bot:random"]
@@ -121,13 +121,13 @@ def test_against_an_opponent_the_others_take_the_role() -> None:
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"ablations": ["swap"]}, r"eval.ablations has 'swap', but one policy sits in every seat"),
+        ({"ablations": ["swap"]}, r"eval.ablations has 'swap', but a single policy plays every role"),
         ({"ablations": ["without"], "opponents": ["bot:random"]}, r'set eval.opponents = \["team"\]'),
         (
             {"ablations": ["without"], "substitute": "bass"},
             r"eval.substitute is 'bass'; expected base, start, bot:NAME",
         ),
-        ({"ablations": ["budget"]}, r"eval.single is missing; expected the options that leave one role"),
+        ({"ablations": ["budget"]}, r"eval.single is missing; expected options that leave only one role"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(section: dict[str, Any], says: str) -> None:

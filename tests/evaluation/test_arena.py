@@ -1,4 +1,4 @@
-"""The arena: the better player is rated above the worse, from both seats, the same way every time."""
+"""The arena rates the better player above the worse one, from both seats, with the same result every time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def play(players: list[str], games: int, played: Played | None = None, **changes
 
 
 def test_the_better_player_is_rated_above_the_worse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From both seats; the same again; and a player more changes nothing between the others. A game too large for
-    exploitability says so."""
+    """From both seats, and the same when repeated; adding a player changes nothing between the others. A game that is
+    too large for exploitability says so."""
     monkeypatch.setattr(exploitability, "LIMIT", 100)
     players = ["bot:minimax", "bot:greedy", "bot:random", "player"]
     store = Played(tmp_path / "played.jsonl")
@@ -58,14 +58,14 @@ def test_the_better_player_is_rated_above_the_worse(monkeypatch: pytest.MonkeyPa
 
 
 def test_exploitability_is_exact_where_the_game_is_small() -> None:
-    """Kuhn: 0 at the equilibrium, 11/24 for random play; a model's is between its scores' bounds, a bot that cannot say
-    its odds is said to have none."""
+    """Kuhn: 0 at the equilibrium, 11/24 for random play; a model's value is within the bounds of its scores. A bot that
+    cannot report its probabilities has no value."""
     found = play(["bot:equilibrium", "bot:random", "bot:greedy", "player"], 4, env=KUHN)
     assert abs(found.hunted["equilibrium"].exploitability or 0) < 1e-12
     assert found.hunted["random"].exploitability == pytest.approx(11 / 24)
     mine = found.hunted["player"]
     assert mine.exploitability is not None and 0 <= mine.exploitability <= 2 and 0.5 < (mine.stray or 0) <= 1
-    assert found.hunted["greedy"].why == "bot:greedy does not say how likely its moves are."
+    assert found.hunted["greedy"].why == "bot:greedy does not report the probabilities of its moves."
     text = "\n".join(map(markdown, sheets(found)))
     assert "| exploitability |" in text and "0.4583" in text
 
@@ -76,7 +76,7 @@ def test_minimax_cannot_be_exploited() -> None:
 
 
 def test_a_team_game_is_played_together() -> None:
-    """Hanabi: everybody with everybody and with itself; two that know the same rules do well together."""
+    """Hanabi: every player with every other one and with itself; two players with the same rules do well together."""
     small = {"name": "hanabi", "variant": "small"}
     found = play(["bot:hanabi", "bot:random"], 12, env=small)
     assert found.together and found.ratings == [] and found.hunted == {}
@@ -99,7 +99,8 @@ def test_who_is_rewarded_says_whether_they_play_together(env: str, together: boo
 
 
 def test_with_more_than_two_roles_everybody_has_every_seat_once() -> None:
-    """Three players, of whom `a` pays one point each time: who always says it is ahead of who says anything."""
+    """Three players, where saying `a` pays one point each time: a player who always says it is ahead of a random
+    one."""
     payoff = [[[[float(i == 0), float(j == 0), float(k == 0)] for k in (0, 1)] for j in (0, 1)] for i in (0, 1)]
     env = {"name": "matrix", "actions": [["a", "b"]] * 3, "payoff": payoff}
     found = play(["bot:random", "bot:first"], 10, env=env)
@@ -113,7 +114,7 @@ def test_what_cannot_meet_is_refused(team: Team) -> None:
     with pytest.raises(ConfigError, match="at least two players"):
         play(["bot:random"], 1)
     alone = {"name": "matrix", "actions": [["a", "b"]], "payoff": [[1], [0]]}
-    with pytest.raises(ConfigError, match="has one role, and nobody to meet there; interplay eval measures it"):
+    with pytest.raises(ConfigError, match="has only one role, so players cannot meet in it; use interplay eval"):
         play(["bot:random", "bot:first"], 1, env=alone)
     with pytest.raises(ConfigError, match="two players are called 'a'; give one another name"):
         _named(["a=bot:random", "a=bot:first"])
@@ -163,8 +164,8 @@ tensorboard = "off"
 
 
 def test_the_command_seats_runs_of_adapters_checkpoints_and_remote_models(tmp_path: Path) -> None:
-    """A run with an adapter per role plays each role with its own; so does its checkpoint, in another recipe's arena.
-    A model behind a server needs its name and address. JSON, Markdown and a page."""
+    """A run with an adapter per role plays each role with its own adapter; so does its checkpoint, in another recipe's
+    arena. A model behind a server needs its name and address. The output is JSON, Markdown and a page."""
     recipe, run, out = tmp_path / "r.toml", tmp_path / "run", tmp_path / "out"
     recipe.write_text(L2)
     app(["train", str(recipe), "--run", str(run)], standalone_mode=False)
@@ -177,7 +178,7 @@ def test_the_command_seats_runs_of_adapters_checkpoints_and_remote_models(tmp_pa
         assert len(chat.bodies) == asked > 0, "what was played is not played again"
     data = json.loads((out / "arena.json").read_text())
     assert {r["name"] for r in data["ratings"]} == {"bot:random", "new", "old", "far", "peft"}
-    assert data["failed"] == 0 and data["hunted"]["far"]["why"] == "far is a remote model, which gives no log-probs."
+    assert data["failed"] == 0 and data["hunted"]["far"]["why"] == "far is a remote model, which returns no log-probs."
     assert data["payoff"]["new"]["old"]["value"] == 0.5, "the same weights: what one wins as X the other wins as X"
     assert "## How they play" in (out / "arena.md").read_text() and "<svg" in (out / "arena.html").read_text()
     plan = resolve(parse(RECIPE | {"env": {"name": "tictactoe", "size": 2, "line": 2}}))

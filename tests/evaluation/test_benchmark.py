@@ -1,4 +1,4 @@
-"""Wins, draws, losses and illegal moves are counted right, and the same seeds give the same table."""
+"""Wins, draws, losses and illegal moves are counted correctly, and the same seeds give the same table."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_tally_from_the_other_seat() -> None:
 
 
 def test_a_win_is_more_than_every_other_role() -> None:
-    """Three players: equal to the best rival is a draw, however far behind the third is."""
+    """Three players: equal to the best rival is a draw, however far behind the third one is."""
     game = episode(0, 0)
     game.seats = {"a": PLAYER, "b": RANDOM, "c": RANDOM}
     for scores, expected in [((2, 1, 0), (1, 0, 0)), ((1, 1, 0), (0, 1, 0)), ((1, 0, 2), (0, 0, 1))]:
@@ -88,7 +88,7 @@ def test_rewards_are_mixed_as_the_recipe_says() -> None:
 
 
 def test_candidates_and_playouts_are_not_counted() -> None:
-    """Illegal moves are counted on the line that was played."""
+    """Illegal moves are counted only on the line that was played."""
     game = episode(1, -1, ("X", OK, 2), ("X", ILLEGAL, 2), ("X", ILLEGAL, 2))
     game.turns[1].kept = False
     game.turns[2].playout = 0
@@ -112,7 +112,7 @@ def test_every_seat_against_every_opponent(team: Team) -> None:
 
 
 def test_a_policy_is_measured_in_the_roles_it_is_seated_in(team: Team) -> None:
-    """X belongs to one policy, O to another: nobody is measured where it does not sit, and a bot's seat not at all."""
+    """X belongs to one policy, O to another: policies are measured only in their own seats, and bots not at all."""
     policies = {"one": {"base": "tiny-16x1"}, "two": {"base": "tiny-16x1"}}
     for seats, expected in [
         ({"X": "one", "O": "two"}, [("one", "X"), ("two", "O")]),
@@ -126,7 +126,7 @@ def test_a_policy_is_measured_in_the_roles_it_is_seated_in(team: Team) -> None:
 
 
 def test_the_same_seeds_give_the_same_results(team: Team) -> None:
-    """Twice in one process, whatever was played in between: the same table from the same replies. Another seed plays
+    """Twice in one process, whatever was played in between: the same replies give the same table. Another seed plays
     other games."""
     said: list[list[tuple[str, str]]] = []
 
@@ -147,7 +147,7 @@ def test_the_same_seeds_give_the_same_results(team: Team) -> None:
 
 
 def test_bots_can_be_measured_too(team: Team) -> None:
-    """Perfect play never loses: a yardstick for the yardstick."""
+    """Perfect play never loses, which checks the measurement itself."""
     plan = resolve(parse(RECIPE))
     seats = dict.fromkeys(plan.roles, Scripted("minimax"))
     found = asyncio.run(evaluate(Field(plan, team, 10), ["bot:random"], seats))
@@ -156,7 +156,7 @@ def test_bots_can_be_measured_too(team: Team) -> None:
 
 
 def test_failed_games_are_counted_and_left_out(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promise 7: a game that the machinery broke is neither a loss nor a draw; if all broke, that is said."""
+    """Promise 7: a game that failed technically is neither a loss nor a draw; if all failed, there is an error."""
     engine = team.members["player"].engine
     honest = engine.generate
 
@@ -167,7 +167,9 @@ def test_failed_games_are_counted_and_left_out(team: Team, monkeypatch: pytest.M
 
     monkeypatch.setattr(engine, "generate", generate)
     assert {(r.games, r.failed) for r in measure(team, games=6)} == {(4, 2)}
-    with pytest.raises(InterplayError, match=r"all 2 games with X = player, O = bot:random failed; the first: .*gone"):
+    with pytest.raises(
+        InterplayError, match=r"all 2 games with X = player, O = bot:random failed; the error of the first one: .*gone"
+    ):
         measure(team, games=2)
 
 
@@ -210,7 +212,7 @@ def test_the_table_of_nothing_is_empty() -> None:
 
 
 def test_the_report_is_json_with_intervals(tmp_path: Path) -> None:
-    """And is read back as the same results, for the run that goes on."""
+    """It can be read back as the same results, for a run that continues."""
     report.write(tmp_path / "report.json", STAGES, {"seed": 3})
     data = json.loads((tmp_path / "report.json").read_text())
     assert data["seed"] == 3
@@ -229,7 +231,7 @@ PUZZLE = {
 
 
 def test_a_team_is_measured_in_its_own_seats_by_its_success() -> None:
-    """The recipe's seats play together: the solver in both is always there, and once, not per policy and seat."""
+    """The recipe's seats play together: the solver in both seats always succeeds, and is measured once."""
     plan = resolve(parse({**PUZZLE, "seats": {"planner": "player", "actor": "bot:solver"}}))
     team = Team(plan.recipe)
     (found,) = asyncio.run(evaluate(Field(plan, team, 12), ["team"]))
@@ -249,5 +251,7 @@ def test_a_team_that_fails_has_no_success() -> None:
 
 
 def test_a_team_needs_a_reward_that_says_success() -> None:
-    with pytest.raises(ConfigError, match=r"eval.success is 'solvd'; expected a reward of plan_path: solved"):
+    with pytest.raises(
+        ConfigError, match=r"eval.success is 'solvd'; expected the name of a reward of plan_path: solved"
+    ):
         resolve(parse({**PUZZLE, "eval": {"opponents": ["team"], "success": "solvd"}}))

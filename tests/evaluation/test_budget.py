@@ -1,4 +1,4 @@
-"""The same tokens for a team and for one agent: matched to the token, whatever they say."""
+"""The same tokens for a team and for one agent: exactly equal, whatever they say."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compare(team: Team, games: int = 6, played: Played | None = None, **changes:
 
 
 def speak(team: Team, monkeypatch: pytest.MonkeyPatch, says: Callable[[Any], str]) -> None:
-    """A script in the model's place: `says` gives the text of a reply, which ends, or is cut at its limit."""
+    """A script replaces the model: `says` gives the text of a reply, which ends or is cut off at its limit."""
     renderer = team.members["p"].renderer
 
     async def generate(request: Any) -> Completion:
@@ -62,8 +62,8 @@ def speak(team: Team, monkeypatch: pytest.MonkeyPatch, says: Callable[[Any], str
 
 
 def test_every_budget_is_spent_to_the_token(team: Team, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Replies of one to three tokens, budgets that no number of whole episodes fits: task by task, over two seeds. One
-    longer episode never uses more. And the same again from what was kept."""
+    """Replies of one to three tokens, and budgets that no number of whole episodes fills exactly: task by task, over
+    two seeds. One longer episode never uses more. The saved episodes give the same."""
     speak(team, monkeypatch, lambda request: "x" * (request.seed % 3))
     found, whole = compare(team, played=Played(tmp_path / "played.jsonl"))
     spent = [sum(len(s.action) for t in e.line() for s in t.samples) for e in whole]
@@ -78,7 +78,7 @@ def test_every_budget_is_spent_to_the_token(team: Team, monkeypatch: pytest.Monk
 
 
 def test_a_reply_may_be_as_long_as_the_budget(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The team says one token a turn and the one agent never ends: longer takes all of it at once."""
+    """The team says one token per turn and the single agent never stops: `longer` uses the whole budget at once."""
     speak(team, monkeypatch, lambda request: "" if request.key[0] < 1000 else "x" * 99)
     found, _ = compare(team, games=2)
     assert all(row.budget == row.longer == row.samples == 4 for row in found.tasks), "2 roles, 2 turns"
@@ -86,7 +86,7 @@ def test_a_reply_may_be_as_long_as_the_budget(team: Team, monkeypatch: pytest.Mo
 
 
 def test_who_knows_the_way_is_counted_right(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The team wastes its tokens; one agent goes right at every third turn, which is the whole way in some tasks."""
+    """The team wastes its tokens; the single agent goes right at every third turn, which solves some tasks."""
     calls: dict[object, int] = {}
 
     def says(request: Any) -> str:

@@ -1,4 +1,4 @@
-"""MADDPG's Gumbel actor on tables: the gradient is that of the mean over decisions, however many replies are legal."""
+"""MADDPG's Gumbel actor on tables: the gradient is that of the mean over decisions, for any number of legal replies."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Widening(Env):
 
 
 def test_a_decision_weighs_the_same_whatever_its_number_of_legal_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradient that reaches the policy's logits is that of the mean over decisions of the straight-through sample's
-    value, written out with autograd. Terms are of size 1 and about ten are added, in single precision."""
+    """The gradient of the policy's logits is that of the mean over decisions of the straight-through sample's value,
+    written out with autograd. Terms have size 1 and about ten are added, in single precision."""
     monkeypatch.setitem(registry.ENVIRONMENTS.classes, "widening", Widening)
     game = Game("widening", "the last word", "widening", paid, 5.0)
     maddpg = Contender("maddpg", {"actor": "gumbel", "warmup": 0}).algorithm(game)

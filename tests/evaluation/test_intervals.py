@@ -80,7 +80,8 @@ def test_a_share_over_tasks_is_wilsons_where_each_has_one_game() -> None:
 
 
 def test_games_of_one_task_that_all_agree_say_no_more_than_one() -> None:
-    """Ten tasks, four equal games each: as doubtful as ten games. Games that differ at random: nearly as forty."""
+    """Ten tasks with four equal games each are as uncertain as ten games; games that differ at random nearly as
+    forty."""
     alike = intervals.share([[i < 5] * 4 for i in range(10)])
     assert alike[1:] == pytest.approx(intervals.wilson(5, 10))
     mixed = intervals.share([[True, False, True, False]] * 10)
@@ -89,7 +90,7 @@ def test_games_of_one_task_that_all_agree_say_no_more_than_one() -> None:
 
 
 def test_intervals_of_clustered_games_hold_the_truth() -> None:
-    """Tasks of different difficulty, four games each: 95% should hold the mean of the difficulties, 0.5."""
+    """Tasks of different difficulty, four games each: 95% of the intervals should contain the mean difficulty, 0.5."""
     rng = random.Random(0)
     held = []
     for _ in range(300):

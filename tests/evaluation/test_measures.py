@@ -1,4 +1,4 @@
-"""pass@k against enumeration, and what counts as success."""
+"""pass@k compared with enumeration, and what counts as a success."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECIPE: dict[str, Any] = {
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.integers(1, 8))
 def test_pass_at_k_is_the_share_of_all_choices_of_k(games: list[bool], k: int) -> None:
-    """Every way to choose k of the n games, tried."""
+    """All ways to choose k of the n games are tried."""
     if k > len(games):
         with pytest.raises(ValueError, match=f"needs at least {k} games"):
             pass_at_k(len(games), sum(games), k)
@@ -49,7 +49,7 @@ GAMES = [
 
 
 def test_pass_at_k_over_tasks_leaves_failures_out() -> None:
-    """a: one of two, b: none of two, c: one game left, so it says nothing about k = 2."""
+    """a: one of two, b: none of two, c: one game is left, so it says nothing about k = 2."""
     one, two = passed(parse(RECIPE), GAMES, "team", 2)
     assert (one.k, one.share.value, one.tasks) == (1, 0.5, 3)
     assert (two.k, two.share.value, two.tasks) == (2, 0.5, 2)
@@ -59,7 +59,7 @@ def test_pass_at_k_over_tasks_leaves_failures_out() -> None:
 
 
 def test_success_is_what_the_reward_adds_up_to() -> None:
-    """Of a game that pays card by card, the sum counts, and eval.goal says how much is success."""
+    """In a game that pays card by card the sum counts, and eval.goal says how much is a success."""
     hanabi = {**RECIPE, "env": {"name": "hanabi"}, "eval": {"opponents": ["team"], "success": "score", "goal": 3.0}}
     episode = game("a", 0)
     for points, won in [(1, False), (2, False), (3, True)]:

@@ -1,6 +1,7 @@
-"""A tree that goes on with the best reply plays above its policy; what is reported is what the policy itself earns.
+"""A tree that continues with the best reply plays better than its policy; what is reported is what the policy earns.
 
-Proven on games of the proving ground with policies that play evenly, whose own results are known exactly.
+This is tested on games of the proving ground with policies that play all actions with equal probability, whose own
+results are known exactly.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TASKS = 150
 def play(
     game: str, reward: RewardSection | None = None, frozen: Collection[str] = (), **settings: Any
 ) -> tuple[list[Episode], RewardSection]:
-    """Episodes of an algorithm that keeps the best of four, before anything was learned."""
+    """Episodes of an algorithm that keeps the best of four replies, before any training."""
     algorithm = algorithms.make(Open(name="at_grpo", candidates=4, **settings), reward or RewardSection(), 0)
     ground = Ground(GAME[game], algorithm, frozen=frozen)
     episodes = asyncio.run(ground.runner.run([ground._task(i) for i in range(TASKS)], ground._seats))
@@ -45,8 +46,8 @@ def four_errors(values: Sequence[float]) -> float:
 
 
 def test_a_curriculum_hears_of_the_policys_own_success() -> None:
-    """Two words, one of them right, and the last one counts: an even policy is right half of the time, and the best of
-    four nearly always."""
+    """Two words, one of them right, and the last one counts: a uniform policy is right half of the time, and the best
+    of four replies nearly always."""
     episodes, _ = play("debate")
     kept = fmean(e.rewards.of("p0").records[-1].value or 0.0 for e in episodes)
     assert kept > 0.85
@@ -56,7 +57,7 @@ def test_a_curriculum_hears_of_the_policys_own_success() -> None:
 
 
 def test_a_league_hears_of_the_policys_own_games() -> None:
-    """Rock, paper, scissors between equals that both play rock too often: an even score."""
+    """Rock, paper, scissors between equal players that both play rock too often: an even score."""
     episodes, reward = play("rock_paper_scissors", frozen=("p1",))
     kept = [(mix(e.rewards, "p0", reward) + 1) / 2 for e in episodes]
     assert fmean(kept) > 0.5 + four_errors(kept)
@@ -67,8 +68,8 @@ def test_a_league_hears_of_the_policys_own_games() -> None:
 @pytest.mark.parametrize("gamma", [1.0, 0.5])
 @pytest.mark.parametrize("frozen", [(), ("p0",)], ids=["both learn", "another opens"])
 def test_reward_is_what_the_policy_earns_and_is_not_discounted(gamma: float, frozen: tuple[str, ...]) -> None:
-    """One word of three is right for each of two: 2/3 in the mean, under a noise of ±1. `reward_kept` stands beside it
-    in the same units. It holds as well where another player makes the first move."""
+    """One word of three is right for each of two roles: 2/3 on average, with a noise of ±1. `reward_kept` has the same
+    units. This also holds if another player makes the first move."""
     episodes, reward = play("credit", RewardSection(gamma=gamma), frozen, playouts=2)
     metrics = tally(episodes, {"p0", "p1"} - {*frozen}, reward)
     assert metrics["reward/solved/team"] == pytest.approx(metrics["reward"])

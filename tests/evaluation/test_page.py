@@ -1,4 +1,4 @@
-"""The page loads nothing, says what the tables say, and is well-formed and harmless whatever players are called."""
+"""The page loads nothing, shows what the tables show, and is valid and harmless for every player's name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHARTS = [
 
 
 def parsed(text: str) -> ET.Element:
-    """The page as XML, once the doctype and the void tags of HTML are taken for what they are."""
+    """The page as XML, after handling the doctype and the void tags of HTML."""
     return ET.fromstring(re.sub(r"<(meta)([^>]*)>", r"<\1\2/>", text.removeprefix("<!doctype html>\n")))
 
 
@@ -63,7 +63,7 @@ HOSTILE = [
 
 
 def filled(name: str) -> ET.Element:
-    """A page with this name wherever a name can stand."""
+    """A page with this name wherever a name can be."""
     e = Estimate(0.5, 0.25, 0.75)
     sheet = Sheet(name, [name, name], [[name, name]], 1, name)
     charts = [
@@ -76,7 +76,7 @@ def filled(name: str) -> ET.Element:
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:30]))
 def test_hostile_names_do_no_harm(name: str, tmp_path: Path) -> None:
-    """A name is shown as it is, adds no element and no attribute, and no way of drawing fails because of it."""
+    """A name is shown as it is, adds no element and no attribute, and no output format fails because of it."""
     root, plain = filled(name), filled("n" if name else "")
     assert [(x.tag, sorted(x.attrib)) for x in root.iter()] == [(x.tag, sorted(x.attrib)) for x in plain.iter()]
     assert root.find("body/h1").text in (harmless(name), None)  # type: ignore[union-attr]
@@ -92,7 +92,7 @@ def test_hostile_names_do_no_harm(name: str, tmp_path: Path) -> None:
 
 
 def test_templates_are_part_of_the_package() -> None:
-    """`make` installs the folder as it is; a wheel has only what pyproject.toml names."""
+    """`make` installs the folder as it is; a wheel contains only what pyproject.toml names."""
     root = Path(__file__).parents[2]
     data = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
     folder = root / "src" / "interplay" / "evaluation"

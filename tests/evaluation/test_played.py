@@ -1,4 +1,4 @@
-"""What was played stays played: a kill loses one chunk, and nothing else is played again."""
+"""Saved games are not repeated: a kill loses only one chunk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_damaged_line_costs_itself_alone(tmp_path: Path, old: bytes, new: byte
 
 
 def test_pictures_are_kept_beside_and_a_lost_one_costs_its_chunk_alone(tmp_path: Path) -> None:
-    """An episode without what was seen is played again, not shown half."""
+    """An episode whose pictures are missing is played again and not shown in part."""
     picture = Media("image", b"tabby")
     seen = Observation((Message("user", "Look.", media=(picture,)),))
     turn = Turn("t", None, Keys("t", 0, "t", 0, "X", "", "", ""), "bot:first", "1", seen)

@@ -1,4 +1,4 @@
-"""The proving ground: algorithms reach what they must on tables, and do not where theory says they cannot."""
+"""The proving ground: algorithms solve the games that they must solve, and fail where theory says that they must."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = [c for c in CONTENDERS if c.name not in ("vdn", "qmix", "maddpg")]  # th
 
 @pytest.mark.parametrize("name", ["RelayGame", "TwoStep", "Debate", "TwoKeys"])
 def test_the_games_are_environments(name: str) -> None:
-    """What an algorithm is proven on passes the suite that every environment passes."""
+    """The games pass the conformance suite of environments."""
     findings = check(f"interplay.evaluation.games:{name}", {}, 5, 0)
     assert [f"{f.rule}: {f.detail}" for f in findings if not f.passed] == []
 
@@ -33,7 +33,7 @@ def test_every_algorithm_finds_the_best_arm(contender: Contender) -> None:
 
 
 def test_qmix_finds_what_vdns_sum_cannot_say() -> None:
-    """QMIX's own two-step game: a sum of utilities takes the safe 7, the mixer the 8."""
+    """QMIX's own two-step game: a sum of utilities takes the safe 7, the mixer takes the 8."""
     game = GAME["two_step"]
     assert prove(LABELS["qmix"], game).result() >= game.goal > prove(LABELS["vdn"], game).result()
 
@@ -49,7 +49,8 @@ def test_every_algorithm_solves_what_needs_no_luck(contender: Contender, game: s
     "label", ["grpo", *(pytest.param(x, marks=pytest.mark.slow) for x in ("at_grpo", "mappo", "rae"))]
 )
 def test_two_keys_need_both_roles(label: str) -> None:
-    """Both learn: solved. Either frozen: a third at most. Each role's gain is far outside its error."""
+    """If both learn, it is solved; if either is frozen, at most a third. Each role's gain is far larger than its
+    error."""
     both, *alone = (prove(LABELS[label], GAME["two_keys"], frozen=frozen).result() for frozen in ((), ("p0",), ("p1",)))
     assert both >= 0.9
     for result in alone:
@@ -59,12 +60,13 @@ def test_two_keys_need_both_roles(label: str) -> None:
 
 @pytest.mark.parametrize("label", ["rloo", "coma"])
 def test_a_baseline_does_not_leave_a_local_optimum(label: str) -> None:
-    """The non-monotonic payoff from even play: the expected gradient leads to 0, counterfactual baseline or not."""
+    """The non-monotonic payoff from uniform play: the expected gradient leads to 0, with or without a baseline."""
     assert prove(LABELS[label], GAME["non_monotonic"]).result() == pytest.approx(0.0, abs=0.5)
 
 
 def test_a_monotonic_mixer_cannot_represent_what_a_central_critic_can() -> None:
-    """Both watch even play of [[8, −12, −12], [−12, 0, 0], [−12, 0, 0]]: only the critic ranks the 8 first."""
+    """Both are fitted to uniform play of [[8, −12, −12], [−12, 0, 0], [−12, 0, 0]]: only the critic ranks the 8
+    first."""
     found = {
         name: prove(LABELS[name], GAME["non_monotonic"], frozen=("p0", "p1")).believed()
         for name in ("qmix", "maddpg (score function)")
@@ -75,8 +77,8 @@ def test_a_monotonic_mixer_cannot_represent_what_a_central_critic_can() -> None:
 
 @pytest.mark.slow
 def test_qmix_trusts_a_word_only_where_it_is_right() -> None:
-    """Why QMIX misses the debate: its mixer sees the truth, which p1 does not. p1 comes to say one word whatever it
-    hears, because the weight of its utility all but vanishes in the states in which that word is wrong."""
+    """Why QMIX fails in the debate: its mixer sees the truth, which p1 does not. p1 learns to say one word whatever it
+    hears, because the weight of its utility almost vanishes in the states in which that word is wrong."""
     ground = prove(LABELS["qmix"], GAME["debate"])
     assert isinstance(ground.algorithm, VDN) and ground.result() < 0.7
     played = ground.play(100)
@@ -90,7 +92,7 @@ def test_qmix_trusts_a_word_only_where_it_is_right() -> None:
 
 
 def test_self_play_averages_to_the_equilibrium() -> None:
-    """Matching pennies from three to one: the average strategies are nearly even."""
+    """Matching pennies from a start of three to one: the average strategies are nearly uniform."""
     assert prove(LABELS["grpo"], GAME["matching_pennies"]).exploitability() < 0.2
 
 
@@ -117,7 +119,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 
 
 def test_a_tables_state_critic_learns_what_comes_after_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the language models' does: no shaping of the turn that led there, or it would count twice in its outlook."""
+    """As with language models: penalties of the turn that led there are not included, because its outlook has them."""
     game = replace(GAME["stag_hunt"], options={"game": "stag_hunt", "rounds": 2})
     shaped = Contender("coma", {"overlong": {"length": 1, "margin": 1}})
     ground = Ground(game, shaped.algorithm(game), tasks=4)

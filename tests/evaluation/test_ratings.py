@@ -1,4 +1,4 @@
-"""Ratings find the strengths that made the games."""
+"""Ratings recover the strengths that generated the games."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interplay.evaluation.ratings import CENTRE, SCALE, RatedGame, bradley_terry
 
 
 def games(strengths: dict[str, float], count: int, seed: int = 0) -> list[RatedGame]:
-    """Every pair meets `count` times; the odds are those of Elo's scale."""
+    """Every pair plays `count` games; the odds follow Elo's scale."""
     rng, out = random.Random(seed), []
     names = sorted(strengths)
     for i, a in enumerate(names):
@@ -25,7 +25,7 @@ TRUE = {"a": 1700.0, "b": 1550.0, "c": 1450.0, "d": 1300.0}
 
 
 def test_two_players_by_hand() -> None:
-    """Three wins to one: odds of three, which is 400·log10(3) points, shared about the mean. No prior."""
+    """Three wins to one: odds of three, which is 400·log10(3) points, centred on the mean. No prior."""
     found = bradley_terry([("a", "b", 1.0)] * 3 + [("a", "b", 0.0)], prior=0.0)
     assert found["a"] - found["b"] == pytest.approx(SCALE * math.log(3), abs=1e-3)
     assert found["a"] + found["b"] == pytest.approx(2 * CENTRE)
@@ -50,7 +50,7 @@ def test_strengths_are_recovered_within_their_intervals() -> None:
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    """60 tournaments of 4 players: of 240 intervals, 95% should hold the truth; far fewer would mean they lie."""
+    """60 tournaments of 4 players: about 95% of the 240 intervals should contain the true rating."""
     held = [
         r.low <= TRUE[r.name] <= r.high
         for seed in range(60)

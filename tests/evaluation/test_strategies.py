@@ -1,4 +1,4 @@
-"""A model's strategy, read off its own probabilities."""
+"""A model's strategy, computed from its own probabilities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA: dict[str, Any] = {
 
 
 def test_a_models_strategy_is_what_it_would_say() -> None:
-    """Every decision of Kuhn poker, against transformers' own forward pass over prompt and reply."""
+    """Every decision of Kuhn poker, compared with transformers' own forward pass over prompt and reply."""
     transformers_logging.disable_progress_bar()
     plan = resolve(parse(DATA))
     team = Team(plan.recipe)
@@ -53,6 +53,6 @@ def test_a_models_strategy_is_what_it_would_say() -> None:
 
 
 def test_even_play_in_kuhn_is_known() -> None:
-    """What training begins from: half of NashConv, 11/24."""
+    """The start of training: half of NashConv, 11/24."""
     task = resolve(parse(DATA)).task(0)
     assert exploitability(task, uniform).exploitability == pytest.approx(11 / 24)

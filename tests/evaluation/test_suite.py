@@ -1,4 +1,5 @@
-"""`interplay eval` from end to end: every figure is there, a kill loses one chunk, the same seeds, the same file."""
+"""`interplay eval` from end to end: every figure is there, a kill loses one chunk, and the same seeds give the same
+file."""
 
 from __future__ import annotations
 
@@ -125,8 +126,7 @@ def test_a_start_that_was_not_kept_is_said(tmp_path: Path) -> None:
 
 
 def test_what_changes_the_games_is_played_anew(tmp_path: Path) -> None:
-    """In the same folder: nothing that was played under other settings, by other weights or in other turns is taken
-    for an answer."""
+    """In the same folder, nothing is reused that was played with other settings, by other weights or in other turns."""
     recipe, base, out = tmp_path / "r.toml", tmp_path / "base", tmp_path / "out"
     recipe.write_text(RECIPE)
     assert CliRunner().invoke(app, ["models", "--save", "tiny-16x1", "--to", str(base)]).exit_code == 0
@@ -148,7 +148,7 @@ def test_what_changes_the_games_is_played_anew(tmp_path: Path) -> None:
 
 
 class Eager(Plain):
-    """Takes whatever is said for a call."""
+    """Takes everything that is said as a tool call."""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> Wanted:
         return [Call(tools[0], {"expression": text})]

@@ -1,4 +1,4 @@
-"""Play that is often cut off teaches fitted models the same values as play that is not."""
+"""Fitted models learn the same values from play that is often cut off as from complete play."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from interplay.types import Episode, Message, Observation, Rewards, Role, Task
 
 
 class Chain(Env):
-    """Three questions, each worth 1 whatever the answer."""
+    """Three questions, each worth 1 whatever the answer is."""
 
     reward_names = ("one",)
     roles = ("p0",)
@@ -53,8 +53,8 @@ def text_only(episode: Episode) -> Episode:
 
 @pytest.mark.parametrize(("name", "legal"), [("vdn", True), ("vdn", False), ("qmix", True), ("maddpg", True)])
 def test_a_cut_is_no_end(monkeypatch: pytest.MonkeyPatch, name: str, legal: bool) -> None:
-    """Half of the episodes are cut off after two of three questions. The first question is worth 3 and the second 2;
-    with the cut read as an end it would be 2½ and 1½."""
+    """Half of the episodes are cut off after two of three questions. The first question is worth 3 and the second 2. If
+    the cut were read as an end, they would be worth 2½ and 1½."""
     monkeypatch.setitem(registry.ENVIRONMENTS.classes, "chain", Chain)
     game = Game("chain", "three", "chain", paid, 3.0)
     settings = {"warmup": 0, "updates": 60, "target_every": 1, "group": 2}
@@ -74,7 +74,7 @@ def test_a_cut_is_no_end(monkeypatch: pytest.MonkeyPatch, name: str, legal: bool
 
 
 def values(algorithm: Any, episode: Episode) -> list[float]:
-    """What the fitted model says of each decision of an episode."""
+    """The fitted model's value of each decision of an episode."""
     if isinstance(algorithm, VDN):
         played = steps(episode, algorithm.reward)
         found: list[float] = algorithm.value.total(algorithm.value.table(played), played).tolist()

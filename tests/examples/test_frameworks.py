@@ -1,6 +1,6 @@
-"""Every example of examples/frameworks runs for real, in the environment it is installed in, and trains a tiny model.
+"""Every example of examples/frameworks really runs, in the environment where it is installed, and trains a tiny model.
 
-make test-frameworks makes those environments and says where they are; without them these tests are skipped.
+make test-frameworks makes these environments and says where they are; without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -27,17 +27,32 @@ def test_there_is_a_recipe_for_every_framework() -> None:
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_team_of_a_framework_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps: no episode fails, and every role's calls are turns with sampled ids."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.syspath_prepend(str(ROOT))
-    recipe = RECIPES[name]
-    which = "FRAMEWORKS_B" if "frameworks-b" in recipe.read_text() else "FRAMEWORKS_A"
+    which = "FRAMEWORKS_B" if "frameworks-b" in RECIPES[name].read_text() else "FRAMEWORKS_A"
     python = os.environ.get(which)
     if not python:
         pytest.skip(f"{which} names no Python with the framework; see make test-frameworks")
+    trains(name, python, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), [("langgraph", "a"), ("agents_sdk", "b")])
+def test_one_framework_of_each_set_trains(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set A has version 3 of the openai package, and set B version 2."""
+    folder = ROOT / f".venv-frameworks-small-{kind}"
+    if not (folder / "installed").exists():
+        pytest.skip(f"{folder.name} is not installed; make test-slow installs it if the package index can be reached")
+    trains(name, str(folder / "bin" / "python"), tmp_path, monkeypatch)
+
+
+def trains(name: str, python: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps: no episode fails, and every role's calls are turns with sampled ids."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
     small = ["train.steps=2", "rollout.tasks=2", "algorithm.group=2", "env.program.seconds=120.0", "device=cpu"]
-    plan = resolve(load(recipe, [f'env.program.python="{os.path.abspath(python)}"', *small]))
-    trainer = Trainer(plan, tmp_path)
+    plan = resolve(load(RECIPES[name], [f'env.program.python="{os.path.abspath(python)}"', *small]))
+    trainer = Trainer(plan, folder)
     seen: list[dict[str, Any]] = []
     trainer.observer = Observer(stepped=lambda step, metrics: seen.append(dict(metrics)))
     try:

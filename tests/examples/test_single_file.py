@@ -1,4 +1,4 @@
-"""`examples/single_file.py`, run as a reader would run it: short enough, on its own, and it learns."""
+"""`examples/single_file.py`, run as a reader would run it: it is short, needs nothing else, and learns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEAT = re.compile(r"as ([XO]): wins (\S+)% illegal (\S+)%")
 
 
 def play(*options: str) -> tuple[list[re.Match[str]], dict[str, dict[str, tuple[float, float]]]]:
-    """The step lines, and for each evaluation the shares of games won and forfeited from each seat."""
+    """The lines of the steps, and for each evaluation the shares of games won and forfeited from each seat."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *options],
         capture_output=True,
@@ -108,7 +108,7 @@ def test_credit_compares_within_a_decision_and_pools_equal_moves(script: ModuleT
 
 
 def test_a_stale_sampler_is_caught(script: ModuleType) -> None:
-    """Without publish the sampler remembers the old weights; the step after must refuse to train on its replies."""
+    """Without publish the sampler has the old weights; the next step must refuse to train on its replies."""
     torch = script.torch
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -1,4 +1,4 @@
-"""The Slurm job of the examples, with a stand-in for scontrol."""
+"""The Slurm job of the examples, with a replacement for scontrol."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ tensorboard = "off"
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the script is written for bash")
 def test_the_job_requeues_itself_until_the_run_is_finished(tmp_path: Path) -> None:
-    """SIGUSR1 to the script ends the run with a checkpoint and requeues the job; the next part goes on and ends."""
+    """SIGUSR1 to the script ends the run with a checkpoint and requeues the job; the next part continues and
+    finishes."""
     tools = tmp_path / "tools"
     tools.mkdir()
     commands = {

@@ -1,12 +1,12 @@
-"""Runs hostile programs and answers at one level, as the user who runs this, and says of each whether it was contained.
+"""Runs hostile programs and answers at one level, as the current user, and reports whether each was contained.
 
     python tests/execution/hostile.py LEVEL [--quick] [--kind KIND]...
 
 It prints one line of JSON: for each its kind, its name, how it ended, and what went wrong if it was not contained. A
-program is contained if it ended as it must, in time, and said no word that it got what it must not get; an answer is
-contained if it earned nothing; and all of them, if the host is as it was. `--quick` leaves out those that run until a
-limit on time; `--kind` keeps those of some kinds. Standard library and `interplay` only: `as_ordinary` starts it with
-the system's interpreter.
+program is contained if it ended as it must, in time, and did not report that it got what it must not get. An answer is
+contained if it earned nothing. For all of them, the host must be unchanged. `--quick` leaves out those that run until a
+time limit; `--kind` selects some kinds. Standard library and `interplay` only, because `as_ordinary` starts it with the
+system's interpreter.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ANYBODY = "/usr/bin/python3"  # an interpreter that every user may start; this o
 
 
 class Host:
-    """What there is outside to be hurt: a file, a process, a secret in the environment, servers."""
+    """What could be attacked outside the jail: a file, a process, a secret in the environment, servers."""
 
     def __init__(self, folder: Path) -> None:
         os.environ["INTERPLAY_CANARY"] = "secret"
@@ -120,7 +120,7 @@ def line(one: HostileProgram | HostileAnswer, outcome: str, wrong: str) -> Line:
 
 
 def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram]) -> Iterable[Line]:
-    """Through one small pool, which must be as it was afterwards."""
+    """Runs programs in one small pool, which must be unchanged afterwards."""
     from interplay.execution.sandbox import Job, Limits, Sandbox
 
     programs, limits = list(programs), Limits(**LIMITS)  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def run_programs(level: Any, host: Host, programs: Iterable[HostileProgram]) -> 
 
 
 def _left(workers: list[Any]) -> str:
-    """What is left of programs: processes under a worker besides its own two, files in its folder."""
+    """What programs left behind: processes under a worker besides its own two, files in its folder."""
     until = time.monotonic() + 10
     while True:
         extra = [pid for w in workers for pid in descendants(w.process.pid)[1:]]
@@ -171,7 +171,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def run_answers(level: Any, host: Host, wanted: Callable[[HostileAnswer], bool]) -> Iterable[Line]:
-    """Each must earn nothing, and what is asked afterwards must be answered as before."""
+    """Each must earn nothing, and later questions must be answered as before."""
     from interplay.execution import verilog
     from interplay.execution.programs import Bench
     from interplay.rewards import algebra
@@ -210,7 +210,7 @@ def _earned(task: Callable[[], bool]) -> str:
 
 
 def _query_task(host: Host, data: bytes) -> Callable[[str], bool]:
-    """Whether a query gave anything, or changed what the next one finds."""
+    """Whether a query returned anything, or changed what the next one finds."""
     from interplay.execution import database
 
     count = "SELECT count(*), sum(age) FROM customer"
@@ -269,7 +269,7 @@ def as_myself(level: str, *options: str) -> list[Line]:
 
 
 def as_ordinary(level: str, *options: str) -> list[Line]:
-    """As nobody, where we are root: with a copy of the package that nobody may read."""
+    """Run as the user nobody if we are root, with a copy of the package that nobody may read."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         shutil.copytree(SOURCE / "interplay", Path(folder) / "interplay", ignore=shutil.ignore_patterns("__pycache__"))
@@ -290,7 +290,7 @@ def _report_of(command: list[str], env: dict[str, str], **who: Any) -> list[Line
 
 
 def ordinary_reason() -> str:
-    """Empty if this process can become an ordinary user, else why not."""
+    """Empty if this process can become an ordinary user, else the reason."""
     if os.geteuid() != 0:
         return "this process is not root and cannot become somebody else"
     version = "import sys; sys.exit(sys.version_info < (3, 11))"

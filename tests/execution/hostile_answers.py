@@ -1,7 +1,7 @@
-"""Answers that try to earn what is not theirs, or to take the machine down, where a library or a referee reads them:
-functions, queries, formulas, circuits. Each is worth nothing.
+"""Answers that try to earn rewards by cheating, or to bring the machine down, when a library or a referee reads them:
+functions, queries, formulas, circuits. Each must earn nothing.
 
-`{canary}` is a file outside.
+`{canary}` is a file outside the jail.
 """
 
 # ruff: noqa: E501

@@ -1,4 +1,4 @@
-"""More hostile programs (`hostile_programs.py`): those that reach for what is outside."""
+"""More hostile programs (`hostile_programs.py`): those that try to reach something outside the jail."""
 
 # ruff: noqa: E501
 

@@ -1,7 +1,7 @@
-"""Programs that try to get out, to take the machine down, or to earn what is not theirs, and how each must end.
+"""Programs that try to break out, to bring the machine down, or to cheat, and how each must end.
 
-A program prints ESCAPED where it got what it must not get. `{canary}` is a file outside, `{victim}` a process of the
-same user, `{port}` a server of the host on 127.0.0.1, `{path}` and `{name}` its Unix sockets, by path and abstract.
+A program prints ESCAPED if it got what it must not get. `{canary}` is a file outside the jail, `{victim}` a process of
+the same user, `{port}` a server of the host on 127.0.0.1, `{path}` and `{name}` its Unix sockets, by path and abstract.
 """
 
 # ruff: noqa: E501

@@ -1,4 +1,4 @@
-"""Control groups: what is written to them, what is read from them, and that the kernel counts where they can be had."""
+"""Control groups: what is written to them, what is read from them, and that the kernel counts if they are available."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Plain files with the names of a control group's."""
+    """Plain files with the names of a control group's files."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -44,7 +44,7 @@ def test_a_group_without_kill_says_so(folder: Path) -> None:
 
 
 def test_a_limit_that_somebody_set_for_us_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups above a limited one are not tried, though this user might divide them."""
+    """Groups above a limited one are not tried, even if this user could divide them."""
     here = tmp_path / "a" / "b"
     here.mkdir(parents=True)
     (here / "memory.max").write_text("1000000\n")

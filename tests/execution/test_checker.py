@@ -1,4 +1,4 @@
-"""Checker programs: who says which outputs are right, where several are."""
+"""Checker programs decide which outputs are right, if several are."""
 
 from __future__ import annotations
 

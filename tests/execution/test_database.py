@@ -1,4 +1,4 @@
-"""Queries on databases: only reading, within limits, the same every time."""
+"""Queries on databases: read-only, limited and deterministic."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_nothing_but_a_limited_select_runs(name: str) -> None:
 
 
 def test_one_step_that_takes_long_is_ended_and_takes_no_time_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single step has no limit of its own: 31 s in the process that asked, before queries had processes."""
+    """A single step has no limit of its own. Before queries had their own processes, it took 31 s in the caller's
+    process."""
     monkeypatch.setattr(database, "SECONDS", 1.0)
     began = time.process_time()
     long = "replace(hex(zeroblob(15000)), '0', '{}')"
@@ -84,7 +85,7 @@ def test_queries_of_ours_are_answered_as_those_of_models_are() -> None:
 
 
 def test_a_query_finds_nothing_of_the_one_before() -> None:
-    """Each is answered by a process that ends with it."""
+    """Each query is answered by a process that ends with it."""
     for _ in range(3):
         assert run(SHOP, "CREATE TEMP TABLE t AS SELECT 1").error
         assert run(SHOP, "SELECT count(*) FROM sqlite_temp_master").rows in (((0,),), ()), "no table is left"
@@ -128,7 +129,7 @@ def test_files_are_read_whole_or_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         database.read(file)
     file.write_text("no database")
-    with pytest.raises(DataError, match="no SQLite or DuckDB database"):
+    with pytest.raises(DataError, match="not a SQLite or DuckDB database"):
         database.read(file)
     file.unlink()
     db = sqlite3.connect(file)

@@ -1,4 +1,4 @@
-"""DuckDB databases: the same answers as SQLite's, and nothing but reading; the task plays on them."""
+"""DuckDB databases: the same answers as SQLite, and only reading; the task can use them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET = "a variable of this process"  # what a query must not find
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shop of the sql task, as DuckDB keeps it."""
+    """The shop of the sql task, as a DuckDB file."""
     path = tmp_path_factory.mktemp("duck") / "shop.duckdb"
     origin = shop.database(7, 60)
     with duckdb.connect(str(path)) as db:
@@ -85,7 +85,7 @@ def test_nothing_but_reading(data: bytes, query: str) -> None:
 
 
 def test_a_query_cannot_change_what_the_next_one_finds(data: bytes) -> None:
-    """It does not learn where the database lies, and where it knows, it can write nothing there."""
+    """It does not know where the database is, and even if it did, it could not write there."""
     count = "SELECT count(*), sum(quantity) FROM purchase"
     before = database.run(data, count)
     learnt = database.run(data, 'SELECT path FROM "duckdb_databases"() WHERE path IS NOT NULL')
@@ -99,7 +99,7 @@ def test_a_query_cannot_change_what_the_next_one_finds(data: bytes) -> None:
 
 
 def test_who_answers_has_no_variables_of_ours(file: Path) -> None:
-    """In a process of its own, so that whoever answers is started with the variable there."""
+    """In a separate process, so that the service is started while the variable is set."""
     asks = (
         "import os, sys\nfrom pathlib import Path\nfrom hostile import descendants\n"
         "from interplay.execution import database\n"
@@ -146,7 +146,7 @@ def test_the_clock_ends_what_does_not_end(data: bytes, monkeypatch: pytest.Monke
     ],
 )
 def test_a_greedy_query_takes_no_memory_of_ours(data: bytes, query: str) -> None:
-    """What DuckDB's own limit does not hold is held by the walls of the process it runs in."""
+    """What DuckDB's own limit does not limit is limited by the process in which it runs."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = database.run(data, query)
     assert found.error and not found.rows, found
@@ -161,7 +161,7 @@ def test_values_come_back_as_they_were(data: bytes) -> None:
 
 
 def test_the_task_on_a_duckdb_file(file: Path) -> None:
-    """The scripted team is always right, and what is known without asking earns nothing."""
+    """The scripted team is always right, and an answer without a query earns nothing."""
     options = {"database": str(file), "tools": True}
     bot = make_bot("expert", "sql")
     for index in range(6):
@@ -191,7 +191,7 @@ def test_prepared_rows_may_bring_one(tmp_path: Path, file: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken.duckdb"
     broken.write_bytes(file.read_bytes()[:12] + b"\0" * 5000)
-    with pytest.raises(DataError, match="no DuckDB database"):
+    with pytest.raises(DataError, match="not a DuckDB database"):
         database.read(broken)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ConfigError, match=r"interplay\[duckdb\]"):

@@ -1,4 +1,4 @@
-"""Hostile programs and answers are contained: the host is unharmed, each has a result, the sandbox works afterwards.
+"""Hostile programs and answers are contained: the host is unharmed, each has a result, and the sandbox still works.
 
 `hostile.py` runs them, at each level that the machine offers, as this user and as an ordinary one.
 """
@@ -25,7 +25,7 @@ def need(level: IsolationLevel) -> None:
 
 
 def test_quick_hostile_programs_and_answers_are_contained() -> None:
-    """Behind the strongest walls that this machine has; the rest of them, and the other walls, are slow."""
+    """At the strongest level of this machine; the remaining programs and levels are in slow tests."""
     level: IsolationLevel = "namespaces" if not offered("namespaces") else "landlock"
     need(level)
     check(as_myself(level, "--quick"))
@@ -33,7 +33,7 @@ def test_quick_hostile_programs_and_answers_are_contained() -> None:
 
 @pytest.mark.parametrize("level", ["namespaces", "landlock"])
 def test_an_ordinary_user_has_the_same_walls(level: IsolationLevel) -> None:
-    """What differs from root's: files and processes of the same user, and counts by user."""
+    """What differs from root: files and processes of the same user, and limits per user."""
     need(level)
     if reason := ordinary_reason():
         pytest.skip(reason)

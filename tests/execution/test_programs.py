@@ -1,4 +1,4 @@
-"""Programs are judged by hidden tests, from where they cannot interfere."""
+"""Programs are judged by hidden tests, and cannot interfere with them."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ def test_outputs_that_say_the_same() -> None:
 
 
 def test_only_numbers_as_programs_print_them_are_compared_as_numbers() -> None:
-    """Python's float() reads more than that."""
+    """Python's float() accepts more than that."""
     assert same("10.5", "10.50000001") and same("-0.5", "-.5") and same("1e3 2.0", "1e3 2.0000001")
     for got in ("1_0.5", "1०.5", "１０.5", "10.5e", "0x1.5", "infinity", "10,5"):
         assert not same("10.5", got), got
 
 
 def test_a_long_answer_is_an_answer() -> None:
-    """Answers do not go into the report, and outputs may be as long as what is expected."""
+    """Answers are not part of the report, and outputs may be as long as the expected output."""
     long = BENCH.calls(
         "def f(n): return list(range(n))", ["assert f(100_000)[-1] == 99_999", "assert f(2) == [0, 1]"], "f"
     )
@@ -145,7 +145,7 @@ def test_a_test_that_takes_too_long_fails_alone() -> None:
 
 
 def test_a_program_that_is_always_slow_ends_soon() -> None:
-    """It is started again only so often; sleeping counts by the clock."""
+    """It is started again only a few times; sleeping counts as wall-clock time."""
     bench = Bench(seconds=0.1)
     for body in ("while True: pass", "time.sleep(1000)"):
         trial = bench.calls(f"import time\ndef f(x):\n    {body}", [f"assert f({n}) == {n}" for n in range(20)], "f")
@@ -153,7 +153,7 @@ def test_a_program_that_is_always_slow_ends_soon() -> None:
 
 
 def test_a_test_cannot_pass_by_catching_that_there_was_no_answer() -> None:
-    """Where the program left, or took too long, after it had answered once."""
+    """If the program exited, or took too long, after it had answered once."""
     test = "assert f(0) == 0\ntry:\n    f(1)\nexcept Exception:\n    pass\nelse:\n    assert False"
     for body in ("os._exit(0)", "while True: pass"):
         program = f"import os\ndef f(x):\n    if x:\n        {body}\n    return x"
@@ -162,7 +162,7 @@ def test_a_test_cannot_pass_by_catching_that_there_was_no_answer() -> None:
 
 
 def test_an_interrupted_referee_is_no_failure_of_the_machinery() -> None:
-    """Whatever a program does, it gets a score: also one that reaches for the process that judges it."""
+    """Every program gets a score, even one that attacks the process that judges it."""
     for what in (
         "os.kill(os.getppid(), 2)",
         "[os.kill(p, s) for p in range(1, 40) for s in (2, 9) if p != os.getpid()]",
@@ -187,7 +187,7 @@ def test_tests_that_no_referee_survives_pass_nothing(tests: list[str]) -> None:
 
 
 def test_the_machinery_failing_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promise 7: a referee that fails on a program known to be right."""
+    """Promise 7: a referee that fails on a program that is known to be right."""
     broken = Job("raise RuntimeError('broken')")
     monkeypatch.setattr(programs, "Job", lambda **_: broken)
     with pytest.raises(SandboxError, match="the referee of a program failed"):

@@ -1,4 +1,5 @@
-"""The sandbox: what a program may do, what its result says, which walls a machine has, and refusing to do without."""
+"""The sandbox: what a program may do, what its result says, which levels a machine offers, and refusing without
+them."""
 
 from __future__ import annotations
 
@@ -102,12 +103,12 @@ def test_wrong_jobs() -> None:
     for name in ("/etc/x", "../x", "a/../../x", ""):
         with pytest.raises(SandboxError, match="expected a relative path"):
             Job("", files={name: ""})
-    with pytest.raises(SandboxError, match="expected one of them"):
+    with pytest.raises(SandboxError, match="expected only one of them"):
         Job("x", argv=("y",))
 
 
 def score(box: Sandbox, job: Job) -> RunResult:
-    """What a program comes to: it must be a result, and must come."""
+    """The result of a program: there must be one, and in time."""
     found: Future[RunResult] = Future()
 
     def run() -> None:
@@ -140,8 +141,8 @@ def score(box: Sandbox, job: Job) -> RunResult:
     ],
 )  # fmt: skip
 def test_whatever_a_program_does_it_gets_a_score_and_the_slot_comes_back(box: Sandbox, source: str) -> None:
-    """Also a program that reaches for process 1 or its parent, takes its own folder away, or leaves one that is deeper
-    than Python recurses."""
+    """Also a program that attacks process 1 or its parent, removes its own folder, or leaves a folder that is deeper
+    than Python can recurse."""
     if box.level == "rlimits":
         pytest.skip("without walls a program can reach the sandbox")
     limits = Limits(seconds=10)
@@ -165,7 +166,7 @@ def test_half_a_character_on_standard_input_is_no_error_of_ours(box: Sandbox) ->
 
 
 def test_copies_of_files_can_be_made(box: Sandbox) -> None:
-    """At the level of Landlock, modes and times of files cannot be set, and that must not be an error."""
+    """With Landlock, modes and times of files cannot be set, and this must not be an error."""
     source = "import shutil\nopen('a', 'w').write('x')\nshutil.copy('a', 'b'); shutil.copy2('a', 'c')\n"
     assert box.run(Job(source + "shutil.copytree('.', 'd')\nprint(open('d/c').read())")).stdout == "x\n"
 
@@ -194,7 +195,7 @@ def test_machinery_that_fails_every_program_is_an_error_and_no_result(monkeypatc
 
 
 def commands(text: str) -> list[str]:
-    """Of processes whose command holds it: forks keep that of their parents."""
+    """Processes whose command contains the text; forks keep the command of their parents."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -229,7 +230,7 @@ def test_a_killed_run_leaves_neither_processes_nor_folders(level: IsolationLevel
 
 
 def test_what_a_killed_worker_left_behind_is_swept(tmp_path: Path) -> None:
-    """A folder that nobody holds, after a while; not one in use, and nothing of anybody else."""
+    """An unlocked folder is removed after a while; a folder in use, or somebody else's, is not."""
     names = ("interplay-old", "interplay-new", "interplay-used", "other-old")
     for name in names:
         (tmp_path / name / ("d" * 100) / "e").mkdir(parents=True)
@@ -261,14 +262,16 @@ def test_no_silent_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SandboxError, match=r"switched off.*too old.*isolation = 'rlimits'"):
         Sandbox(1)
     assert choose("rlimits") == "rlimits"
-    with pytest.raises(SandboxError, match="isolation = 'namespaces' is more than this machine offers: switched off"):
+    with pytest.raises(
+        SandboxError, match="isolation is 'namespaces', but this machine does not offer it: switched off"
+    ):
         Sandbox(1, "namespaces")
     with pytest.raises(SandboxError, match="Did you mean 'landlock'"):
         choose("landlok")  # type: ignore[arg-type]
 
 
 def test_a_level_is_offered_only_if_a_program_cannot_get_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Detection tries to break out: walls that were only half put up are found."""
+    """It is tested by trying to break out, so incomplete isolation is found."""
     weaker = worker.START.replace("main(sys", "program.restrict = zygote.fence = lambda *_: None\nmain(sys")
     weaker = weaker.replace("import main", "import main\nfrom interplay.execution.jail import program, zygote")
     monkeypatch.setattr(worker, "START", weaker)
@@ -277,7 +280,7 @@ def test_a_level_is_offered_only_if_a_program_cannot_get_out(monkeypatch: pytest
 
 
 def test_without_user_namespaces_the_reason_is_said() -> None:
-    """In a process that may not make them, as in many containers."""
+    """In a process that may not create them, as in many containers."""
     code = "from interplay.errors import SandboxError\nfrom interplay.execution.sandbox import Sandbox\n"
     code += "try: Sandbox(1, 'namespaces')\n"
     code += "except SandboxError as e: print(e)"
@@ -287,4 +290,4 @@ def test_without_user_namespaces_the_reason_is_said() -> None:
     done = subprocess.run(prevented, env=env, capture_output=True, text=True, check=False)
     if done.returncode and "Traceback" not in done.stderr:
         pytest.skip(f"user namespaces cannot be switched off for a process here: {done.stderr.strip()}")
-    assert "isolation = 'namespaces' is more than this machine offers: user namespaces" in done.stdout, done
+    assert "isolation is 'namespaces', but this machine does not offer it: user namespaces" in done.stdout, done

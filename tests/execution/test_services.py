@@ -1,4 +1,4 @@
-"""Services: questions to libraries, each answered by a process of its own behind the walls."""
+"""Services: questions to libraries, each answered by its own isolated process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interplay.execution.services import LibraryQuestion, LibraryService
 
 
 def test_the_cpu_time_of_questions_is_counted_when_a_service_has_ended() -> None:
-    """Else no benchmark would see what they cost."""
+    """Otherwise no benchmark would see their cost."""
     data = database.build("CREATE TABLE t (a INTEGER)", {})
 
     def used(query: str) -> float:

@@ -31,8 +31,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / ".golden"
 BASE = "f7ce2f1"
-CLOCKS = ("time", "tokens_per_second")  # metrics that differ between two runs of the same code, and seconds/*
-ADDED = ("/probe", "/tokens")  # endings of metrics that the older commit does not have
+CLOCKS = (
+    "time",
+    "tokens_per_second",
+    "memory_gib",
+)  # metrics that differ between two runs of the same code, and seconds/*
+ADDED = ("/probe", "/tokens", "reply_tokens")  # endings of metrics that the older commit does not have
 REDEFINED = ("turns_cut",)  # the older commit did not count replies that were cut off and then refused
 
 _SEED = "networks, replay and noise follow the recipe's seed"
@@ -126,7 +130,7 @@ def _checkout(commit: str) -> Path:
 
 
 def _both(run: Run, base: str, old_tree: Path) -> tuple[list[str], float, float]:
-    """The differences, and how many seconds the old code (0: its result was kept) and the new code took."""
+    """The differences, and how many seconds the old code (0: its result was stored) and the new code took."""
     kept = STORE / f"{base}-{_key(run)}.json"
     before = 0.0
     if not kept.is_file():
@@ -186,7 +190,7 @@ def _differences(where: str, old: Any, new: Any) -> list[str]:
 
 
 def _report(run: Run, result: tuple[list[str], float, float], reason: str | None) -> bool:
-    """Whether the run came out as expected: identical, or changed where a reason is listed."""
+    """Whether the result is as expected: identical, or changed if a reason is listed."""
     found, before, after = result
     took = f"{after:.0f} s" + (f", before {before:.0f} s" if before else "")
     if reason is None:

@@ -1,4 +1,4 @@
-"""Many may read the weights, and one may write when nobody reads."""
+"""Many threads may read the weights, and one may write when nobody reads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_no_reader_sees_a_half_written_value() -> None:
 
 
 def test_a_writer_that_waits_goes_before_new_readers() -> None:
-    """Readers that come one after another cannot keep a writer out for ever."""
+    """Readers that come one after another cannot block a writer forever."""
     latch, order = Latch(), []
     reading, wrote = threading.Event(), threading.Event()
 

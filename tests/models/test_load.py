@@ -1,4 +1,4 @@
-"""Models come and go in Hugging Face's own formats, and what cannot be used is refused in a sentence."""
+"""Models are loaded and saved in Hugging Face's formats, and unsuitable ones are refused with a sentence."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_every_end_token_of_the_generation_config_stops(tiny: Loaded, tmp_path: 
     "base", ["tiny-64", "tiny-65x2", "tiny-64x0", "tiny-0x2", "tiny-x", "tiny-²x2", "tiny-big", "tiny-64x2x2"]
 )
 def test_a_tiny_shape_that_is_none_is_refused_with_an_example(base: str) -> None:
-    with pytest.raises(ModelError, match=rf"model '{base}' is no tiny shape; expected .*tiny-128x4"):
+    with pytest.raises(ModelError, match=rf"model '{base}' is not the name of a tiny model; expected .*tiny-128x4"):
         locate(base, 0)
 
 
@@ -139,7 +139,7 @@ def test_a_model_that_was_copied_in_part_says_which_part(
 
 
 def test_a_model_that_cannot_end_a_reply_is_refused_and_one_end_is_enough(tiny: Loaded, tmp_path: Path) -> None:
-    """Where only the generation config names an end token, imitation and masks end replies with it too."""
+    """If only the generation config names an end token, imitation and masks also end replies with it."""
     save(tiny, tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     assert loading(str(tmp_path)).tokenizer.eos_token_id == tiny.tokenizer.eos_token_id
@@ -154,7 +154,7 @@ def test_a_model_that_cannot_end_a_reply_is_refused_and_one_end_is_enough(tiny: 
 def test_a_model_that_brings_its_own_code_is_refused_without_asking(
     tiny: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Nothing is asked on the terminal, and the code does not run."""
+    """There is no question on the terminal, and the code does not run."""
     tiny.model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
     data = json.loads((tmp_path / where).read_text())
@@ -163,7 +163,7 @@ def test_a_model_that_brings_its_own_code_is_refused_without_asking(
     (tmp_path / where).write_text(json.dumps(data))
     (tmp_path / "own.py").write_text("raise SystemExit('it ran')\n")
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
-    with pytest.raises(ModelError, match=r"brings code of its own .* expected a model whose class is part of"):
+    with pytest.raises(ModelError, match=r"contains its own code, .* expected a model whose class is part of"):
         load(str(tmp_path), "cpu", torch.float32, 0)
 
 
@@ -196,15 +196,15 @@ REFUSED = [
             first_k_dense_replace=2,
             **(SMALL | {"num_key_value_heads": 4}),
         ),
-        "keys and values of sizes that differ",
+        "keys and values of different sizes",
     ),
     (
         lambda: Qwen3NextConfig(head_dim=8, num_experts=2, layer_types=["linear_attention", "full_attention"], **SMALL),
-        "layers of linear_attention; expected full attention or sliding windows",
+        "layers of type linear_attention; expected full attention or sliding windows",
     ),
     (
         lambda: BloomConfig(vocab_size=640, hidden_size=32, n_layer=2, n_head=4, eos_token_id=1),
-        "sends 0 of its 2 layers through",
+        "only 0 of the 2 layers",
     ),
     (
         lambda: Phi3Config(
@@ -214,7 +214,7 @@ REFUSED = [
             original_max_position_embeddings=32,
             **SMALL,
         ),
-        "once a sequence passes 32 tokens",
+        "when a sequence is longer than 32 tokens",
     ),
 ]  # fmt: skip
 
@@ -248,7 +248,7 @@ def test_full_attention_and_sliding_windows_are_not_refused(tiny: Loaded, tmp_pa
     ids=lambda c: c.model_type,
 )
 def test_logits_that_are_changed_after_the_output_layer_are_refused(tiny: Loaded, tmp_path: Path, config: Any) -> None:
-    """Sampling and training would both use another distribution than the model's, and agree about it."""
+    """Sampling and training would both use a distribution that is not the model's, and agree about it."""
     with pytest.raises(ModelError, match="scales or caps its logits"):
         loading(folder_of(config, tiny, tmp_path))
 

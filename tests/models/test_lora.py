@@ -1,4 +1,4 @@
-"""Adapters on disk are PEFT's: what PEFT wrote is read, what is written PEFT reads, with the same logits."""
+"""Adapters on disk are in PEFT's format: each side reads what the other wrote, with the same logits."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_new_adapter_changes_nothing_yet_and_begins_as_peft_does() -> None:
         ({"alpha_pattern": {"q_proj": 2}}, "sets alpha_pattern"),
         ({"modules_to_save": ["lm_head"]}, "sets modules_to_save"),
         ({"bias": "all"}, "trains biases"),
-        ({"init_lora_weights": "pissa_niter_4"}, "began with pissa"),
+        ({"init_lora_weights": "pissa_niter_4"}, "initialised with pissa"),
         ({"peft_type": "IA3"}, "is of type IA3; expected LORA"),
         ({"r": None}, "has no rank and alpha"),
         ({"r": 5}, r"expected lora_A \(5, in\) and lora_B \(out, 5\)"),
@@ -123,13 +123,13 @@ def test_files_that_are_missing_broken_or_hold_something_else_are_refused(tmp_pa
     first = next(iter(tensors))
     odd = "base_model.model.model.embed_tokens.lora_embedding_A"
     save_file(tensors | {odd: torch.zeros(3, WORDS)}, tmp_path / WEIGHTS)
-    with pytest.raises(ModelError, match=rf"holds '{odd}'"):
+    with pytest.raises(ModelError, match=rf"contains '{odd}'"):
         load_adapter(tmp_path)
     save_file({k: v for k, v in tensors.items() if k != first}, tmp_path / WEIGHTS)
     with pytest.raises(ModelError, match="expected lora_A"):
         load_adapter(tmp_path)
     save_file({}, tmp_path / WEIGHTS)
-    with pytest.raises(ModelError, match="holds no weights"):
+    with pytest.raises(ModelError, match="has no weights"):
         load_adapter(tmp_path)
     (tmp_path / WEIGHTS).write_bytes(b"no tensors")
     with pytest.raises(ModelError, match=rf"no readable {WEIGHTS}"):
@@ -137,8 +137,8 @@ def test_files_that_are_missing_broken_or_hold_something_else_are_refused(tmp_pa
 
 
 def test_what_is_saved_is_what_vllms_loader_asks_for(tmp_path: Path) -> None:
-    """vLLM takes an adapter by its tensors' names, each a linear layer of the base, and refuses modules saved whole,
-    DoRA and biases; it multiplies by alpha over the rank."""
+    """vLLM identifies an adapter by the names of its tensors, each of a linear layer of the base. It refuses complete
+    modules, DoRA and biases, and multiplies by alpha / rank."""
     base = make("llama")
     save_adapter(random_adapter(base, rank=8, seed=5, scale=0.5), tmp_path)
     config = json.loads((tmp_path / CONFIG).read_text())

@@ -1,4 +1,4 @@
-"""`tiny` is an ordinary Hugging Face folder, and its tokenizer takes any text."""
+"""`tiny` is an ordinary Hugging Face folder, and its tokenizer accepts any text."""
 
 from __future__ import annotations
 

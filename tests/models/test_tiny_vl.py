@@ -49,5 +49,5 @@ def test_one_cell_is_one_patch(private_cache: None) -> None:
 
 @pytest.mark.parametrize("base", ["tiny-vl-64", "tiny-vl-60x3x32", "tiny-vl-64x3x30", "tiny-vl-0x1x8"])
 def test_a_shape_that_cannot_be_made_is_refused(base: str) -> None:
-    with pytest.raises(ModelError, match="is no tiny-vl shape; expected"):
+    with pytest.raises(ModelError, match="is not the name of a tiny-vl model; expected"):
         locate(base, 0)

@@ -1,4 +1,4 @@
-"""The calculator computes exactly what it is given, within limits, and nothing else."""
+"""The calculator computes expressions exactly, within limits, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inference labels: one is read, or none."""
+"""Inference labels: exactly one label is read, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of queries are compared by what they say."""
+"""Results of queries are compared by their contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short answers in words: exact match and F1, worked out by hand."""
+"""Short answers in words: exact match and F1, computed by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interplay.rewards.short_text import exact_match, f1, normal
 
 
 def test_exact_match_and_f1_by_hand() -> None:
-    """SQuAD's normalisation; F1 over words; yes and no are all or nothing."""
+    """SQuAD's normalisation; F1 over words; for yes and no it is 0 or 1."""
     assert exact_match("The Beatles!", ["beatles"]) and not exact_match("", [""]) and not exact_match("the", ["a"])
     assert f1("Barack Hussein Obama", ["Barack Obama"]) == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
     assert f1("cat cat", ["cat"]) == pytest.approx(2 * 0.5 / 1.5)

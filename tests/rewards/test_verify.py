@@ -1,4 +1,4 @@
-"""Answers are judged by what they mean; whatever is hostile is simply wrong, and soon."""
+"""Answers are judged by their meaning; hostile answers are wrong, and this is found quickly."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ HOSTILE = [
 
 
 def test_hostile_answers_are_wrong_and_soon() -> None:
-    """Each within the limits, the worker alive afterwards or replaced."""
+    """Each within the limits; the worker is alive or replaced afterwards."""
     assert equal("2n", "n+n")  # the worker is up
     for text in HOSTILE:
         assert not equal("12", text) and not equal("n+1", text), text
@@ -161,7 +161,7 @@ def _golds() -> dict[str, list[str]]:
 
 @pytest.mark.skipif(DATA is None, reason="INTERPLAY_DATA names no folder of real samples")
 def test_gold_answers_of_the_real_samples_are_right_and_changed_ones_wrong() -> None:
-    """Each gold in a box is right; each number with one more is wrong: all of GSM8K, MATH and OlympiadBench."""
+    """Each gold answer in a box is right, and each number plus one is wrong: all of GSM8K, MATH and OlympiadBench."""
     for name, golds in _golds().items():
         assert len(golds) > 600
         lost = [gold for gold in golds if not equal(gold, final(f"So it is \\boxed{{{gold}}}.") or "")]
@@ -175,7 +175,7 @@ def test_gold_answers_of_the_real_samples_are_right_and_changed_ones_wrong() -> 
 @pytest.mark.slow
 @pytest.mark.skipif(DATA is None, reason="INTERPLAY_DATA names no folder of real samples")
 def test_formulas_of_the_real_samples_by_algebra_alone() -> None:
-    """Nothing but meaning decides: a formula equals itself for the algebra, and not itself plus one."""
+    """Only the meaning decides: a formula equals itself by algebra, and does not equal itself plus one."""
     for name, golds in _golds().items():
         formulas = sorted({g for g in golds if number(g) is None})[:150]
         if not formulas:

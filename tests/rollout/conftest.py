@@ -30,7 +30,7 @@ _legal: ContextVar[tuple[str, ...]] = ContextVar("legal", default=())
 
 
 class Watched(ModelAgent):
-    """Lets the script behind the engine know what is legal."""
+    """Tells the script behind the engine which actions are legal."""
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         _legal.set(view.observation.legal)
@@ -39,7 +39,7 @@ class Watched(ModelAgent):
 
 @dataclass(frozen=True)
 class Call:
-    """What a script is told about one request; the names are those of the request's key."""
+    """What a script knows about one request; the names are those of the request's key."""
 
     text: str
     free: tuple[str, ...]  # the legal actions, which a script may know though a model must read them
@@ -61,7 +61,7 @@ Script = Callable[[Call], "str | BaseException"]
 
 @dataclass
 class FakeEngine:
-    """Replies what `script` says; an exception is raised instead. `patience` is how long each reply takes to come."""
+    """Replies with what `script` returns, or raises its exception. `patience` is how long each reply takes."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(token_ids=True, logprobs=True)
     renderer: Renderer
@@ -103,7 +103,8 @@ class FakeEngine:
 
 @dataclass
 class Table:
-    """Plays tasks of one environment with scripted agents and bots. Seats not named hold the trainable policy."""
+    """Plays tasks of one environment with scripted agents and bots. Seats that are not named have the trainable
+    policy."""
 
     renderer: Renderer
     script: Script
@@ -163,7 +164,7 @@ def table(renderer: Renderer) -> Callable[..., Table]:
 
 @pytest.fixture
 def known_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, type[envs.Env]], str]:
-    """Register an environment for the length of one test."""
+    """Registers an environment for one test."""
 
     def add(name: str, cls: type[envs.Env]) -> str:
         monkeypatch.setitem(registry.ENVIRONMENTS.classes, name, cls)

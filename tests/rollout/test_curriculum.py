@@ -1,4 +1,4 @@
-"""Curricula with a simulated learner: stages are passed, the target is held, learnable levels come back more often."""
+"""Curricula with a simulated learner: stages are passed, the target is held, and learnable levels are repeated more."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_task(index: int, options: Mapping[str, Any]) -> Task:
 
 
 class Learner:
-    """Solves a level with a chance that falls with its difficulty and rises with skill; skill grows with practice."""
+    """Its success probability falls with difficulty and rises with skill; skill grows with practice."""
 
     def __init__(self, skill: float = 0.0, growth: float = 0.0, episodes: int = 8) -> None:
         self.skill, self.growth, self.episodes = skill, growth, episodes
@@ -69,7 +69,7 @@ def run(curriculum: Curriculum, learner: Learner, steps: range, count: int = 16)
 
 
 def test_stages_are_passed_one_after_the_other_as_skill_grows() -> None:
-    """Each stage is played until its threshold is reached; a learner that does not grow stays where it is."""
+    """Each stage is played until its threshold is reached; a learner that does not improve stays in its stage."""
     logs = run(Staged(section("staged", stages=STAGES), 0), Learner(0.2, growth=0.02), range(80))
     stages = [log["stage"] for log in logs]
     assert stages == sorted(stages) and set(stages) == {0, 1, 2, 3}
@@ -89,7 +89,7 @@ def test_a_stage_needs_its_whole_window() -> None:
 
 
 def test_review_goes_back_to_earlier_stages() -> None:
-    """A share of the tasks, which does not count for the present stage."""
+    """A share of the tasks, which does not count for the current stage."""
     staged = Staged(section("staged", stages=STAGES, review=0.25, window=10**6), 0)
     staged.stage = 2
     blanks = Counter(t.data["blanks"] for s in range(50) for t in staged.choose(s, 16, make_task))
@@ -101,7 +101,8 @@ def test_review_goes_back_to_earlier_stages() -> None:
 
 @pytest.mark.parametrize(("skill", "growth"), [(0.5, 0.0), (0.1, 0.004), (0.8, -0.003)])
 def test_self_paced_holds_its_target(skill: float, growth: float) -> None:
-    """Whether the learner stays, grows or forgets, success settles at the target and difficulty follows the skill."""
+    """Whether the learner stays, improves or forgets, success settles at the target and difficulty follows the
+    skill."""
     paced = SelfPaced(
         section("self_paced", easy={"blanks": 0.0}, hard={"blanks": 10.0}, target=0.6, rate=0.1, start=0.3), 0
     )
@@ -114,7 +115,7 @@ def test_self_paced_holds_its_target(skill: float, growth: float) -> None:
 
 
 def test_self_paced_stays_in_its_range() -> None:
-    """A perfect learner ends at hard, a hopeless one at easy."""
+    """A perfect learner ends at hard, and one that never succeeds at easy."""
     for skill, end in ((9.0, 1.0), (-9.0, 0.0)):
         paced = SelfPaced(section("self_paced", easy={"blanks": 1}, hard={"blanks": 10}, start=0.5), 0)
         run(paced, Learner(skill), range(60))
@@ -123,7 +124,7 @@ def test_self_paced_stays_in_its_range() -> None:
 
 
 def test_options_between_easy_and_hard() -> None:
-    """Whole numbers stay whole, fractions do not, and going down is as good as going up."""
+    """Whole numbers are rounded, fractions are not, and values may also decrease."""
     at = section("self_paced", easy={"size": 4, "walls": 0.0, "given": 5}, hard={"size": 9, "walls": 0.5, "given": 1})
     assert between(at, 0.0) == {"size": 4, "walls": 0.0, "given": 5}
     assert between(at, 0.5) == {"size": 6, "walls": 0.25, "given": 3}
@@ -132,7 +133,7 @@ def test_options_between_easy_and_hard() -> None:
 
 
 def test_replay_prefers_what_can_be_learned() -> None:
-    """Of levels from trivial to impossible, those solved about half the time are replayed most."""
+    """Of levels from trivial to impossible, those that are solved about half of the time are replayed most."""
     replay = LevelReplay(section("replay", replay=0.7, temperature=0.3), 0)
     learner = Learner(0.5)
     run(replay, learner, range(30))
@@ -151,7 +152,7 @@ def test_replay_prefers_what_can_be_learned() -> None:
 
 
 def test_replay_follows_the_learner_as_it_grows() -> None:
-    """What was learnable and is mastered gives way to harder levels."""
+    """Levels that were learnable and are now mastered are replaced by harder ones."""
     replay = LevelReplay(section("replay", easy={"blanks": 0.0}, hard={"blanks": 10.0}, temperature=0.3), 0)
     learner = Learner(0.2, growth=0.01)
 
@@ -188,14 +189,14 @@ def test_the_weights_are_those_of_the_paper() -> None:
 
 
 def test_a_very_low_temperature_still_fills_a_step() -> None:
-    """Ranks far down have weights too small for a float; they are drawn once the best are used up."""
+    """Low ranks have weights that are too small for a float; they are drawn when the best are used up."""
     replay = LevelReplay(section("replay", temperature=1e-4, staleness=0.0, replay=1.0), 0)
     run(replay, Learner(0.5), range(3))
     assert len(replay.choose(3, 16, make_task)) == 16
 
 
 def test_the_least_worth_are_forgotten_first() -> None:
-    """Beyond capacity the lowest scores go."""
+    """Above the capacity the lowest scores are dropped."""
     small, large = (LevelReplay(section("replay", capacity=n, replay=0.0), 0) for n in (10, 100))
     for replay in (small, large):
         run(replay, Learner(0.5), range(6), count=5)
@@ -205,7 +206,7 @@ def test_the_least_worth_are_forgotten_first() -> None:
 
 
 def test_a_replayed_task_is_the_same_level_under_another_name() -> None:
-    """Same number, same options, so the same seed; another id, so other random numbers for the replies."""
+    """The same number and options, so the same seed; another id, so other random numbers for the replies."""
     replay = LevelReplay(section("replay", replay=1.0, easy={"blanks": 1}, hard={"blanks": 9}), 0)
     first = {t.id: t for t in replay.choose(0, 8, make_task)}
     replay.learn(0, {i: Result(0.5, 4) for i in first})
@@ -227,7 +228,8 @@ ALL = [
 
 @pytest.mark.parametrize("settings", ALL, ids=lambda s: s.kind)
 def test_the_choice_is_a_function_of_seed_and_history(settings: CurriculumSection) -> None:
-    """promise 9: saved as JSON and loaded elsewhere it goes on alike; a step cut off in the middle leaves no trace."""
+    """promise 9: saved as JSON and loaded elsewhere, it continues in the same way; an interrupted step has no
+    effect."""
     one, learner = make_curriculum(settings, 3), Learner(0.4, growth=0.01)
     run(one, learner, range(10))
     saved = json.loads(json.dumps(one.state_dict()))
@@ -243,13 +245,13 @@ def test_the_choice_is_a_function_of_seed_and_history(settings: CurriculumSectio
 
 
 def test_the_state_of_another_kind_is_refused() -> None:
-    """A changed recipe on an old checkpoint is named."""
-    with pytest.raises(CheckpointError, match="curriculum is 'staged', this recipe's is 'replay'"):
+    """A changed recipe with an old checkpoint is reported."""
+    with pytest.raises(CheckpointError, match="the curriculum 'staged', but this recipe has 'replay'"):
         make_curriculum(ALL[2], 0).load_state_dict(make_curriculum(ALL[0], 0).state_dict())
 
 
 def test_tasks_whose_episodes_all_failed_teach_nothing() -> None:
-    """Dropped episodes leave a task out; the others still count."""
+    """A task whose episodes were all dropped is left out; the others still count."""
     for settings in ALL:
         curriculum = make_curriculum(settings, 0)
         tasks = curriculum.choose(0, 4, make_task)
@@ -262,7 +264,7 @@ def test_tasks_whose_episodes_all_failed_teach_nothing() -> None:
 def episode(
     task: str, seats: dict[str, str], rewards: Rewards, given: Credit, advantages: tuple[float, ...] = ()
 ) -> Episode:
-    """Its turns have values of 0.5 and targets that lie so far above."""
+    """Its turns have values of 0.5, and targets that are above them by this much."""
     seated = {role: occupant(who) for role, who in seats.items()}
     found = Episode(f"{task}#0", Task(task, "sudoku", 0), 0, seated, rewards=rewards)
     for i, advantage in enumerate(advantages):
@@ -275,7 +277,7 @@ def episode(
 
 
 def test_success_and_regret_come_from_the_episodes() -> None:
-    """Success is a positive sum of the named reward in a learner's seat; regret the mean positive value loss."""
+    """Success is a positive sum of the named reward in a learner's seat; regret is the mean positive value loss."""
     seats, given = {"planner": "bot:solver", "actor": "player"}, Credit()
     episodes = [
         episode("a", seats, Rewards.team("solved", 1.0), given, (0.4, -0.2)),
@@ -307,18 +309,18 @@ BASE: dict[str, Any] = {
         ({"kind": "self_paced"}, "curriculum.easy is empty"),
         ({"kind": "self_paced", "easy": {"blanks": 1}, "hard": {"size": 9}}, "expected the same options in both"),
         ({"kind": "staged", "stages": [{"blanks": 1}, {"blank": 2}]}, r"curriculum.stages.1: unknown key 'blank'"),
-        ({"kind": "staged", "stages": [{"team": "single"}]}, "has the roles actor, \\[env\\] planner, actor"),
+        ({"kind": "staged", "stages": [{"team": "single"}]}, "has the roles actor, but \\[env\\] has planner, actor"),
         (
             {"kind": "self_paced", "easy": {"blanks": 1}, "hard": {"blanks": 30}},
             "easy to hard at difficulty 0.5: env.bl",
         ),
         ({"kind": "replay", "success": "solve"}, "curriculum.success is 'solve'.*Did you mean 'solved'"),
-        ({"kind": "replay", "score": "regret"}, "needs a critic's values, and grpo has none"),
+        ({"kind": "replay", "score": "regret"}, "needs the values of a critic, but grpo has no critic"),
         ({"kind": "replay", "thresold": 1.0}, "unknown key 'thresold' in \\[curriculum\\].*Did you mean 'threshold'"),
     ],
 )
 def test_a_mistake_in_the_recipe_is_one_sentence(curriculum: dict[str, Any], says: str) -> None:
-    """Refused before anything is loaded, with the key to change."""
+    """It is refused before anything is loaded, with the key to change."""
     with pytest.raises(ConfigError, match=says):
         resolve(parse(BASE | {"curriculum": curriculum}))
 
@@ -330,7 +332,7 @@ def test_regret_is_accepted_with_a_critic() -> None:
 
 
 def test_a_plans_task_takes_options_over_the_recipes() -> None:
-    """The level changes, the number and the split do not."""
+    """The level changes; the number and the split do not."""
     plan = resolve(parse(BASE))
     assert plan.task(3, options={"blanks": 2}).data["blanks"] == 2
     assert plan.task(3, options={"blanks": 2}).seed == plan.task(3).seed

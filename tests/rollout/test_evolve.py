@@ -75,10 +75,13 @@ def test_the_champion_wins_on_tasks_that_all_of_a_round_share() -> None:
     """A space with one better motif: it is found and kept, and every round has tasks of its own."""
     seen: list[tuple[str, tuple[int, ...]]] = []
 
-    async def play(graph: Graph, numbers: Sequence[int]) -> list[float]:
+    def earned(graph: Graph, numbers: Sequence[int]) -> list[float]:
         seen.append((json.dumps(graph, sort_keys=True), tuple(numbers)))
         better = graph["nodes"].get("solve", {}).get("samples") == 5 and "solve_pick" not in graph["nodes"]
         return [1.0 if better else 0.2] * len(numbers)
+
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        return [earned(graph, numbers) for graph in graphs]
 
     evolution = Evolution(EvolveSection(candidates=8, tasks=2, looks=3, motifs=["vote", "review"]), START, ROLES, 0)
     for _ in range(6):
@@ -90,8 +93,8 @@ def test_the_champion_wins_on_tasks_that_all_of_a_round_share() -> None:
 
 
 def test_a_resumed_search_goes_on_as_if_nothing_had_happened() -> None:
-    async def play(graph: Graph, numbers: Sequence[int]) -> list[float]:
-        return [float((len(json.dumps(graph)) * 7 + n) % 5) for n in numbers]
+    async def play(graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        return [[float((len(json.dumps(graph)) * 7 + n) % 5) for n in numbers] for graph in graphs]
 
     def made() -> Evolution:
         return Evolution(EvolveSection(candidates=4, tasks=2, looks=2), START, ROLES, 3)
@@ -158,7 +161,7 @@ def test_a_run_evolves_its_workflow_and_its_designer_learns(tmp_path: Path) -> N
     ("change", "sentence"),
     [
         ('env={name = "tictactoe"}', r"unknown key 'workflow'|needs a workflow|seats"),
-        ("evolve.designer=nobody", "evolve.designer is 'nobody', which is no policy"),
+        ("evolve.designer=nobody", "evolve.designer is 'nobody', which is not a policy"),
         ('algorithm={name = "at_grpo", candidates = 2, continuation = "playout"}', "plays trees"),
     ],
 )

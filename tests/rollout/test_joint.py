@@ -1,4 +1,4 @@
-"""Which joint actions a tree plan asks about, and what each reply is credited with."""
+"""Which joint actions a tree plan scores, and the credit of each reply."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def outlooks(episode: Episode, role: str) -> list[float | None]:
 
 
 def test_aligned_joints_share_one_fate(table: Any, env: str) -> None:
-    """1·3 and 2·5, each plus 1 from the round that is played out: both roles' k-th reply has the same return."""
+    """1·3 and 2·5, each plus 1 from the round that is played out: the k-th replies of both roles have the same
+    return."""
     (episode,) = table(offered, env=env, plan=Tree(2, "playout", joint="aligned", keep="first")).play()
     assert outlooks(episode, "a") == outlooks(episode, "b") == [4.0, 11.0]
     assert [t.candidate for t in episode.line()] == [0] * 4
@@ -78,7 +79,7 @@ def test_aligned_joints_share_one_fate(table: Any, env: str) -> None:
 
 @pytest.mark.parametrize("keep", ["greedy", "uniform", "softmax"])
 def test_aligned_joints_are_kept_whole(table: Any, env: str, keep: Any) -> None:
-    """The k-th of each or nothing: what goes on was scored as it is."""
+    """The k-th reply of each role or nothing: the kept joint action was scored as it is."""
     episodes = table(offered, env=env, plan=Tree(2, "playout", joint="aligned", keep=keep)).play(12)
     kept = [tuple(t.candidate for t in e.line() if t.decision == 0) for e in episodes]
     assert set(kept) == ({(1, 1)} if keep == "greedy" else {(0, 0), (1, 1)} if keep == "uniform" else set(kept))
@@ -86,7 +87,7 @@ def test_aligned_joints_are_kept_whole(table: Any, env: str, keep: Any) -> None:
 
 
 def test_crossed_joints_are_averaged(table: Any, env: str) -> None:
-    """a's 1 meets 3 and 5: 4 on average; its 2: 8. b's 3 meets 1 and 2: 4.5; its 5: 7.5. Plus the round to come."""
+    """a's 1 with 3 and 5: 4 on average; its 2: 8. b's 3 with 1 and 2: 4.5; its 5: 7.5. Plus the next round."""
     (episode,) = table(offered, env=env, plan=Tree(2, "playout", joint="crossed", keep="first")).play()
     assert outlooks(episode, "a") == [5.0, 9.0]
     assert outlooks(episode, "b") == [5.5, 8.5]
@@ -97,7 +98,7 @@ def test_crossed_joints_are_averaged(table: Any, env: str) -> None:
     [("without", {"a,b": 3.0, "a": 7.0, "b": 21.0}), ("coalitions", {"a,b": 3.0, "a": 7.0, "b": 21.0, "": 49.0})],
 )
 def test_roles_that_are_left_out_say_the_default(table: Any, env: str, joint: Any, worth: dict[str, float]) -> None:
-    """Offers 1 and 3, default 7: what each coalition earned is on both turns, the whole team's is the outlook."""
+    """Offers 1 and 3, default 7: both turns hold what each coalition earned; the outlook is that of the whole team."""
     plan = Tree(1, "none", keep="first", joint=joint, default="7")
     (episode,) = table(offered, env=env, plan=plan).play()
     for role in ("a", "b"):
@@ -108,7 +109,7 @@ def test_roles_that_are_left_out_say_the_default(table: Any, env: str, joint: An
 
 
 def test_words_put_into_a_mouth_are_part_of_the_history(table: Any, env: str) -> None:
-    """In the playout of a coalition the role that was left out remembers the default as what it said."""
+    """In the playout of a coalition, the role that was left out has the default in its history."""
     game = table(offered, env=env, plan=Tree(1, "playout", keep="first", joint="without", default="777"))
     game.play()
     later = [game.renderer.tokenizer.decode(r.ids) for r in game.engine.requests if r.key[3] and r.key[5] == "a"]
@@ -124,7 +125,7 @@ def test_playouts_of_joints_are_told_apart(table: Any, env: str) -> None:
 
 
 def test_a_lost_coalition_spoils_the_share_but_not_the_game(table: Any, env: str) -> None:
-    """A playout that fails leaves the decision without credit; the episode goes on."""
+    """If a playout fails, the decision has no credit; the episode continues."""
 
     def script(call: Any) -> Any:
         return EngineError("lost") if call.path else offered(call)

@@ -1,4 +1,5 @@
-"""Who is drawn, who stays, whose life is over, what is a collapse: all from the records of play, without weights."""
+"""The league decides from records of play, without weights: who is drawn, who stays, when a life ends, what a collapse
+is."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def make(**changes: Any) -> League:
 
 
 def game(x: str, o: str, won: float, name: str = "t") -> Episode:
-    """X's gain is `won`, O's its opposite."""
+    """X gains `won`, and O the opposite."""
     rewards = Rewards.agent("win", {"X": won, "O": -won})
     return Episode(name, Task(name, "tictactoe", 0), 0, {"X": occupant(x), "O": occupant(o)}, rewards=rewards)
 
@@ -49,7 +50,7 @@ def game(x: str, o: str, won: float, name: str = "t") -> Episode:
     ],
 )
 def test_chances_by_hand(draw: Any, expected: list[float]) -> None:
-    """Beaten never, half of the time, in four games of five."""
+    """Opponents that are never beaten, beaten half of the time, and beaten in four of five games."""
     assert chances([0.0, 0.5, 0.8], draw, power=2.0) == pytest.approx(expected)
 
 
@@ -103,7 +104,7 @@ def test_bots_are_in_the_league_from_the_beginning() -> None:
 
 
 def test_past_the_capacity_the_one_beaten_most_surely_goes() -> None:
-    """The start and the newest stay, and the table forgets whoever left."""
+    """The start and the newest stay, and the table forgets snapshots that were dropped."""
     league = make(capacity=3)
     league.add("main", 2)
     league.add("main", 4)

@@ -1,4 +1,4 @@
-"""Pictures and sounds in files named for their digests."""
+"""Pictures and sounds in files that are named by their digests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_no_folder_is_made_for_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed while it was written, it has no name yet, and the next writer writes it."""
+    """If the process is killed while writing, the file has no name yet, and the next writer writes it."""
 
     def killed(self: Path, target: Path) -> Path:
         raise KeyboardInterrupt

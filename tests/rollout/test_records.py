@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from interplay.algorithms import Tree
 from interplay.errors import InterplayError
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.rollout.logs import GameLogs
 from interplay.rollout.media import MediaFolder
 from interplay.rollout.records import from_json, index, read, read_one, to_json, write
 from interplay.types import (
+    ByTurn,
     Credit,
     Episode,
     Keys,
@@ -30,15 +31,18 @@ from interplay.types import (
     Outlook,
     Parameter,
     Policy,
+    Remote,
     Reward,
     Rewards,
     Sample,
+    Scripted,
     Status,
     Task,
     Tool,
     ToolCall,
     Turn,
 )
+from interplay.viewer.summary import seat_name
 
 WORD = st.text(max_size=3)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
@@ -79,7 +83,7 @@ EPISODE = st.builds(
 
 @st.composite
 def credited(draw: st.DrawFn) -> tuple[Episode, Credit]:
-    """An episode whose samples have ids of their own, and the credit that some of them were given."""
+    """An episode whose samples have their own ids, and the credit that some of them were given."""
     episode, credit, made = draw(EPISODE), Credit(), 0
     for turn in episode.turns:
         samples = []
@@ -97,14 +101,14 @@ def credited(draw: st.DrawFn) -> tuple[Episode, Credit]:
 @settings(max_examples=100, deadline=None)
 @given(credited())
 def test_an_episode_and_its_credit_survive_json(made: tuple[Episode, Credit]) -> None:
-    """Read back they are the same records: every digit, every None, every odd character, every picture."""
+    """Records that are read back are equal: every digit, every None, every special character, every picture."""
     episode, credit = made
     with tempfile.TemporaryDirectory() as folder:
         store = MediaFolder(Path(folder))
-        store.put(records.media(episode))
+        store.put(episode_json.media(episode))
         again, given_ = from_json(json.loads(json.dumps(to_json(episode, credit))), store)
         assert (again, given_) == (episode, credit)
-        assert [m.data for m in records.media(again)] == [m.data for m in records.media(episode)]
+        assert [m.data for m in episode_json.media(again)] == [m.data for m in episode_json.media(episode)]
         assert from_json(to_json(episode), store)[1] == Credit()
 
 
@@ -120,6 +124,15 @@ def episodes(table: Any) -> list[Episode]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "episodes.jsonl"
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_remote_model_that_takes_some_turns_stays_remote(episodes: list[Episode], always: bool) -> None:
+    who = ByTurn((Remote("far"), Policy("near"), Scripted("random")), always)
+    episode = replace(episodes[0], seats=dict.fromkeys(episodes[0].seats, who))
+    data = json.loads(json.dumps(to_json(episode)))
+    assert {seat_name(seat) for seat in data["seats"].values()} == {str(who)}
+    assert set(from_json(data, MediaFolder(Path("media")))[0].seats.values()) == {who}
 
 
 def test_files_are_appended_to_and_read_back(file: Path, episodes: list[Episode]) -> None:
@@ -153,14 +166,14 @@ def test_files_are_appended_to_and_read_back(file: Path, episodes: list[Episode]
     ],
 )
 def test_a_damaged_line_is_named(file: Path, episodes: list[Episode], damage: Any) -> None:
-    """One sentence with the file and the line; what came before it was read."""
+    """One sentence with the file and the line; the lines before it were read."""
     write(file, episodes, 1)
     first, second = file.read_text().splitlines()
     assert damage(second) != second
     file.write_text(f"{first}\n{damage(second)}\n")
     found = read(file)
     assert next(found).episode == episodes[0]
-    with pytest.raises(InterplayError, match=r"episodes\.jsonl line 2 is no episode record \(.*\)\.") as caught:
+    with pytest.raises(InterplayError, match=r"episodes\.jsonl line 2 is not an episode record \(.*\)\.") as caught:
         next(found)
     assert type(caught.value) is InterplayError
 
@@ -168,7 +181,7 @@ def test_a_damaged_line_is_named(file: Path, episodes: list[Episode], damage: An
 def test_a_newer_schema_is_refused_with_a_sentence(file: Path, episodes: list[Episode]) -> None:
     write(file, episodes[:1], 1)
     file.write_text(file.read_text().replace('"schema":1', '"schema":2'))
-    says = r"line 1 has schema 2, and this version of Interplay reads up to 1; use a newer version\."
+    says = r"line 1 has schema 2, but this version of Interplay reads schemas up to 1; use a newer version\."
     with pytest.raises(InterplayError, match=says):
         next(read(file))
 
@@ -181,7 +194,9 @@ def test_tools_are_recorded_and_say_that_they_cannot_be_run(file: Path, episodes
     (record,) = read(file)
     (found,) = record.episode.turns[0].observation.tools
     assert found == tool and found.parameters == tool.parameters
-    with pytest.raises(InterplayError, match="read from a record cannot be run; make the environment from its task"):
+    with pytest.raises(
+        InterplayError, match="read from a record cannot be run; make the environment again from its task"
+    ):
         found.run(what="x")
 
 
@@ -212,7 +227,7 @@ def test_media_are_written_once_and_records_hold_their_digests(
     assert "tabby" not in file.read_text() and CAT.digest in file.read_text()
     found = [r.episode for r in read(file)]
     assert found == shown * 2
-    assert [m.data for m in records.media(found[0])] == [b"tabby", b"tabby", b"bell"]
+    assert [m.data for m in episode_json.media(found[0])] == [b"tabby", b"tabby", b"bell"]
 
 
 def test_a_picture_that_is_gone_is_named(file: Path, episodes: list[Episode]) -> None:
@@ -242,7 +257,7 @@ def kept(file: Path, episodes: list[Episode]) -> Path:
 
 
 def test_one_episode_is_read_without_the_others(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the index alone, which is right to the byte; each is what reading all of them gives."""
+    """With the index alone, which is exact to the byte; the result is the same as when all are read."""
     whole = list(read(kept))
     entries = index(kept)
     assert [(e.step, e.id, e.task) for e in entries] == [(r.step, r.episode.id, r.episode.task.id) for r in whole]
@@ -270,7 +285,7 @@ def test_one_episode_is_read_without_the_others(kept: Path, monkeypatch: pytest.
     ids=["missing", "empty", "torn", "torn second", "short", "without its first", "no JSON", "a number", "no entry"],
 )
 def test_what_the_index_does_not_hold_is_looked_up(kept: Path, damage: Any) -> None:
-    """Lost, cut off by a kill, or written over: the places are found all the same."""
+    """If the index is lost, cut off by a kill or overwritten, the positions are still found."""
     before, listed = places(kept), kept.with_name("episodes.index")
     text = damage(listed.read_text())
     if text is None:
@@ -281,7 +296,7 @@ def test_what_the_index_does_not_hold_is_looked_up(kept: Path, damage: Any) -> N
 
 
 def test_a_record_that_was_cut_off_has_no_place(kept: Path) -> None:
-    """With the index ahead of the records, level with them, or without one."""
+    """With an index that is ahead of the records, as long as the records, or missing."""
     before = places(kept)
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-1])
@@ -295,7 +310,7 @@ def test_a_damaged_record_without_an_index_is_named(kept: Path) -> None:
     kept.with_name("episodes.index").unlink()
     lines = kept.read_bytes().splitlines(keepends=True)
     kept.write_bytes(lines[0] + b'{"schema": 1}\n' + lines[1])
-    with pytest.raises(InterplayError, match=rf"episodes\.jsonl at byte {len(lines[0])} is no episode record"):
+    with pytest.raises(InterplayError, match=rf"episodes\.jsonl at byte {len(lines[0])} is not an episode record"):
         index(kept)
 
 
@@ -338,7 +353,7 @@ def test_the_logs_say_what_was_played_and_how_it_ended(tmp_path: Path, table: An
 
 
 def test_the_logs_tell_of_failures(tmp_path: Path, table: Any) -> None:
-    """A failed episode stands in all three files, with its error."""
+    """A failed episode is in all three files, with its error."""
     from interplay.errors import EngineError
 
     (failed,) = table(lambda c: EngineError("the server is gone.") if c.decision else "1").play()
@@ -351,7 +366,7 @@ def test_the_logs_tell_of_failures(tmp_path: Path, table: Any) -> None:
 
 
 def test_the_logs_are_readable_while_the_run_goes_on(tmp_path: Path, table: Any) -> None:
-    """Every step is flushed, and only what was really played is told."""
+    """Every step is flushed, and only what was really played is written."""
     (episode,) = table(lambda c: c.choose(c.free), plan=Tree(3, "playout"), record_playouts=True).play()
     logs = GameLogs(tmp_path, "tiny")
     logs.write(1, [episode])

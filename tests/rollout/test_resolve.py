@@ -38,7 +38,8 @@ def seatings(made: RunPlan, tasks: int = 2000) -> Counter[tuple[Occupant, Occupa
 
 
 def test_matchups_get_their_share_of_the_tasks() -> None:
-    """A quarter against the start, half against the bot, the rest as [seats] says; roles left out keep their seat."""
+    """A quarter against the start, half against the bot, the rest as in [seats]; roles that are not named keep their
+    seat."""
     found = seatings(plan(matchups=MATCHUPS))
     assert set(found) == {(PLAYER, START), (RANDOM, PLAYER), (PLAYER, PLAYER)}
     assert found[PLAYER, START] / 2000 == pytest.approx(0.25, abs=0.03)
@@ -52,7 +53,7 @@ def test_matchups_that_share_everything_leave_nothing_to_the_seats() -> None:
 
 
 def test_who_plays_a_task_is_a_function_of_the_task_and_the_seed() -> None:
-    """The same task is seated alike in every process, whatever was asked before; another seed seats differently."""
+    """The same task has the same seats in every process, whatever was asked before; another seed gives other seats."""
     one, two = plan(matchups=MATCHUPS), plan(matchups=MATCHUPS)
     tasks = [one.task(i) for i in range(50)]
     backwards = [two.seats_for(t) for t in reversed(tasks)][::-1]
@@ -68,7 +69,7 @@ def test_seating_a_task_leaves_the_seats_alone() -> None:
 
 
 def test_snapshots_are_what_matchups_and_the_reference_need() -> None:
-    """`policy@start` in a matchup, and every trainable policy where the loss keeps near its start."""
+    """`policy@start` in a matchup, and every trainable policy if the loss has a KL penalty."""
     two = {"player": {"base": "tiny"}, "rival": {"base": "tiny"}, "fixed": {"base": "tiny", "trainable": False}}
     seats = {"seats": {"X": "player", "O": "rival"}, "policies": two, "eval": {"opponents": ["fixed"]}}
     assert plan().snapshots == []
@@ -78,7 +79,7 @@ def test_snapshots_are_what_matchups_and_the_reference_need() -> None:
 
 
 def test_tasks_are_numbered_and_splits_do_not_meet() -> None:
-    """Training and measuring never play the same task."""
+    """Training and evaluation never play the same task."""
     made = plan()
     train, test = ({made.task(i, split).seed for i in range(100)} for split in ("train", "test"))
     assert len(train) == len(test) == 100 and not train & test
@@ -87,7 +88,7 @@ def test_tasks_are_numbered_and_splits_do_not_meet() -> None:
 
 
 def test_plans_that_cannot_work_are_refused_before_anything_is_loaded() -> None:
-    """Too many joint actions; and, from a composition by hand too, candidates that would all tie."""
+    """Too many joint actions; and (also in a custom composition) candidates that would all have the same return."""
     two = {"env": {"name": "matrix"}}
     assert plan(**two, algorithm={"name": "magrpo", "candidates": 16, "joint": "crossed"})
     with pytest.raises(ConfigError, match=r"289 joint actions.*at most 256"):
@@ -95,7 +96,7 @@ def test_plans_that_cannot_work_are_refused_before_anything_is_loaded() -> None:
     composed = {"name": "custom", "grouping": ["episode", "decision", "role"]}
     tree = {"kind": "tree", "continuation": "none"}
     assert plan(**two, algorithm={**composed, "plan": tree})
-    with pytest.raises(ConfigError, match="rewards only at the end, so all candidates tie"):
+    with pytest.raises(ConfigError, match="gives rewards only at the end"):
         plan(algorithm={**composed, "plan": tree})
 
 
@@ -109,20 +110,22 @@ def test_an_environment_that_names_no_rewards_is_told_so(monkeypatch: pytest.Mon
         reward_names = Env.reward_names
 
     monkeypatch.setitem(registry.ENVIRONMENTS.classes, "nameless", Nameless)
-    with pytest.raises(ConfigError, match=r"eval.success is 'win'; expected a reward of nameless, and it names none"):
+    with pytest.raises(
+        ConfigError, match=r"eval.success is 'win'; expected the name of a reward of nameless, but it lists no rewards"
+    ):
         plan(env={"name": "nameless"}, eval={"opponents": ["team"], "success": "win"})
 
 
 @pytest.mark.parametrize("section", ["curriculum", "league"])
 def test_curriculum_and_league_refuse_a_tree_that_hides_what_the_policy_earns(section: str) -> None:
-    """The best of several replies is kept, and no playout shows how good the others were."""
+    """The best of several replies is kept, and there is no playout that shows how good the others were."""
     asked: dict[str, Any] = {
         "curriculum": {"curriculum": {"kind": "replay", "success": "win"}},
         "league": {"league": {"every": 2}, "matchups": [{"share": 0.5, "one": "player", "others": "@league"}]},
     }
     tree = {"name": "at_grpo", "continuation": "critic"}
     with pytest.raises(
-        ConfigError, match=rf"\[{section}\] goes by what the policy itself earns.*expected keep = 'unif"
+        ConfigError, match=rf"\[{section}\] needs to know what the policy itself earns.*expected keep = 'unif"
     ):
         plan(algorithm=tree, **asked[section])
     plan(algorithm={**tree, "keep": "uniform"}, **asked[section])

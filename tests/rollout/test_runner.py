@@ -1,4 +1,4 @@
-"""Episodes in bulk, one sample per role and decision: rewards, limits, failures, determinism."""
+"""Playing many episodes with one sample per role and decision: rewards, limits, failures, determinism."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def without_times(episodes: list[Episode]) -> list[dict[str, Any]]:
 
 
 def test_rewards_go_to_each_roles_latest_turn(table: Any) -> None:
-    """The loser's last turn gets its −1 although the game was decided on the winner's move."""
+    """The loser's last turn gets its −1, although the winner's move decided the game."""
     (episode,) = table(by_decision(ROW)).play()
     assert [t.text for t in episode.turns] == ["1", "4", "2", "5", "3"]
     assert [t.role for t in episode.turns] == ["X", "O", "X", "O", "X"]
@@ -53,7 +53,7 @@ def test_rewards_go_to_each_roles_latest_turn(table: Any) -> None:
 
 
 def test_an_illegal_move_is_an_outcome_with_its_reward(table: Any) -> None:
-    """Promise 7: what the policy caused is no error. O plays on a taken cell and forfeits."""
+    """Promise 7: what the policy caused is not an error. O plays on a taken cell and forfeits."""
     (episode,) = table(by_decision({0: "1", 1: "1"})).play()
     first, second = episode.turns
     assert second.status is Status.ILLEGAL and first.status is Status.OK
@@ -66,7 +66,7 @@ def test_an_illegal_move_is_an_outcome_with_its_reward(table: Any) -> None:
 
 
 def test_a_reply_that_was_cut_off_says_so(table: Any) -> None:
-    """Status LENGTH, the text played as it is; also where the environment then refused it."""
+    """Its status is LENGTH and its text is played unchanged, even if the environment then refuses it."""
     (episode,) = table(by_decision({**ROW, 1: "1"}), stop=Stop.LENGTH).play()
     assert [(t.status, t.illegal) for t in episode.turns] == [(Status.LENGTH, False), (Status.LENGTH, True)]
 
@@ -80,7 +80,7 @@ def test_roles_that_act_at_once_are_one_decision(table: Any) -> None:
 
 
 def test_a_conversation_keeps_the_ids_it_was_sampled_with(table: Any) -> None:
-    """Promise 1 on the way through rollout: the next prompt extends prompt + action token for token."""
+    """Promise 1 through rollout: the next prompt extends prompt + action token for token."""
     (episode,) = table(lambda c: "cooperate", env="matrix", options={"rounds": 3}).play()
     for role in ("p0", "p1"):
         line = episode.line(role)
@@ -92,7 +92,7 @@ def test_a_conversation_keeps_the_ids_it_was_sampled_with(table: Any) -> None:
 
 
 class Relay(Env):
-    """a and b speak in turn; `goal` is the team's, given with the last word; `tip` is b's, given on a's move."""
+    """a and b speak in turn. `goal` is the team's reward, given with the last word; `tip` is b's, given on a's move."""
 
     reward_names = ("goal", "tip")
     roles = ("a", "b")
@@ -120,14 +120,14 @@ class Relay(Env):
 
 
 def test_the_teams_reward_reaches_every_roles_latest_turn(table: Any, known_as: Any) -> None:
-    """And a process reward for b that arrives on a's move belongs to b's last turn."""
+    """A process reward for b that arrives on a's move belongs to b's last turn."""
     (episode,) = table(lambda c: "yes", env=known_as("relay", Relay)).play()
     goal, tip = Reward("goal", Level.TEAM, None, 2.0), Reward("tip", Level.PROCESS, "b", 0.5)
     assert [t.rewards.records for t in episode.turns] == [(), (tip, goal), (goal,)]
 
 
 def test_turns_are_stamped_when_they_are_sampled(table: Any, known_as: Any, renderer: Any) -> None:
-    """Keys hold task, replica, episode, decision, role, phase and the hash of the very prompt."""
+    """Keys hold task, replica, episode, decision, role, phase and the hash of the exact prompt."""
     game = table(lambda c: "yes", env=known_as("relay", Relay), plan=Independent(2))
     episode = game.play()[1]
     second = episode.turns[1]
@@ -147,7 +147,7 @@ def test_bots_play_without_tokens(table: Any) -> None:
 
 
 def test_the_token_limit_truncates(table: Any) -> None:
-    """Every reply here is two tokens, so a limit of 4 ends the game after two moves; that is no error."""
+    """Every reply here has two tokens, so a limit of 4 ends the game after two moves; this is not an error."""
     (episode,) = table(by_decision(ROW), limits=RolloutSection(max_episode_tokens=4)).play()
     assert [t.text for t in episode.turns] == ["1", "4"]
     assert episode.truncated and episode.error is None
@@ -155,7 +155,7 @@ def test_the_token_limit_truncates(table: Any) -> None:
 
 
 def test_an_engine_that_never_answers_is_an_error_of_the_episode(table: Any) -> None:
-    """The wall-clock limit is not the policy's doing: a typed error, and the other episode is not held up."""
+    """The policy does not cause the wall-clock limit: it is a typed error, and the other episode is not delayed."""
     game = table(
         lambda c: ROW[c.decision],
         limits=RolloutSection(max_episode_seconds=0.05),
@@ -183,7 +183,7 @@ def test_a_slow_environment_is_stopped_between_decisions(table: Any, known_as: A
 
 
 class Waiting(Relay):
-    """Its steps wait for each other: two that are taken at once, or none goes on."""
+    """Its steps wait for each other: they only continue if two of them run at once."""
 
     slow = True
     together = threading.Barrier(2, timeout=20)
@@ -202,7 +202,7 @@ def test_other_episodes_go_on_while_an_environment_waits(table: Any, known_as: A
 
 
 def test_an_engine_failure_is_a_typed_error_on_its_episode(table: Any) -> None:
-    """Promise 7: no empty action, no zero reward, no made-up sample; the other episodes are not touched."""
+    """Promise 7: there is no empty action, no zero reward and no invented sample; other episodes are not affected."""
 
     def script(call: Any) -> str | Exception:
         return (
@@ -220,7 +220,7 @@ def test_an_engine_failure_is_a_typed_error_on_its_episode(table: Any) -> None:
 
 
 class Broken(Relay):
-    """Fails where its task says."""
+    """Fails at the point that its task names."""
 
     where = "step"
 
@@ -247,7 +247,7 @@ class Broken(Relay):
 
 @pytest.mark.parametrize("where", ["init", "observe", "step", "outcome"])
 def test_an_environments_bug_stays_in_its_episode(table: Any, known_as: Any, where: str) -> None:
-    """Somebody else's environment must not end the run: the error names it and what it raised."""
+    """A third-party environment must not end the run: the error names it and what it raised."""
     cls = type("Broken", (Broken,), {"where": where})
     episodes = table(lambda c: "yes", env=known_as("broken", cls)).play(3)
     assert [e.error is None for e in episodes] == [True, False, True]
@@ -258,7 +258,7 @@ def test_an_environments_bug_stays_in_its_episode(table: Any, known_as: Any, whe
 
 
 def test_nothing_is_left_in_flight_when_one_of_several_roles_fails(table: Any) -> None:
-    """p0's engine fails at once while p1's still works: the episode ends when both have (the table checks)."""
+    """p0's engine fails at once while p1's still works: the episode ends when both have ended."""
 
     def script(call: Any) -> str | Exception:
         return EngineError("gone.") if call.role == "p0" else "defect"
@@ -272,7 +272,7 @@ def test_nothing_is_left_in_flight_when_one_of_several_roles_fails(table: Any) -
 
 
 def test_replicas_come_in_order_and_differ(table: Any) -> None:
-    """`replicas` whole episodes of each task, by (task, replica), each with randomness of its own."""
+    """`replicas` whole episodes of each task, by (task, replica), each with its own random numbers."""
     game = table(lambda c: c.choose(c.free), plan=Independent(3))
     episodes = game.play(2)
     tasks = [game.task(i).id for i in range(2)]
@@ -283,7 +283,7 @@ def test_replicas_come_in_order_and_differ(table: Any) -> None:
 
 
 def test_two_runs_are_identical(table: Any) -> None:
-    """Whatever the timing: one at a time, all at once, or with replies that come in another order."""
+    """Whatever the timing: one at a time, all at once, or with replies in another order."""
     settings = [
         {},
         {"limits": RolloutSection(concurrency=1)},
@@ -312,7 +312,7 @@ def test_concurrency_is_a_limit(table: Any) -> None:
 
 
 def test_collections_are_rare_while_episodes_run_and_as_before_after(table: Any) -> None:
-    """Also where another run begins before this one ends, and ends after it."""
+    """Also if another run begins before this one ends, and ends after it."""
     before, seen = gc.get_threshold(), []
     begun, release = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Records of early versions, written by the code of then (commit f7ce2f1), read field by field.
+"""Records of early versions, written by the code of that time (commit f7ce2f1), are read field by field.
 
 tools.jsonl   PPO by turn, with a reference, and PPO by token; both call a tool
 trees.jsonl   C3 with recorded playouts against a bot; Shapley values with their coalitions
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.types import Credit, Media, Message, Observation, Rewards, Sample, Status, Turn
 
 FOLDER = Path(__file__).parents[1] / "data" / "schema_0"
@@ -42,7 +42,7 @@ def plain(rewards: Rewards) -> list[list[Any]]:
 
 
 def shown(messages: tuple[Message, ...]) -> list[list[Any]]:
-    """Messages as they were written then."""
+    """Messages as they were written at that time."""
     out: list[list[Any]] = []
     for m in messages:
         pictures = [base64.b64encode(x.data).decode() for x in m.media if x.kind == "image"]
@@ -118,7 +118,7 @@ def test_every_field_of_an_early_record_is_read(path: Path) -> None:
 
 
 def test_the_early_records_here_have_what_early_records_could_have() -> None:
-    """Guards the test above: each field is filled in some line."""
+    """Guards the test above: each field has a value in some line."""
     turns = [t for path in FILES for row in rows(path) for t in row["episode"]["turns"]]
     every = [call for t in turns for call in (t, *t["calls"])]
     filled = {name for name in KEPT | DROPPED for call in every if call[name] not in (None, [], {}, "", 0, False)}
@@ -130,7 +130,7 @@ def test_the_early_records_here_have_what_early_records_could_have() -> None:
 
 def test_a_picture_of_an_early_record_is_known_by_its_digest() -> None:
     *_, record = records.read(FOLDER / "legal.jsonl")
-    (picture,) = {*records.media(record.episode)}
+    (picture,) = {*episode_json.media(record.episode)}
     assert picture.kind == "image" and picture.data.startswith(b"\x89PNG")
     assert picture == Media("image", picture.data)
 
@@ -146,7 +146,7 @@ def test_an_early_record_written_again_is_the_same_episode(tmp_path: Path, path:
 
 
 def test_the_places_of_early_records_are_looked_up() -> None:
-    """They have no index; one episode is read without the others all the same."""
+    """They have no index, but one episode can still be read without the others."""
     path = FOLDER / "trees.jsonl"
     entries = records.index(path)
     assert [(e.step, e.id, e.task) for e in entries] == [

@@ -1,4 +1,4 @@
-"""Seats by role and turn, policies per role, and agents that take a role's turns one after another."""
+"""Seats by role and turn, policies per role, and agents that take the turns of a role one after another."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_seat_is_a_role_or_a_turn_of_it() -> None:
 
 
 def test_a_policy_behind_a_server_is_seated_as_remote() -> None:
-    """Wherever it is named: the recipe says so in one place, and nobody has to look again."""
+    """Wherever it is named: only the recipe's policy says that it is remote."""
     seats = Seats({"far": PolicySection(base="openai:gpt", trainable=False), "near": PolicySection(base="tiny")})
     assert seats.map("far", ("a",)) == {"a": Remote("far")}
     assert seats.map({"a@1": "far", "a": "near"}, ("a",)) == {"a": ByTurn((Remote("far"), Policy("near")), always=True)}
@@ -59,9 +59,15 @@ def test_a_policy_behind_a_server_is_seated_as_remote() -> None:
     [
         ({"X@0": "opener", "X": "closer", "O": "bot:random"}, "has the turn '0'; expected role@turn"),
         ({"X@first": "opener", "X": "closer", "O": "bot:random"}, "has the turn 'first'"),
-        ({"Y@1": "opener", "X": "closer", "O": "bot:random"}, "seats.Y@1 is no role of this environment; known: O, X"),
-        ({"X@2": "opener", "O": "closer"}, "seats.X@2 is given, but not X@1"),
-        ({"X@1": "opener", "O": "closer"}, "seats names 1 turn of X, which can have 2; expected seats.X, or every"),
+        (
+            {"Y@1": "opener", "X": "closer", "O": "bot:random"},
+            "seats.Y@1 is not a role of this environment; known: O, X",
+        ),
+        ({"X@2": "opener", "O": "closer"}, "seats.X@2 is set, but X@1 is not"),
+        (
+            {"X@1": "opener", "O": "closer"},
+            "seats names 1 turn of X, but X can have 2 turns; expected seats.X, or every",
+        ),
         ({"X@1": "opner", "X": "closer", "O": "bot:random"}, "names policy 'opner'.*Did you mean 'opener'"),
         ({"X@1": "bot:nobody", "X": "closer", "O": "opener"}, "seats.X is 'bot:nobody'"),
     ],
@@ -84,12 +90,13 @@ def test_a_policy_per_role_is_as_many_policies() -> None:
     assert plan.recipe.matchups[0].seats == {"O": "player-O@start"} and plan.snapshots == [Snapshot("player-O")]
     assert {plan.settings(n).lr for n in plan.trainable} == {0.1}
     assert resolve(parse(plan.recipe.model_dump())).recipe == plan.recipe, "what a run folder keeps is the same plan"
-    with pytest.raises(ConfigError, match=r"eval\.opponents names 'player', which is one policy per role"):
+    with pytest.raises(ConfigError, match=r"eval\.opponents names 'player', which has per = 'role'"):
         resolve(parse(shared, ['eval.opponents=["player"]']))
 
 
 def test_a_matchup_of_a_policy_per_role_seats_each_roles_own() -> None:
-    """One line turns a league of one policy into a league of one per role: the share is split over who sits where."""
+    """One line turns a league of one policy into a league of one policy per role: the share is divided among the roles
+    that `one` can play."""
     data = {
         **RECIPE,
         "policies": {"player": {**TINY, "per": "role"}},
@@ -114,15 +121,15 @@ def test_a_matchup_of_a_policy_per_role_seats_each_roles_own() -> None:
     only = {**data, "seats": {"X": "player", "O": "bot:random"}, "league": None}
     grown = resolve(parse({**only, "matchups": [{"share": 0.5, "seats": {"O": "player"}}]}))
     assert grown.trainable == ["player-X", "player-O"], "a seat in a matchup is one to learn in too"
-    with pytest.raises(ConfigError, match=r"seats 'player-O@start', but 'player-O'.* learns in no seat of that role"):
+    with pytest.raises(ConfigError, match=r"seats 'player-O@start', but 'player-O'.* is not trained in that role"):
         resolve(parse({**only, "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}]}))
-    with pytest.raises(ConfigError, match=r"league\.alarm\.panel names 'player@start', which is one policy per role"):
+    with pytest.raises(ConfigError, match=r"league\.alarm\.panel names 'player@start', which has per = 'role'"):
         resolve(parse({**data, "league": {"alarm": {"panel": ["player@start"]}}}))
 
 
 def test_a_run_in_which_nobody_may_learn_is_refused() -> None:
     data = {**RECIPE, "policies": {"player": {**TINY, "frozen": [[0]]}}, "seats": "player"}
-    with pytest.raises(ConfigError, match=r"every trainable policy is frozen in all of the \d+ steps"):
+    with pytest.raises(ConfigError, match=r"every trainable policy is frozen in all \d+ steps"):
         resolve(parse(data))
     resolve(parse(data), training=False)
 
@@ -137,7 +144,8 @@ def play(data: dict[str, Any], tree: bool = False) -> tuple[Team, list[Any]]:
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_each_turn_is_taken_by_whoever_sits_there(private_cache: None, tree: bool) -> None:
-    """With one memory: each turn extends the one before token for token, though another policy took it."""
+    """They share one conversation: each turn extends the one before token for token, although another policy took
+    it."""
     team, episodes = play(ROUNDS, tree)
     seats = {"p0": ByTurn((Policy("opener"), Policy("closer")), always=True), "p1": Scripted("random")}
     assert all(e.error is None and e.seats == seats for e in episodes)
@@ -156,7 +164,7 @@ def test_each_turn_is_taken_by_whoever_sits_there(private_cache: None, tree: boo
 
 @pytest.mark.parametrize("opener", ["bot:first", "stranger"])
 def test_what_another_said_for_the_role_is_remembered(private_cache: None, opener: str) -> None:
-    """Also where it was a bot, or a model with a tokenizer of its own: then the prompt is rendered anew."""
+    """Also after a bot, or a model with another tokenizer: then the prompt is rendered from scratch."""
     policies = {"closer": TINY} | ({} if opener.startswith("bot:") else {opener: TINY})
     data = {**ROUNDS, "policies": policies, "seats": {"p0@1": opener, "p0": "closer", "p1": "bot:random"}}
     team, episodes = play(data)
@@ -169,13 +177,13 @@ def test_what_another_said_for_the_role_is_remembered(private_cache: None, opene
 
 
 def test_a_turn_that_nobody_takes_stops_the_run(private_cache: None) -> None:
-    """Not an episode's failure, which would only be dropped: it would bias what is trained on."""
+    """This is not a failure of an episode, which would only be dropped and would bias the training data."""
     plan = resolve(parse(RECIPE))
     team = Team(plan.recipe)
     seats: dict[str, Occupant] = {"X": ByTurn((Policy("opener"),), always=False), "O": Scripted("random")}
     short = team.seating(lambda task: seats, Speech(1.0, 2, legal=True))
     runner = Runner(0, RolloutSection(), Independent(), RewardSection())
-    with pytest.raises(ConfigError, match="role X has a turn 2, and nobody sits there"):
+    with pytest.raises(ConfigError, match="role X has a turn 2, but no player is named for it"):
         asyncio.run(runner.run([plan.task(0)], short))
     team.close()
 

@@ -1,4 +1,4 @@
-"""Shapley credit of teams too large for all orders: coalitions are played on forks, and shares are fair."""
+"""Shapley credit of teams that are too large for all orders: coalitions are played on forks, and shares are fair."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Quorum(Env):
 
 
 def shares(episode: Episode, given: Credit) -> list[dict[Role, float]]:
-    """Of each decision."""
+    """The shares of each decision."""
     out: dict[int, dict[Role, float]] = {}
     for turn in episode.line():
         out.setdefault(turn.decision, {})[turn.role] = given.advantage(turn) or 0.0
@@ -65,8 +65,8 @@ def played(table: Any, known_as: Any) -> list[dict[Role, float]]:
 
 
 def test_eight_identical_agents_share_equally(played: list[dict[Role, float]]) -> None:
-    """Whoever completes the quorum adds all of it, and everybody stands at that place equally often: an eighth each,
-    at every decision, whatever the quorum. (Sums of 48 gains of 0 or 1/48 round by less than 48 · 2⁻⁵³.)"""
+    """The role that completes the quorum adds all of it, and every role stands at that place equally often: an eighth
+    each, at every decision, for every quorum. (Sums of 48 gains of 0 or 1/48 have a rounding error below 48 · 2⁻⁵³.)"""
     assert len(played) == 14
     for found in played:
         assert found == pytest.approx(dict.fromkeys(EIGHT, 1 / 8), abs=48 * 2**-53)
@@ -78,7 +78,7 @@ def test_the_shares_of_a_decision_are_all_that_the_team_added(played: list[dict[
 
 
 def exact(worth: dict[str, float], role: Role) -> float:
-    """φ by its formula: over all coalitions of the others, weighted by how many orders begin with them."""
+    """φ by its formula: over all coalitions of the others, weighted by the number of orders that begin with them."""
     others = [r for r in EIGHT if r != role]
     total = 0.0
     for size in range(8):
@@ -89,8 +89,8 @@ def exact(worth: dict[str, float], role: Role) -> float:
 
 
 def test_orders_differ_from_decision_to_decision_and_shares_are_right_on_average() -> None:
-    """A game without symmetries: over many decisions the mean share of each role is its Shapley value within 4.5
-    standard errors, and one decision's error has the size that `orders` states: R / (2·√3)."""
+    """A game without symmetries: over many decisions, the mean share of each role is its Shapley value within 4.5
+    standard errors, and the error of one decision has the size that `orders` states: R / (2·√3)."""
     rng = random.Random(7)
     subsets = [s for k in range(9) for s in itertools.combinations(EIGHT, k)]
     worth = {credit.coalition(s): rng.uniform(0, 1) for s in subsets}

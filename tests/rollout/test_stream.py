@@ -1,4 +1,4 @@
-"""The producer of groups: how far it runs ahead, what it delivers, how it pauses and ends."""
+"""The producer of groups: how far it runs ahead, what it delivers, and how it pauses and ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def _at_once(number: int, replica: int) -> None:
 
 
 class Fake:
-    """Plays nothing: an episode ends when `hook` lets it."""
+    """Plays no game: an episode ends when `hook` returns."""
 
     def __init__(self, pace: Pace, hook: Hook = _at_once, **more: Any) -> None:
         self.hook, self.drawn, self.playing, self.most = hook, list[tuple[int, int]](), 0, 0
@@ -51,7 +51,7 @@ def numbers(groups: list[Group]) -> list[int]:
 
 
 def test_without_staleness_a_batch_is_played_between_two_steps() -> None:
-    """The next one is not even drawn before the step is taken."""
+    """The next batch is not even drawn before the step is taken."""
 
     async def main() -> None:
         fake = Fake(Pace(batch=3, replicas=2, staleness=0, concurrency=100))
@@ -70,7 +70,7 @@ def test_without_staleness_a_batch_is_played_between_two_steps() -> None:
 
 @pytest.mark.parametrize("staleness", [1, 2, 3])
 def test_sampling_runs_ahead_as_far_as_the_bound_allows(staleness: int) -> None:
-    """Never more than (staleness + version + 1) · batch groups are issued, and with quick episodes just as many."""
+    """At most (staleness + version + 1) · batch groups are issued, and with fast episodes exactly this many."""
 
     async def main() -> None:
         fake = Fake(Pace(batch=4, replicas=1, staleness=staleness, concurrency=100))
@@ -101,7 +101,7 @@ def test_at_most_so_many_episodes_run_at_once() -> None:
 
 
 def test_a_group_comes_when_its_last_episode_has_ended() -> None:
-    """Groups that are ready are taken lowest number first, and a slow one does not hold the others up."""
+    """Of the groups that are ready, the lowest number is taken first, and a slow group does not delay the others."""
     gate = asyncio.Event
 
     async def main() -> None:
@@ -138,7 +138,7 @@ def test_dropped_groups_are_replaced() -> None:
 
 
 def test_what_was_not_trained_on_is_issued_again() -> None:
-    """After a resume: first those numbers, then new ones, within the same bound."""
+    """After a resume, these numbers come first and then new ones, within the same bound."""
 
     async def main() -> None:
         fake = Fake(Pace(batch=2, replicas=1, staleness=1, concurrency=100))
@@ -151,7 +151,7 @@ def test_what_was_not_trained_on_is_issued_again() -> None:
 
 
 def test_late_rewards_come_before_a_group_is_delivered() -> None:
-    """The stage sees all episodes of a group once, and may take its time."""
+    """The stage sees all episodes of a group once, and may take long."""
     seen: list[list[str]] = []
 
     async def stage(episodes: Any) -> None:
@@ -175,13 +175,13 @@ def test_an_error_that_affects_every_episode_ends_the_stream() -> None:
     async def hook(number: int, replica: int) -> None:
         await asyncio.sleep(0.001 * number)
         if number == 1:
-            raise ConfigError("nobody sits there")
+            raise ConfigError("no player is named for it")
 
     async def main() -> None:
         fake = Fake(Pace(batch=3, replicas=1, staleness=0, concurrency=100), hook)
         async with fake.stream.running() as stream:
             stream.begin(0, 0)
-            with pytest.raises(ConfigError, match="nobody sits there"):
+            with pytest.raises(ConfigError, match="no player is named for it"):
                 await stream.pull(3)
             assert fake.playing == 0
 
@@ -227,7 +227,7 @@ def test_a_pause_waits_until_no_engine_works() -> None:
 
 
 def test_nothing_is_lost_whatever_the_order_of_endings() -> None:
-    """Random durations, drops and resumes: every number that was issued is pulled exactly once or listed."""
+    """With random durations, drops and resumes, every issued number is either pulled exactly once or listed."""
 
     async def main(seed: int) -> None:
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The recipe's policies in memory: who is trainable, and snapshots that stay as they were."""
+"""The recipe's policies in memory: which are trainable, and snapshots that do not change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from interplay.agents.model import ModelAgent
 from interplay.agents.scripted import BotAgent
 from interplay.algorithms import Tree
-from interplay.config import RewardSection, RolloutSection, parse
+from interplay.config import RemoteSection, RewardSection, RolloutSection, parse
 from interplay.errors import ConfigError
 from interplay.models.save import save
 from interplay.rollout.resolve import resolve
@@ -42,13 +42,16 @@ def test_seats_are_filled_by_policies_and_bots(private_cache: None) -> None:
     assert isinstance(fixed, ModelAgent) and not fixed.trainable
     assert isinstance(bot, BotAgent) and not bot.trainable
     assert player.engine is not fixed.engine
-    with pytest.raises(ConfigError, match=r"'playr' is no policy of this run.*Did you mean 'player'"):
+    with pytest.raises(ConfigError, match=r"'playr' is not a policy of this run.*Did you mean 'player'"):
         team.agent("X", Policy("playr"), how)
+    team.add_remote("far", "a-model", RemoteSection(url="http://127.0.0.1:9/v1"))
+    with pytest.raises(ConfigError, match=r"'far' runs on a remote server.*expected Remote\('far'\)"):
+        team.agent("X", Policy("far"), how)
     team.close()
 
 
 def test_a_snapshot_stays_as_it_was(private_cache: None, tmp_path: Path) -> None:
-    """A frozen copy with tensors of its own: it plays, has one candidate, and does not follow its origin."""
+    """A frozen copy with its own tensors: it plays, has one candidate, and does not change with its policy."""
     plan = resolve(parse(RECIPE))
     team = Team(plan.recipe)
     origin = team.members["player"].loaded.model

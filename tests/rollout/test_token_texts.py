@@ -1,4 +1,5 @@
-"""The texts of recorded ids: together the tokenizer's own text, each with the token that completes it."""
+"""The texts of recorded ids: joined, they are the tokenizer's own text; each is shown with the token that completes
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PIECES = ["<unk>", *(f"<0x{i:02X}>" for i in range(256)), "▁", "▁the", "▁c
 
 
 def sentence_pieces() -> Tokenizer:
-    """As Llama's: spaces stand before words, the first one is stripped, and unknown characters are bytes."""
+    """Like Llama's tokenizer: spaces come before words, the first one is stripped, and unknown characters are bytes."""
     vocabulary = {piece: i for i, piece in enumerate(PIECES)}
     made = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True, unk_token="<unk>"))
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -54,7 +55,7 @@ SPACE_IDS = st.lists(st.integers(257, len(PIECES) - 1), max_size=300) | st.lists
 def test_the_texts_of_tokens_are_together_the_text_of_all(
     texts: TokenTexts, byte_ids: list[int], space_ids: list[int]
 ) -> None:
-    """Broken characters, ids without a text, special tokens, spaces at the beginning, long texts."""
+    """Broken characters, ids without text, special tokens, spaces at the beginning, long texts."""
     for name, ids, tokenizer in (("bytes", byte_ids, BYTES), ("spaces", space_ids, SPACES)):
         found = texts.of(name, ids)
         assert len(found) == len(ids)
@@ -84,7 +85,9 @@ def test_a_snapshots_tokens_are_its_policys(texts: TokenTexts) -> None:
 
 
 def test_a_missing_tokenizer_is_named(texts: TokenTexts) -> None:
-    with pytest.raises(InterplayError, match=r"nobody\.json' is missing, so the tokens of 'nobody' have no texts"):
+    with pytest.raises(
+        InterplayError, match=r"nobody\.json' is missing, so the tokens of 'nobody' cannot be shown as text"
+    ):
         texts.of("nobody", [1])
 
 

@@ -1,4 +1,4 @@
-"""Decisions under a tree plan: candidates, forks, outlooks, what is kept, and what happens when one is lost."""
+"""Decisions under a tree plan: candidates, forks, outlooks, the kept candidate, and lost candidates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def free_cell(call: Any) -> str:
 
 
 def test_every_decision_has_k_candidates_from_one_prompt_and_keeps_one(table: Any) -> None:
-    """The kept ones are the line of play; each candidate was drawn with randomness of its own."""
+    """The kept candidates are the line of play; each candidate was drawn with its own random numbers."""
     (episode,) = table(free_cell, plan=playouts(4)).play()
     decisions = Counter((t.decision, t.role) for t in episode.turns)
     assert set(decisions.values()) == {4}
@@ -63,7 +63,7 @@ def test_every_decision_has_k_candidates_from_one_prompt_and_keeps_one(table: An
 
 
 def test_a_later_decision_sees_the_kept_move(table: Any) -> None:
-    """The forks of candidates that were not kept leave no trace in what follows."""
+    """The forks of rejected candidates have no effect on what follows."""
     (episode,) = table(free_cell, plan=playouts(3)).play()
     env = make(episode.task)
     for turn in episode.line():
@@ -74,7 +74,7 @@ def test_a_later_decision_sees_the_kept_move(table: Any) -> None:
 
 @pytest.mark.parametrize("rival", ["bot:first", "frozen"])
 def test_only_trainable_seats_have_candidates(table: Any, rival: str) -> None:
-    """A bot or a frozen policy gives one reply, without an outlook; the other seat still has K."""
+    """A bot or a frozen policy gives one reply, without an outlook; the other seat still has K candidates."""
     (episode,) = table(free_cell, seats={"O": rival}, plan=playouts(3)).play()
     assert {len(at(episode, t.decision, "O")) for t in episode.line("O")} == {1}
     assert {len(at(episode, t.decision, "X")) for t in episode.line("X")} == {3}
@@ -83,11 +83,12 @@ def test_only_trainable_seats_have_candidates(table: Any, rival: str) -> None:
 
 
 def test_a_player_that_cannot_be_copied_is_refused(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A budget is spent on one line of play: independent episodes take such a player, a tree says why it does not."""
+    """A budget is spent on one line of play: independent episodes can use such a player, and a tree says why it
+    cannot."""
     seats = table(free_cell, plan=playouts(2))
     thrifty = {role: Thrifty(seats.agent(role), Purse(100), free=False, policy="thrifty") for role in "XO"}
     monkeypatch.setattr(seats, "agent", thrifty.get)
-    with pytest.raises(ConfigError, match="thrifty in role X plays one line and cannot be copied"):
+    with pytest.raises(ConfigError, match="thrifty in role X plays only one line and cannot be copied"):
         seats.play()
     seats.plan = Independent()
     (episode,) = seats.play()
@@ -98,8 +99,8 @@ def test_a_player_that_cannot_be_copied_is_refused(table: Any, monkeypatch: pyte
 
 
 def test_playouts_score_a_candidate_by_how_its_fork_ended(table: Any) -> None:
-    """2×2 board, γ 0.5. X's opening wins one X turn later: 0.5. O's −1 arrives on X's move, before O acts again:
-    −1, not discounted. X's second move ends the game: 1. An illegal opening: −1 and the lost game's −1."""
+    """2×2 board, γ 0.5. X's first move wins one X turn later: 0.5. O's −1 arrives on X's move, before O acts again: −1,
+    not discounted. X's second move ends the game: 1. An illegal first move: −1, and −1 for the lost game."""
     moves = {(0, 0): "1", (0, 1): "5"}
 
     def script(call: Any) -> str:
@@ -114,7 +115,7 @@ def test_playouts_score_a_candidate_by_how_its_fork_ended(table: Any) -> None:
 
 
 def test_several_playouts_are_averaged(table: Any) -> None:
-    """X's opening; in playout 0 O forfeits (X gets 1), in playout 1 X forfeits at its next move (−1 and −1)."""
+    """X's first move; in playout 0 O forfeits (X gets 1), in playout 1 X forfeits at its next move (−1 and −1)."""
 
     def script(call: Any) -> str:
         if not call.path:
@@ -127,7 +128,7 @@ def test_several_playouts_are_averaged(table: Any) -> None:
 
 
 def test_playouts_are_played_by_the_same_seats(table: Any) -> None:
-    """O is a bot in the play-out too: the engine is only ever asked for X."""
+    """O is a bot in playouts too: the engine only gets requests for X."""
     game = table(free_cell, seats={"O": "bot:first"}, plan=playouts(2), record_playouts=True)
     (episode,) = game.play()
     assert {request.key[5] for request in game.engine.requests} == {"X"}
@@ -135,7 +136,7 @@ def test_playouts_are_played_by_the_same_seats(table: Any) -> None:
 
 
 def test_playouts_are_recorded_on_demand_and_never_part_of_the_line(table: Any) -> None:
-    """Promise kept for training: a playout's turn has its number set, is not in line(), and has no outlook."""
+    """A playout's turn has its number set, is not in line(), and has no outlook, so it is never trained."""
     (plain,) = table(free_cell, plan=playouts(3, 2)).play()
     (full,) = table(free_cell, plan=playouts(3, 2), record_playouts=True).play()
     assert all(t.playout is None for t in plain.turns)
@@ -147,7 +148,7 @@ def test_playouts_are_recorded_on_demand_and_never_part_of_the_line(table: Any) 
 
 
 def test_playouts_of_roles_that_act_at_once_are_told_apart(table: Any) -> None:
-    """p0's candidate 1 and p1's candidate 1 are two different lines of play: their turns need ids of their own."""
+    """p0's candidate 1 and p1's candidate 1 are different lines of play, so their turns need different ids."""
     game = table(
         lambda c: ("stag", "hare")[c.candidate], env="matrix", options={"game": "stag_hunt", "rounds": 2},
         plan=playouts(2), record_playouts=True,
@@ -158,7 +159,7 @@ def test_playouts_of_roles_that_act_at_once_are_told_apart(table: Any) -> None:
 
 
 def test_candidates_that_said_the_same_share_one_outlook(table: Any) -> None:
-    """They led to the same state: luck in their continuations must not set them apart."""
+    """They led to the same state, so luck in their continuations must not make them differ."""
     moves = ["1", "2", "1", "2", "1"]
 
     def script(call: Any) -> str:
@@ -170,7 +171,8 @@ def test_candidates_that_said_the_same_share_one_outlook(table: Any) -> None:
 
 
 def test_candidates_that_said_the_same_pool_their_playouts(table: Any) -> None:
-    """Four of five open alike and share their playouts; the fifth has its own. Playout 3 alone is lost: a quarter."""
+    """Four of five first moves are equal and share their playouts; the fifth has its own. Only playout 3 is lost: a
+    quarter."""
 
     def script(call: Any) -> str:
         if not call.path:
@@ -184,13 +186,13 @@ def test_candidates_that_said_the_same_pool_their_playouts(table: Any) -> None:
 
 
 def agreeing(call: Any) -> str:
-    """Everybody opens in the middle; later decisions are drawn."""
+    """All open in the middle; later decisions are drawn."""
     return "5" if call.decision == 0 and not call.path else free_cell(call)
 
 
 @pytest.mark.parametrize("keep", ["uniform", "first", "greedy"])
 def test_where_all_say_the_same_nobody_plays_on_and_no_advantage_changes(table: Any, keep: Any) -> None:
-    """What is saved is only what could not matter: the line of play and every advantage stay."""
+    """Only work without effect is saved: the line of play and every advantage stay the same."""
 
     def played(compares: bool) -> list[Episode]:
         plan = playouts(3, 2, keep=keep, compares=compares)
@@ -215,7 +217,7 @@ def test_where_all_say_the_same_nobody_plays_on_and_no_advantage_changes(table: 
 
 
 def test_an_outcome_that_only_the_kept_line_reached_never_enters(table: Any) -> None:
-    """In the real game X forfeits its second move; its opening's outlook still says what the playouts said."""
+    """In the real game X forfeits its second move; the outlook of its first move still comes from the playouts."""
 
     def script(call: Any) -> str:
         return "99" if not call.path and call.decision == 2 else call.free[0]
@@ -231,8 +233,8 @@ def test_an_outcome_that_only_the_kept_line_reached_never_enters(table: Any) -> 
 
 
 def test_candidates_are_scored_with_the_others_at_candidate_0(table: Any) -> None:
-    """Prisoner's dilemma. p0 offers cooperate, defect against p1's candidate 0, defect: 0 and 1.
-    p1 offers defect, cooperate against p0's candidate 0, cooperate: 5 and 3. Greedy keeps defect, defect: 1 each."""
+    """Prisoner's dilemma. p0 offers cooperate, defect against p1's candidate 0, which is defect: 0 and 1. p1 offers
+    defect, cooperate against p0's candidate 0, which is cooperate: 5 and 3. Greedy keeps defect, defect: 1 each."""
     offers = {"p0": ["cooperate", "defect"], "p1": ["defect", "cooperate"]}
     (episode,) = table(lambda c: offers[c.role][c.candidate], env="matrix", plan=no_continuation(2)).play()
     p0, p1 = at(episode, 0, "p0"), at(episode, 0, "p1")
@@ -244,7 +246,7 @@ def test_candidates_are_scored_with_the_others_at_candidate_0(table: Any) -> Non
 
 
 class Counting(Env):
-    """One move of two roles at once; every step of every fork is written down."""
+    """One move of two roles at once; every step of every fork is recorded."""
 
     reward_names = ("score",)
     roles = ("a", "b")
@@ -270,7 +272,7 @@ class Counting(Env):
 
 
 def test_the_kept_joint_action_is_stepped_once(table: Any, known_as: Any) -> None:
-    """A step per candidate on its own fork, and one for what is kept: a joint action nobody scored before."""
+    """One step per candidate on its own fork, and one for the kept joint action, which was not scored before."""
     cls = type("Counting", (Counting,), {"steps": []})
     offers = {"a": ["1", "2"], "b": ["3", "4"]}
     (episode,) = table(
@@ -288,7 +290,7 @@ BANDIT = {"actions": [["up", "down"]], "payoff": [[0], [1]]}
 
 
 def kept_share(table: Any, keep: str, temperature: float = 1.0, games: int = 200) -> float:
-    """How often `down`, worth 1 against 0, is kept."""
+    """How often `down`, which is worth 1 against 0, is kept."""
     plan = no_continuation(2, keep=keep, keep_temperature=temperature)
     game = table(lambda c: ("up", "down")[c.candidate], env="matrix", options=BANDIT, plan=plan)
     return sum(e.line()[0].text == "down" for e in game.play(games)) / games
@@ -303,14 +305,14 @@ def test_uniform_keeps_any(table: Any) -> None:
 
 
 def test_softmax_keeps_by_value_and_temperature(table: Any) -> None:
-    """e/(1 + e) at temperature 1; nearly always the best when cold; nearly a coin when hot."""
+    """e/(1 + e) at temperature 1; nearly always the best at a low temperature, nearly random at a high one."""
     assert kept_share(table, "softmax") == pytest.approx(0.731, abs=0.08)
     assert kept_share(table, "softmax", 0.05, games=100) == 1.0
     assert kept_share(table, "softmax", 100.0) == pytest.approx(0.5, abs=0.08)
 
 
 def test_greedy_breaks_ties_at_random(table: Any) -> None:
-    """Otherwise candidate 0 would be kept whenever nothing is known yet."""
+    """Otherwise candidate 0 would be kept as long as nothing is known."""
     options = {"actions": [["up", "down"]], "payoff": [[1], [1]]}
     game = table(
         lambda c: ("up", "down")[c.candidate], env="matrix", options=options, plan=no_continuation(2, keep="greedy")
@@ -319,7 +321,7 @@ def test_greedy_breaks_ties_at_random(table: Any) -> None:
 
 
 class Dice(Env):
-    """The reward is luck alone, drawn from the environment's own randomness; two rounds."""
+    """The reward is pure luck, drawn from the environment's own random numbers; two rounds."""
 
     reward_names = ("luck",)
     roles = ("a",)
@@ -343,7 +345,7 @@ class Dice(Env):
 
 
 def test_choosing_the_best_does_not_harvest_luck(table: Any, known_as: Any) -> None:
-    """Forks share the randomness, so candidates tie; the kept one is stepped with fresh randomness."""
+    """Forks share random numbers, so candidates tie; the kept one is stepped with new random numbers."""
     for episode in table(lambda c: str(c.candidate), env=known_as("dice", Dice), plan=no_continuation(3)).play(5):
         for turn in episode.line():
             found = outlooks(at(episode, turn.decision, "a"))
@@ -352,7 +354,7 @@ def test_choosing_the_best_does_not_harvest_luck(table: Any, known_as: Any) -> N
 
 
 class Relay(Env):
-    """Two rounds: the planner's word earns nothing; the actor earns 1 for the team where the word was good."""
+    """Two rounds: the planner's word earns nothing; the actor earns 1 for the team if the word was good."""
 
     reward_names = ("progress", "end")
     roles = ("planner", "actor")
@@ -385,7 +387,7 @@ class Relay(Env):
 def test_a_round_ends_where_the_role_is_asked_again(
     table: Any, known_as: Any, continuation: Any, first: list[float], last: list[float]
 ) -> None:
-    """The planner says good or bad (in playouts good), then the actor acts; the end is worth 5."""
+    """The planner says good or bad (in playouts always good), then the actor acts; the end is worth 5."""
 
     def script(call: Any) -> str:
         return "go" if call.role == "actor" else "good" if call.path else ("good", "bad")[call.candidate]
@@ -401,7 +403,7 @@ def test_a_round_ends_where_the_role_is_asked_again(
 
 
 class Oracle:
-    """A critic that says what the test wants, and remembers what it was asked."""
+    """A critic that returns given values and records its questions."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
@@ -416,7 +418,7 @@ class Oracle:
 
 
 def test_a_critic_continues_where_the_game_goes_on(table: Any) -> None:
-    """The outlook is the step's rewards plus the critic's value of the state it led to; a true end needs no critic."""
+    """The outlook is the step's rewards plus the critic's value of the next state; at a true end no critic is asked."""
     oracle = Oracle()
     moves = {(0, 0): "1", (0, 1): "2", (0, 2): "99"}
 
@@ -437,8 +439,9 @@ def test_a_critic_continues_where_the_game_goes_on(table: Any) -> None:
 
 
 def test_a_critic_is_told_the_state_that_was_really_reached(table: Any) -> None:
-    """Two rounds of the prisoner's dilemma. A candidate is scored with the other at its first reply, cooperate; greedy
-    keeps defect of both, and the critic must learn from defect, defect and the 1 it paid, not from what was scored."""
+    """Two rounds of the prisoner's dilemma. A candidate is scored with the other role's first reply, cooperate. Greedy
+    keeps defect for both. The critic must learn from defect, defect and its payoff of 1, and not from what was
+    scored."""
     oracle = Oracle()
     offers = ["cooperate", "defect"]
     plan = Tree(2, "critic", keep="greedy")
@@ -452,7 +455,8 @@ def test_a_critic_is_told_the_state_that_was_really_reached(table: Any) -> None:
 
 
 def test_a_critics_value_is_in_mixed_units_already(table: Any) -> None:
-    """With process rewards weighed 0 and halved components the candidates still differ by the critic."""
+    """With weight 0 for process rewards and half weights for components, candidates still differ by the critic's
+    value."""
     weights = RewardSection(process=0.0, weights={"critic": 0.5})
     table_ = table(lambda c: "12"[c.candidate], plan=Tree(2, "critic"), options=SMALL, critic=Oracle(), reward=weights)
     (episode,) = table_.play()
@@ -474,13 +478,13 @@ def test_a_greedy_tree_says_what_its_policy_earns(table: Any) -> None:
 
 
 def test_what_was_drawn_more_often_counts_more_often(table: Any) -> None:
-    """up, down, down: 2/3, though equal replies are scored once."""
+    """up, down, down: 2/3, although equal replies are scored once."""
     game = table(lambda c: ("up", "down", "down")[c.candidate], env="matrix", options=BANDIT, plan=playouts(3))
     assert own(game.play()[0], "p0") == [0.0, 1.0, 1.0]
 
 
 def test_the_playouts_of_the_first_choice_are_the_policys_own_plays_undiscounted(table: Any) -> None:
-    """Three rounds of 0 or 1, `down` being said in all playouts: 0 or 1 in the first round, and 2."""
+    """Three rounds of 0 or 1, where all playouts say `down`: 0 or 1 in the first round, plus 2."""
     script = lambda c: "down" if c.path else ("up", "down")[c.candidate]  # noqa: E731
     options = {**BANDIT, "rounds": 3}
     for gamma in (1.0, 0.5):
@@ -523,7 +527,7 @@ def losing(*lost: int, playout: bool = False) -> Callable[[Any], str | Exception
 
 @pytest.mark.parametrize(("playout", "lost"), [(False, 1), (False, 0), (True, 1)])
 def test_a_group_that_loses_a_candidate_goes_on_with_one_less(table: Any, playout: bool, lost: int) -> None:
-    """Promise 7: the lost one is left out, not replaced by an empty action; the episode is fine."""
+    """Promise 7: the lost candidate is left out and not replaced by an empty action; the episode is fine."""
     (episode,) = table(losing(lost, playout=playout), plan=playouts(3)).play()
     assert episode.error is None
     assert [t.candidate for t in at(episode, 0, "X")] == [k for k in range(3) if k != lost]
@@ -540,7 +544,7 @@ def test_a_group_that_loses_all_candidates_is_an_error_of_the_episode(table: Any
 
 
 def test_a_decision_that_nobody_could_score_is_played_on_without_credit(table: Any) -> None:
-    """All playouts failed: one candidate is played, has no outlook, and so is never trained."""
+    """All playouts failed: one candidate is played without an outlook, so it is never trained."""
     (episode,) = table(losing(0, 1, 2, playout=True), plan=playouts(3)).play()
     assert episode.error is None
     (turn,) = at(episode, 0, "X")
@@ -548,7 +552,7 @@ def test_a_decision_that_nobody_could_score_is_played_on_without_credit(table: A
 
 
 class Fragile(Counting):
-    """Breaks when `a` says 2; goes on for two rounds."""
+    """Fails when `a` says 2; otherwise it has two rounds."""
 
     def observe(self) -> dict[Role, Observation]:
         return super().observe() if len(self.log) < 2 else {}
@@ -565,7 +569,7 @@ class Fragile(Counting):
 
 
 def test_an_environments_bug_in_one_fork_stays_in_its_episode(table: Any, known_as: Any) -> None:
-    """And nothing of that episode is left in flight behind it (the table checks)."""
+    """And no request of that episode remains in the engine."""
     game = table(
         lambda c: "12"[c.candidate] if c.role == "a" else "3",
         env=known_as("fragile", Fragile), plan=playouts(2), patience=lambda c: 0.01 * bool(c.path),
@@ -576,7 +580,7 @@ def test_an_environments_bug_in_one_fork_stays_in_its_episode(table: Any, known_
 
 
 def test_the_token_limit_counts_candidates_and_playouts(table: Any) -> None:
-    """Past the limit nothing more is scored, and the episode is truncated at the next decision."""
+    """Above the limit nothing more is scored, and the episode is truncated at the next decision."""
     limits = RolloutSection(max_episode_tokens=30)
     game = table(free_cell, plan=playouts(4), limits=limits)
     (episode,) = game.play()
@@ -605,7 +609,7 @@ def test_the_play_waits_for_playouts_only_where_it_chooses_by_them(table: Any, k
 
 
 def test_a_play_that_fails_leaves_no_playout_behind(table: Any) -> None:
-    """The third decision fails while the playouts of the first are slow (the table checks what is in flight)."""
+    """The third decision fails while the playouts of the first are slow; no request remains."""
     script = lambda c: EngineError("gone.") if c.decision == 2 and not c.path else free_cell(c)  # noqa: E731
     began = time.monotonic()
     (episode,) = table(script, plan=playouts(3, keep="uniform"), patience=lambda c: 60.0 * bool(c.path)).play()
@@ -624,7 +628,7 @@ def test_what_breaks_behind_the_play_is_the_episodes_error(table: Any, known_as:
 
 
 def test_a_playout_that_the_token_limit_cuts_says_nothing(table: Any) -> None:
-    """What an unfinished game would have paid is not known: its candidate has no outlook, and the episode says so."""
+    """What an unfinished game would have earned is unknown: its candidate has no outlook, and the episode says so."""
 
     def script(call: Any) -> str:
         return free_cell(call) if call.path or len(call.free) < 3 else call.free[call.candidate]
@@ -643,7 +647,7 @@ def test_a_playout_that_the_token_limit_cuts_says_nothing(table: Any) -> None:
 
 @pytest.mark.parametrize("keep", ["greedy", "softmax", "uniform"])
 def test_two_runs_of_a_tree_are_identical(table: Any, keep: str) -> None:
-    """Whatever order replies come in."""
+    """Whatever the order of the replies."""
 
     def run(**settings: Any) -> list[dict[str, Any]]:
         out = []

@@ -1,4 +1,4 @@
-"""The reward server and its client: batches, tokens, versions, and failures that are typed."""
+"""The reward server and its client: batches, tokens, versions, and typed failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(make_tiny: Callable[..., Any]) -> RewardModel:
 
 @contextmanager
 def running(server: RewardServer, port: int = 0) -> Iterator[str]:
-    """On a port of its own; stopped at the end."""
+    """A server on its own port, which is stopped at the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", port))
         port = free.getsockname()[1]
@@ -90,7 +90,7 @@ def test_a_wrong_token_is_refused_and_never_shown(model: RewardModel, monkeypatc
 
 
 def test_a_server_that_is_killed_and_comes_back_loses_nothing(model: RewardModel) -> None:
-    """The client tries again until the server is there; without tries left, the failure is typed."""
+    """The client tries again until the server is there; if no tries are left, it raises a typed failure."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

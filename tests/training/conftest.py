@@ -1,4 +1,4 @@
-"""For every test of training."""
+"""Fixtures for every test of training."""
 
 from __future__ import annotations
 

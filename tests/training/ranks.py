@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from transformers import AutoModelForCausalLM, GPT2Config
 from transformers.utils.logging import disable_progress_bar
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,6 +28,7 @@ from runs import example
 from interplay.algorithms.losses import Outputs, Targets, policy_loss
 from interplay.config import TrainSection
 from interplay.models.adapter import Adapter
+from interplay.models.attention import NAME
 from interplay.models.load import load
 from interplay.models.locate import locate
 from interplay.models.lora import new_adapter
@@ -44,6 +46,7 @@ class Case:
     settings: dict[str, Any] = field(default_factory=dict)
     adapters: tuple[int, ...] = ()  # the rank of each policy's adapter; none: one policy with full weights
     tied: bool = False
+    family: str = "llama"
     examples: int = 24
     limit: int = 160
     dtype: torch.dtype = torch.float32
@@ -58,6 +61,7 @@ CASES = {
     "minibatches": Case({"minibatches": 2, "epochs": 2}),
     "empty": Case(examples=1),  # all ranks but one have nothing to train on
     "uneven": Case(examples=5, limit=40),
+    "gpt2": Case(family="gpt2"),
     "bfloat16": Case({"gap_mean_stop": 1e9}, dtype=torch.bfloat16),  # the optimiser has fp32 copies, sharded too
 }
 
@@ -81,8 +85,14 @@ def examples_of(case: Case, policies: list[str]) -> dict[str, list[Example]]:
     return out
 
 
+def gpt2() -> Any:
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=512, n_positions=256, n_embd=32, n_layer=2, n_head=4)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=NAME).eval()
+
+
 def learners_of(case: Case, sharded: bool) -> list[LocalLearner]:
-    model = load("tiny", "cpu", case.dtype, 0).model
+    model: Any = gpt2() if case.family == "gpt2" else load("tiny", "cpu", case.dtype, 0).model
     if case.tied:
         model.lm_head.weight = model.model.embed_tokens.weight
     settings = {"lr": 1e-3, "gap_stop": 1e9, "grad_clip": 0.5, "weight_decay": 0.1, **case.settings}

@@ -1,4 +1,4 @@
-"""A run as the tests make one, and what it left behind."""
+"""Makes a run for a test, and reads the files that it wrote."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(folder: Path, data: Mapping[str, Any], *overrides: str, observer: Obse
 
 
 class Killed(Exception):
-    """Stands for a kill: nothing of the trainer runs after it."""
+    """Simulates a kill: no code of the trainer runs after it."""
 
 
 def killed_at(step: int) -> Observer:
@@ -44,20 +44,22 @@ def killed_at(step: int) -> Observer:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The metrics, less what a clock measured."""
-    timed = ("time", "tokens_per_second")
+    timed = ("time", "tokens_per_second", "memory_gib")
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in timed and not k.startswith("seconds/")} for row in lines]
+    return [
+        {k: v for k, v in row.items() if k not in timed and "seconds" not in k and "idle" not in k} for row in lines
+    ]
 
 
 def example(
     name: str, prompt: Sequence[int], action: Sequence[int], extends: str | None = None, **credit: Any
 ) -> Example:
-    """A sample as credit leaves it, whose log-probs no engine gave."""
+    """A sample with credit, whose log-probs do not come from an engine."""
     size = len(action)
     sample = Sample(name, tuple(prompt), tuple(action), (-1.0,) * size, (0,) * size, "", extends=extends)
     return Example(**{"policy": "player", "sample": sample, "advantage": 1.0, **credit})
 
 
 def resampled(one: Example, **changes: Any) -> Example:
-    """The same credit for a sample that differs in this."""
+    """The same credit for a sample with these changes."""
     return replace(one, sample=replace(one.sample, **changes))

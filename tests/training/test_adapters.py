@@ -1,4 +1,4 @@
-"""Policies as adapters of one base: trained in one pass, and provably apart (promises 4, 6 and 9)."""
+"""Policies as adapters of one base: trained in one pass, and independent of each other (promises 4, 6 and 9)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from interplay.algorithms.losses import policy_loss
-from interplay.cli.export import export_policy
+from interplay.cli.export import ExportRequest, export_run
 from interplay.config import TrainSection
 from interplay.errors import ConfigError
 from interplay.models.adapter import Adapter
@@ -64,7 +64,7 @@ def tensors(adapter: Adapter | None) -> list[torch.Tensor]:
 
 
 def learners(loaded: Loaded, *names: str, **options: Any) -> list[LocalLearner]:
-    """An adapter each, its second matrix not zero, so that every gradient is."""
+    """Learners with an adapter each, whose second matrix is not zero, so that no gradient is zero."""
     out = []
     for i, name in enumerate(names):
         adapter = new_adapter(loaded.model, 3 + i, 4.0, [], 10 + i)
@@ -81,7 +81,8 @@ def loss(targets: Any, outputs: Any) -> Any:
 
 @pytest.mark.parametrize("limit", [30, 10_000])
 def test_adapters_trained_together_move_as_if_trained_alone(make_tiny: Callable[..., Loaded], limit: int) -> None:
-    """One forward and backward pass over a mixed batch; minibatches, clipping and denominators stay each one's own."""
+    """One forward and backward pass over a mixed batch; each policy has its own minibatches, clipping and
+    denominators."""
     loaded = make_tiny(0, "tiny-16x1")
     options = {"micro_batch_tokens": limit, "minibatches": 2, "grad_clip": 0.05}
     batches = {"a": examples_of("a", 7, 1), "b": examples_of("b", 4, 2)}
@@ -96,7 +97,7 @@ def test_adapters_trained_together_move_as_if_trained_alone(make_tiny: Callable[
 
 
 def test_promise_4_a_step_of_one_adapter_leaves_base_and_others_bit_identical(make_tiny: Callable[..., Loaded]) -> None:
-    """Momentum and weight decay included: the second has a state that would move it."""
+    """Also with momentum and weight decay: the second policy has an optimiser state that would change it."""
     loaded = make_tiny(0, "tiny-16x1")
     one, two = learners(loaded, "a", "b", weight_decay=0.1)
     two.step(examples_of("b", 4, 1), Objective(loss, keep_zeros=True))
@@ -126,8 +127,8 @@ def test_a_recipe_of_two_adapters_shares_one_base_and_moves_both(tmp_path: Path)
 
 
 def test_the_reference_is_the_base_with_adapters_off(tmp_path: Path) -> None:
-    """No second copy: what the pull is towards are the base's own tensors, with an adapter that changes nothing. (After
-    an imitation it is the adapter as it was then.)"""
+    """There is no second copy: the reference consists of the base's own tensors, with an adapter that changes nothing.
+    (After an imitation, it is the adapter of that moment.)"""
     data = {k: v for k, v in L2.items() if k not in ("warmstart", "matchups")}
     trainer = train(tmp_path, {**data, "env": {"name": "tictactoe"}, "sampling": {"max_tokens": 2, "legal": True}})
     members = trainer.team.members
@@ -153,7 +154,7 @@ def test_promise_9_a_killed_run_of_adapters_resumes_bit_identical(tmp_path: Path
 
 
 def test_a_checkpoint_is_an_adapter_that_peft_loads(tmp_path: Path) -> None:
-    """With the very logits the learner had."""
+    """With exactly the logits of the learner."""
     trainer = train(tmp_path, L2)
     folder = checkpoint.read(tmp_path / "checkpoints" / "step-000002").policy("second")
     base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).eval()
@@ -168,7 +169,7 @@ def test_a_checkpoint_is_an_adapter_that_peft_loads(tmp_path: Path) -> None:
 
 
 def test_one_line_switches_between_one_policy_adapters_and_models(tmp_path: Path) -> None:
-    """L1, L2 and L3 are data: the same environment, the same recipe but for its policies and seats."""
+    """L1, L2 and L3 are data: the same environment and the same recipe, except for its policies and seats."""
     one = {**L2, "policies": {"player": {"base": "tiny-16x1"}}, "seats": "player", "matchups": []}
     models = {**L2, "policies": {n: {"base": "tiny-16x1"} for n in ("first", "second")}}
     for name, data, engines in (("l1", one, 1), ("l2", {**L2, "matchups": []}, 1), ("l3", models, 2)):
@@ -178,11 +179,11 @@ def test_one_line_switches_between_one_policy_adapters_and_models(tmp_path: Path
 
 
 def test_export_writes_what_peft_and_transformers_load(tmp_path: Path) -> None:
-    """The adapter as it is, and merged into its base: the same logits."""
+    """The adapter itself, and the adapter merged into its base: the same logits."""
     train(tmp_path / "run", L2)
-    console = Console(quiet=True)
-    export_policy(console, str(tmp_path / "run"), "second", tmp_path / "adapter", None, merged=False)
-    export_policy(console, str(tmp_path / "run"), "second", tmp_path / "whole", None, merged=True)
+    console, run = Console(quiet=True), str(tmp_path / "run")
+    export_run(console, run, ExportRequest(tmp_path / "adapter", "second"))
+    export_run(console, run, ExportRequest(tmp_path / "whole", "second", merged=True))
     base = AutoModelForCausalLM.from_pretrained(locate("tiny-16x1", 0)).eval()
     peft = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").eval()
@@ -195,4 +196,8 @@ def test_export_writes_what_peft_and_transformers_load(tmp_path: Path) -> None:
         ("second", "whole", "holds files already"),
     ):
         with pytest.raises(ConfigError, match=reason):
-            export_policy(console, str(tmp_path / "run"), policy, tmp_path / to, None, merged=False)
+            export_run(console, run, ExportRequest(tmp_path / to, policy))
+    with pytest.raises(ConfigError, match="expected --to FOLDER, --push OWNER/NAME"):
+        export_run(console, run, ExportRequest())
+    assert 'library_name: "peft"' in (tmp_path / "adapter" / "README.md").read_text()
+    assert 'library_name: "transformers"' in (tmp_path / "whole" / "README.md").read_text()

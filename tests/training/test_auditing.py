@@ -1,4 +1,4 @@
-"""The audit of judges inside a run: planted biases are named, nobody is paid by it, and a resumed run is the same."""
+"""The audit of judges inside a run: planted biases are found, it gives no rewards, and a resumed run is the same."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_audits_questions_are_recorded_and_pay_nobody(tmp_path: Path, served
 
 
 def test_a_reward_model_is_audited_in_the_run_and_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
-    """Drift compares with the audit before, also across a resume. A judge that learns may change its mind."""
+    """Drift compares with the previous audit, also across a resume. A judge that learns may change its verdicts."""
     checks = [c for c in CHECKS if c != "position"]
     data = judged({**LEARNS, "audit": {**AUDIT, "gold": "gold:gold", "checks": checks}})
     train(tmp_path / "whole", data)
@@ -77,8 +77,11 @@ def test_a_reward_model_is_audited_in_the_run_and_a_resumed_run_is_bit_identical
 @pytest.mark.parametrize(
     ("judge", "message"),
     [
-        ({"kind": "pointwise", "who": "gold:proxy", "audit": {"checks": ["length"]}}, "a program has no taste"),
-        ({**LEARNS, "audit": {"checks": ["position"]}}, "expected it of pairwise judges"),
+        (
+            {"kind": "pointwise", "who": "gold:proxy", "audit": {"checks": ["length"]}},
+            "a program has no biases to check",
+        ),
+        ({**LEARNS, "audit": {"checks": ["position"]}}, "only a pairwise judge sees replies in an order"),
         ({**LEARNS, "audit": {}}, "neither gold nor checks"),
         ({**LEARNS, "audit": {"checks": ["lenght"]}}, "length"),
     ],

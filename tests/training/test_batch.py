@@ -1,4 +1,4 @@
-"""Samples to tensors: every path reads as if it stood alone, and only what was sampled is trained.
+"""From samples to tensors: every path gives the same result as if it were alone, and only sampled tokens are trained.
 
 The reference is plain transformers, one sequence at a time, without padding, sharing or cutting.
 """
@@ -39,8 +39,8 @@ def some(rng: random.Random, low: int, high: int) -> tuple[int, ...]:
 
 
 def conversations(temperature: float = 1.0) -> list[Example]:
-    """Candidates that share prompts, equal replies, kept lines that go on from one of them, strangers, a rewritten
-    history that extends nothing, and a sample that extends one which is not here."""
+    """Candidates that share prompts, equal replies, kept lines that continue one of them, unrelated samples, a
+    rewritten history that extends nothing, and a sample that extends one which is missing."""
     rng = random.Random(0)
     examples: list[Example] = []
     for episode in range(3):
@@ -71,7 +71,7 @@ def plain(tiny: Loaded) -> PreTrainedModel:
 
 
 def alone(model: PreTrainedModel, one: Example) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies of a sample's tokens by a plain forward pass over its one sequence."""
+    """Log-probs and entropies of a sample's tokens, by a plain forward pass over its single sequence."""
     s = one.sample
     logits = model(torch.tensor([s.prompt + s.action])).logits[0, len(s.prompt) - 1 : -1].float() / s.temperature
     logp = torch.log_softmax(logits, -1)
@@ -117,7 +117,7 @@ def test_grouped_heads_go_through_the_same_masks() -> None:
 
 
 def read(batch: MicroBatch, row: int, column: int) -> tuple[int, ...]:
-    """The ids that a column sees, itself included, in order of position."""
+    """The ids that a column sees, including itself, in order of position."""
     width = batch.ids_BL.shape[1]
     seen = torch.ones(width, width).tril().bool() if batch.mask_B1LL is None else batch.mask_B1LL[row, 0]
     columns = seen[column].nonzero().squeeze(1).tolist()
@@ -173,7 +173,7 @@ def test_promise_5_predictions_are_exactly_the_sampled_tokens_each_after_its_own
 
 
 def test_a_prompt_that_ends_inside_anothers_reply_reads_its_own_path() -> None:
-    """Equal paths cut at different places: (P)(345), (P)(3) and, going on from it, (P3)(45)."""
+    """Equal paths that are cut at different places: (P)(345), (P)(3) and, continuing it, (P3)(45)."""
     examples = [
         example("a", (1, 2), (3, 4, 5)),
         example("b", (1, 2), (3,)),
@@ -183,7 +183,7 @@ def test_a_prompt_that_ends_inside_anothers_reply_reads_its_own_path() -> None:
 
 
 def test_sharing_shares() -> None:
-    """Guards the tests above: one row for a conversation with its candidates, each token once."""
+    """Guards the tests above: a conversation with its candidates is one row, and each token is computed once."""
     p, kept, other, more = (7, 8, 9), (10, 11), (12,), (13, 14)
     examples = [
         example("0a", p, kept),
@@ -224,7 +224,7 @@ def test_the_critic_reads_every_prompt_to_its_end_and_no_further() -> None:
 
 
 def test_the_critic_reads_states_that_are_shorter_than_what_they_are_said_to_extend() -> None:
-    """A state critic swaps in prompts of its own, which extend nothing though their samples did."""
+    """A state critic uses its own prompts, which extend nothing, although their samples did."""
     first = example("a", (7,) * 12, (8,) * 12)
     states = [(9,) * 6, (9,) * 5 + (8,), (9,) * 6]
     examples = [
@@ -241,7 +241,7 @@ def test_the_critic_reads_states_that_are_shorter_than_what_they_are_said_to_ext
 
 
 def test_promise_5_no_gradient_reaches_padding_or_what_stands_after_the_last_sampled_token(tiny: Loaded) -> None:
-    """The gradient by the embedding of each column: exactly zero where nothing that is trained comes after."""
+    """The gradient by the embedding of each column is exactly zero if no trained token comes after it."""
     model = tiny.model
     examples = [
         example("long", range(10, 30), (40, 41, 42)),
@@ -283,7 +283,7 @@ def test_promise_5_no_gradient_reaches_padding_or_what_stands_after_the_last_sam
 
 
 def test_promise_5_only_the_sampled_tokens_are_predicted(tiny: Loaded) -> None:
-    """The output layer is never even asked about prompts, observations and padding."""
+    """The output layer is not computed for prompts, observations and padding."""
     examples = conversations()
     asked: list[int] = []
     hook = tiny.model.get_output_embeddings().register_forward_hook(lambda m, i, o: asked.append(len(i[0])))
@@ -324,7 +324,7 @@ def gradients(model: PreTrainedModel, losses: Sequence[Tensor]) -> tuple[float, 
 
 @pytest.fixture(scope="module", params=["token", "turn"])
 def reference(request: pytest.FixtureRequest, plain: PreTrainedModel) -> tuple[str, float, dict[str, Tensor]]:
-    """Loss and gradients by plain transformers: each sample alone."""
+    """Loss and gradients by plain transformers, each sample alone."""
     return (request.param, *gradients(plain, [objective([e], *alone(plain, e), request.param) for e in ALL]))
 
 
@@ -367,7 +367,7 @@ def test_promise_6_loss_and_gradients_do_not_depend_on_packing(
     share: bool,
     limit: int,
 ) -> None:
-    """Laid end to end in one row without padding, as on a GPU, and attended to span by span."""
+    """Sequences are laid end to end in one row without padding, as on a GPU, with attention span by span."""
     monkeypatch.setattr(fused, "of", lambda model: None)  # a GPU's kernels have tests of their own
     average, expected_loss, expected = reference
     losses, padding = [], 0
@@ -385,7 +385,7 @@ def test_promise_6_loss_and_gradients_do_not_depend_on_packing(
 
 
 class _Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that any operation makes."""
+    """Records the size of the largest tensor that any operation makes."""
 
     numbers = 0
 
@@ -401,7 +401,8 @@ class _Largest(TorchDispatchMode):
 def test_log_probs_are_made_in_pieces_with_the_same_gradients(
     tiny: Loaded, monkeypatch: pytest.MonkeyPatch, masked: bool
 ) -> None:
-    """[predictions, vocabulary] never exists, forward or backward; a large vocabulary costs time, not memory."""
+    """The full [predictions, vocabulary] matrix never exists, forward or backward; a large vocabulary costs only
+    time."""
     examples = [example(f"t{i}", (5, 6, 7 + i), (20 + i, 21, 22, 23)) for i in range(30)]
     if masked:  # some of them, so that pieces with and without a mask meet
         said = [e.sample.action for e in examples[::2]]

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, checked when read, the latest few kept."""
+"""Checkpoints: written completely or not at all, verified when read, and only the latest few are kept."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path, save: Save) -> None:
 
 
 def test_a_policy_in_a_checkpoint_is_a_plain_hugging_face_folder(save: Save, make_tiny: Callable[..., Loaded]) -> None:
-    """transformers loads it as it is, without Interplay's attention, and with the same weights and tokenizer."""
+    """Plain transformers loads it, without Interplay's attention, with the same weights and tokenizer."""
     folder = save(1) / "policies" / "player"
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.config._attn_implementation == "sdpa"
@@ -65,7 +65,7 @@ def test_a_policy_in_a_checkpoint_is_a_plain_hugging_face_folder(save: Save, mak
 
 
 def test_the_manifest_holds_every_file(save: Save) -> None:
-    """With its SHA-256; written last, it vouches for all the others."""
+    """With its SHA-256. It is written last, so it covers all other files."""
     folder = save(1)
     manifest = json.loads((folder / "MANIFEST.json").read_text())
     files = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
@@ -76,7 +76,7 @@ def test_the_manifest_holds_every_file(save: Save) -> None:
 
 
 def test_an_interrupted_save_leaves_no_checkpoint(tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name comes last: stopped just before it, there is nothing to be mistaken for a checkpoint."""
+    """The folder gets its name last: if the save is stopped before that, nothing looks like a checkpoint."""
     save(1)
     with monkeypatch.context() as patch:
 
@@ -105,7 +105,8 @@ FULL = [  # as they were raised on a disk that was full
 def test_a_full_disk_leaves_no_checkpoint_and_is_one_sentence(
     tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch, victim: str, error: Exception
 ) -> None:
-    """Whichever file cannot be written, the checkpoint before stays the newest, and whole; nothing half is left."""
+    """Whichever file cannot be written, the checkpoint before stays the newest and complete; no partial files are
+    left."""
     save(1)
 
     def full(*args: Any, **kwargs: Any) -> None:
@@ -115,7 +116,7 @@ def test_a_full_disk_leaves_no_checkpoint_and_is_one_sentence(
         module = {"torch": torch, "json": json, "os": os}[victim.split(".")[0]]
         patch.setattr(module, victim.split(".")[1], full)
         with pytest.raises(
-            CheckpointError, match=r"step-000002' could not be written, for the disk is full; free some"
+            CheckpointError, match=r"step-000002' could not be written, because the disk is full; free some"
         ):
             save(2)
     found = checkpoint.latest(tmp_path)
@@ -140,7 +141,7 @@ def test_another_failure_to_write_keeps_its_own_words(
 def test_a_damaged_paper_vouches_for_nothing_and_stops_nothing(
     tmp_path: Path, save: Save, paper: str, left: str
 ) -> None:
-    """Whether it is the newest or an older one: it is passed over, also where snapshots are counted."""
+    """Whether it is the newest or an older one, it is skipped, also when snapshots are counted."""
     for step in (1, 2, 3):
         save(step, keep=3, snapshots={f"player@{step}": ""})
     for step in (1, 3):
@@ -151,7 +152,7 @@ def test_a_damaged_paper_vouches_for_nothing_and_stops_nothing(
 
 
 def test_only_the_latest_few_are_kept(tmp_path: Path, save: Save) -> None:
-    """By number, not by the alphabet's idea of it; the new one is whole before an old one goes."""
+    """By number and not by alphabet; the new one is complete before an old one is removed."""
     for step in (8, 9, 10, 11):
         save(step, keep=2)
     assert names(tmp_path) == ["step-000010", "step-000011"]
@@ -174,7 +175,7 @@ def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
 def test_one_that_a_running_trainer_removes_is_not_damaged(
     tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads while a run goes on there gets the newer one, without a word of damage."""
+    """A reader of a running run gets the newer checkpoint, without a warning about damage."""
     save(1)
     digest = checkpoint.file_digest
 
@@ -189,7 +190,7 @@ def test_one_that_a_running_trainer_removes_is_not_damaged(
 
 
 def flip(path: Path) -> None:
-    """One bit, in the middle."""
+    """Flips one bit in the middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -200,15 +201,15 @@ def flip(path: Path) -> None:
 def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
     tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A flipped bit, a lost file or a short one: one sentence with the file, and what is done about it."""
+    """A flipped bit, a missing file or a short file: one sentence names the file, and the checkpoint before is used."""
     save(1)
     folder = save(2)
     damage(folder / name)
     found = checkpoint.latest(tmp_path)
     assert found is not None and found.step == 1
     said = " ".join(caplog.messages)
-    assert f"step-000002' is damaged at {name}" in said and "going on from the checkpoint before" in said
-    with pytest.raises(CheckpointError, match="is damaged at"):
+    assert f"step-000002' is damaged: {name} is not" in said and "continuing from the checkpoint before it" in said
+    with pytest.raises(CheckpointError, match="is damaged"):
         checkpoint.read(folder)
 
 
@@ -218,7 +219,7 @@ def test_a_checkpoint_without_its_papers_and_nothing_before_it_is_refused(
     tmp_path: Path, save: Save, name: str, damage: Callable[[Path], object]
 ) -> None:
     damage(save(2) / name)
-    with pytest.raises(CheckpointError, match=r"step-000002' is not readable \(.*\)\. There is no other checkpoint"):
+    with pytest.raises(CheckpointError, match=r"step-000002' cannot be read \(.*\)\. There is no other checkpoint"):
         checkpoint.latest(tmp_path)
 
 
@@ -226,7 +227,7 @@ def test_a_forged_trainer_file_is_refused(tmp_path: Path, save: Save) -> None:
     """Valid JSON, but not what was saved."""
     folder = save(2)
     (folder / "trainer.json").write_text('{"step": 99, "format": 2}')
-    with pytest.raises(CheckpointError, match=r"damaged at trainer\.json"):
+    with pytest.raises(CheckpointError, match=r"damaged: trainer\.json"):
         checkpoint.latest(tmp_path)
 
 
@@ -234,14 +235,12 @@ def test_a_forged_trainer_file_is_refused(tmp_path: Path, save: Save) -> None:
 def test_an_older_or_newer_format_is_refused_by_its_number(
     tmp_path: Path, save: Save, monkeypatch: pytest.MonkeyPatch, other: int
 ) -> None:
-    """Also where a whole one of this format lies before it: going back unasked would lose what was trained."""
+    """Even if a complete one of this format is before it: going back without asking would lose training."""
     save(1)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "FORMAT", other)
         save(2)
-    says = (
-        rf"step-000002' has format {other}, this version of Interplay reads 2; resume it with the version that wrote it"
-    )
+    says = rf"step-000002' has format {other}, but this version of Interplay reads format 2; resume it with the version"
     with pytest.raises(CheckpointError, match=says):
         checkpoint.latest(tmp_path)
 
@@ -257,7 +256,7 @@ def test_the_best_stays_beside_the_latest(tmp_path: Path, save: Save) -> None:
 
 
 def test_what_lies_ahead_of_a_run_that_went_back_is_removed(tmp_path: Path, save: Save) -> None:
-    """A damaged newest one must not crowd out the whole ones that follow."""
+    """A damaged newest checkpoint must not cause complete later ones to be removed."""
     for step in (1, 2, 3):
         save(step, keep=9)
     (tmp_path / "step-000003" / "state.pt").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Critics: their draws follow the run's seed, what a state critic learns is what follows the state."""
+"""Critics: their random numbers depend on the run's seed, and a state critic learns what follows the state."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def trainer(folder: Path, **changes: Any) -> Trainer:
 def test_a_state_is_worth_what_comes_after_it_and_no_shaping_of_the_turn_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rounds, each reply punished for its length and for its drift. The target of the state after a first turn is
-    the return from the second turn on; the first turn's own punishment is in its outlook already."""
+    """Two rounds, in which each reply gets a penalty for its length and its drift. The target of the state after a
+    first turn is the return from the second turn on. The first turn's own penalty is already in its outlook."""
     told: list[float] = []
     inner = critics.Critic.step
 
@@ -80,7 +80,7 @@ def examples(count: int) -> list[Example]:
 def test_a_critics_minibatches_are_drawn_as_the_recipes_seed_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three seeds of a run shuffle its critic's examples in three ways."""
+    """Three seeds shuffle the critic's examples in three ways."""
     drawn: list[list[list[str]]] = []
     inner = critics.minibatches
 
@@ -100,7 +100,7 @@ def test_a_critics_minibatches_are_drawn_as_the_recipes_seed_says(
 
 @pytest.mark.parametrize("level", ["turn", "token"])
 def test_ppo_trains_in_a_role_that_it_shares_with_a_frozen_policy(tmp_path: Path, level: str) -> None:
-    """The player opens each role, a frozen policy takes the second turn: the player learns, and only from its own."""
+    """The player takes the first turn of each role, a frozen policy the second: the player learns only from its own."""
     policies = {"player": {"base": "tiny-16x1"}, "rival": {"base": "tiny-16x1", "trainable": False}}
     seats = {"p0@1": "player", "p0": "rival", "p1@1": "player", "p1": "rival"}
     sampling = {"max_tokens": 4, "legal": True}
@@ -130,8 +130,8 @@ def large(count: int, scale: float = 300.0) -> list[Example]:
 
 
 def test_mappos_critic_learns_returns_of_any_size(tmp_path: Path) -> None:
-    """Returns of 3,000 and 2,400: after 60 steps at its learning rate the critic tells them apart. Without the scale a
-    head that starts at 0 moves by about the learning rate a step, and would still be near 0."""
+    """Returns of 3,000 and 2,400: after 60 steps at its learning rate the critic distinguishes them. Without the scale,
+    a head that starts at 0 moves by about the learning rate per step, and would still be near 0."""
     made = trainer(tmp_path, algorithm={"name": "mappo", "critic": {"lr": 3e-3}})
     critic = made.critics["player"]
     made.close()
@@ -143,7 +143,7 @@ def test_mappos_critic_learns_returns_of_any_size(tmp_path: Path) -> None:
 
 
 def test_values_stay_what_they_are_when_the_scale_moves(tmp_path: Path) -> None:
-    """PopArt: returns a hundred times larger are seen, and no value changes. Single precision, values below 1,000."""
+    """PopArt: returns a hundred times larger arrive, and no value changes. Single precision, values below 1,000."""
     made = trainer(tmp_path, algorithm={"name": "mappo", "critic": {"lr": 3e-3}})
     critic = made.critics["player"]
     made.close()
@@ -159,7 +159,7 @@ def test_values_stay_what_they_are_when_the_scale_moves(tmp_path: Path) -> None:
 
 
 def test_the_scale_is_the_mean_and_deviation_of_late_returns() -> None:
-    """One step: exactly its mean and deviation. Then the newest step counts 1 − 0.99 of what is remembered."""
+    """After one step it is exactly its mean and deviation. Then the newest step has weight 1 − 0.99."""
     scale, head = ValueScale(), nn.Linear(2, 1)
     assert (scale.mean, scale.deviation) == (0.0, 1.0)
     scale.follow([1.0, 5.0], head)

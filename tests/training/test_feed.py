@@ -1,4 +1,4 @@
-"""Dynamic sampling: tasks that teach nothing are replaced until the batch is full, and still measured."""
+"""Dynamic sampling: tasks that teach nothing are replaced until the batch is full, and still count in the metrics."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def consumed(folder: Path) -> list[dict[str, Any]]:
 
 
 def groups(folder: Path) -> list[int]:
-    """Tasks played in each step."""
+    """The number of tasks played in each step."""
     found = consumed(folder)
     return [sum(row["step"] == step for row in found) for step in (1, 2, 3)]
 
 
 def test_dapo_samples_until_its_batch_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every second task is said to teach nothing: 6 useful tasks come with 6 that are not. Their episodes are measured
-    with the others, so that `reward` is what the policy earns and not what it earns where it learns."""
+    """Every second task teaches nothing: 6 useful tasks come with 6 useless ones. All episodes count in the metrics, so
+    that `reward` is what the policy earns on all tasks and not only where it learns."""
     seen: dict[str, bool] = {}
 
     def every_second(self: DAPO, episodes: list[Episode]) -> bool:
@@ -54,7 +54,7 @@ def test_dapo_samples_until_its_batch_is_full(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_number_of_further_tasks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing ever teaches, a step ends after `resample` batches more; with 0 it plays its own batch alone."""
+    """If nothing ever teaches, a step ends after `resample` additional batches; with 0 it plays only its own batch."""
     monkeypatch.setattr(DAPO, "teaches", lambda self, episodes: False)
     train(tmp_path / "two", {**RECIPE, "algorithm": {**RECIPE["algorithm"], "resample": 2}})
     train(tmp_path / "none", {**RECIPE, "algorithm": {**RECIPE["algorithm"], "resample": 0}})
@@ -63,7 +63,7 @@ def test_the_number_of_further_tasks_is_bounded(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_killed_run_resamples_as_one_that_was_not(tmp_path: Path) -> None:
-    """Which tasks are played in place of others is part of the checkpoint."""
+    """The replacements are part of the checkpoint."""
     train(tmp_path / "whole", RECIPE)
     assert sum(groups(tmp_path / "whole")) > 18, "something was replaced"
     with pytest.raises(Killed):

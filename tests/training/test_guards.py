@@ -1,4 +1,4 @@
-"""The guards speak when something goes wrong, and only then."""
+"""The guards warn if something goes wrong, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run goes on with what it is made of: what may change on the way does, and what may not is refused by its key."""
+"""Some settings of a run may change when it is resumed; changing the others is refused with the name of the key."""
 
 from __future__ import annotations
 
@@ -57,11 +57,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["policies={player = {base = 'tiny-16x1', per = 'role'}}"], "policies.player-p0.adapter is None"),
         (["policies.player.optimizer=adamw_8bit"], "policies.player-p0.optimizer is 'adamw_8bit'"),
         (["algorithm.critic.adapter={rank = 2}"], "algorithm.critic.adapter is {'rank': 2"),
-        (["policies.player.per=team"], "trains ['player-p0', 'player-p1'], this recipe ['player']"),
+        (
+            ["policies.player.per=team"],
+            "trains the policies ['player-p0', 'player-p1'], but this recipe trains ['player']",
+        ),
     ],
 )
 def test_what_a_run_is_made_of_cannot_change(run: Path, tmp_path: Path, overrides: list[str], key: str) -> None:
-    """Without a trace: the next try, with the recipe as it was, goes on."""
+    """A refusal has no effect: the next try, with the old recipe, continues the run."""
     shutil.copytree(run, tmp_path / "run")
     with pytest.raises(CheckpointError) as caught:
         train(tmp_path / "run", BASE, "train.steps=2", *overrides)
@@ -71,14 +74,16 @@ def test_what_a_run_is_made_of_cannot_change(run: Path, tmp_path: Path, override
 
 def test_a_start_that_was_never_kept_is_refused_and_the_run_keeps_its_recipe(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"this run has no 'player-p0@start'.*algorithm\.kl.*begin a new run"):
+    with pytest.raises(
+        CheckpointError, match=r"this run has no snapshot 'player-p0@start'.*algorithm\.kl.*start a new run"
+    ):
         train(tmp_path / "run", BASE, "train.steps=2", "algorithm.kl=0.1")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["recipe"]["algorithm"].get("kl", 0.0) == 0.0
     assert train(tmp_path / "run", BASE, "train.steps=2").step_index == 2
 
 
 def test_what_may_change_does(run: Path, tmp_path: Path) -> None:
-    """Rates, decay and betas are the recipe's, not those of the moments in the checkpoint."""
+    """Rates, decay and betas are those of the recipe, not those stored with the moments in the checkpoint."""
     shutil.copytree(run, tmp_path / "run")
     changed = ("train.lr=0.5", "train.weight_decay=0.25", "train.beta2=0.5", "algorithm.critic.lr=0.125")
     trainer = train(tmp_path / "run", BASE, "train.steps=2", *changed)

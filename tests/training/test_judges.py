@@ -1,4 +1,4 @@
-"""Judges in a run: their rewards, their records, reward models that learn, and what happens when they fail."""
+"""Judges in a run: their rewards, their records, reward models that learn, and failures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_gold_judge_in_a_group_pays_wins_less_losses(tmp_path: Path) -> None:
 
 
 def test_a_local_judge_is_asked_in_both_orders_and_recorded_as_turns_of_role_judge(tmp_path: Path) -> None:
-    """Its verdict is a probability; it is not trained, and nothing of it is credited."""
+    """Its verdict is a probability; it is not trained, and its turns get no credit."""
     data = judged(
         {"kind": "pairwise", "who": "critic", "against": "learner@start", "scope": "reply"},
         policies={**SMALL["policies"], "critic": {"base": "tiny-32x1", "trainable": False}},
@@ -88,7 +88,7 @@ def test_a_local_judge_is_asked_in_both_orders_and_recorded_as_turns_of_role_jud
 
 
 def test_a_judge_that_always_prefers_the_first_place_pays_nobody(tmp_path: Path, served: Any) -> None:
-    """Sampled verdicts that follow the place disagree after the swap: they abstain, which is not a zero."""
+    """Sampled verdicts that depend on the place disagree after the swap: they abstain, which is not a zero."""
     train(tmp_path, remote(served(lambda body: "A")), "train.steps=1", "algorithm.entropy=0.01")
     for record in played(tmp_path):
         assert [r.value for r in record.episode.rewards if r.name == "taste"] == [None]
@@ -97,7 +97,7 @@ def test_a_judge_that_always_prefers_the_first_place_pays_nobody(tmp_path: Path,
 
 
 def test_a_judge_that_cannot_be_reached_is_a_failure_of_the_machinery(tmp_path: Path) -> None:
-    with pytest.raises(GuardError, match="all 16 episodes of step 0 failed; the first: RemoteError"):
+    with pytest.raises(GuardError, match="all 16 episodes of step 0 failed; the error of the first one: RemoteError"):
         train(tmp_path, remote("http://127.0.0.1:9/v1"), "train.steps=1")
 
 
@@ -165,7 +165,9 @@ def test_a_judge_that_falls_below_its_limit_goes_back_to_the_version_that_passed
     assert pupil.model.raw([(question, "1111")]) == good
     pupil.good = None
     pupil.seen = pupil.seen * 8
-    with pytest.raises(GuardError, match=r"no version before was above it; give it more or cleaner comparisons"):
+    with pytest.raises(
+        GuardError, match=r"no earlier version was above this limit; give it more or cleaner comparisons"
+    ):
         for _ in range(8):
             pupil.learn()
     trainer.close()
@@ -189,7 +191,7 @@ def says(text: str) -> tuple[tuple[Message, ...], str]:
 def test_bradley_terry_learns_what_is_preferred_and_is_saved_for_sequence_classification(
     tmp_path: Path, make_tiny: Any, adapter: bool
 ) -> None:
-    """Transformers loads the folder as it is, and gives the same scores."""
+    """Plain transformers loads the folder, and gives the same scores."""
     from transformers import AutoModelForSequenceClassification
 
     made = model(make_tiny, "reward_model", adapter)
@@ -221,7 +223,7 @@ def test_a_verifier_gives_the_probability_that_an_answer_is_right(make_tiny: Any
 def test_a_fitted_temperature_makes_probabilities_true_and_is_saved_with_the_model(
     tmp_path: Path, make_tiny: Any
 ) -> None:
-    """Labels that are right in three of four cases: a verifier that is too sure is brought back to 3/4."""
+    """Labels that are right in three of four cases: a verifier that is too certain is corrected to 3/4."""
     from interplay.rewards.comparisons import LabelledAnswer
     from interplay.training.rater import calibrate
 
@@ -252,7 +254,7 @@ def test_a_fitted_temperature_makes_probabilities_true_and_is_saved_with_the_mod
         ({"kind": "pointwise", "who": "gold:prxy"}, "Did you mean 'proxy'"),
         ({"kind": "pointwise", "who": "critc"}, "judges.taste.who names policy 'critc'"),
         ({"kind": "reward_model", "who": "base:tiny"}, r"expected \[judges.NAME.train\]"),
-        ({"kind": "rubric", "who": "gold:proxy", "rubric": ["x"]}, "a gold program gives one number"),
+        ({"kind": "rubric", "who": "gold:proxy", "rubric": ["x"]}, "a gold program gives only one number"),
         ({"kind": "pointwise", "who": "gold:proxy", "roles": ["riter"]}, "Did you mean 'writer'"),
         ({"kind": "pointwise", "who": "http://127.0.0.1:9"}, "expected kind 'reward_model' or 'verifier'"),
     ],
@@ -264,13 +266,13 @@ def test_a_judge_that_makes_no_sense_is_refused_with_the_remedy(judge: dict[str,
 
 def test_a_judge_may_not_have_the_name_of_another_reward() -> None:
     data = {**SMALL, "judges": {"gold": {"kind": "pointwise", "who": "gold:proxy"}}}
-    with pytest.raises(ConfigError, match="the name of another reward"):
+    with pytest.raises(ConfigError, match="the same name as another reward"):
         resolve(parse(data))
     assert JudgeSection(kind="pointwise", who="gold:proxy").components == ["proxy"]
 
 
 def test_maporl_is_paid_by_a_verifier_that_learns_from_the_debates_own_answers(tmp_path: Path) -> None:
-    """Its rows are balanced within each task, and of the training split alone: what is scored later is never seen."""
+    """Its rows are balanced within each task and come only from the training split: test questions are never seen."""
     from interplay.config import load
 
     path = Path(__file__).parents[2] / "recipes" / "rlhf" / "maporl.toml"
@@ -328,14 +330,14 @@ def test_the_recipe_with_a_remote_judge_and_partner_trains_against_a_server_that
 
 
 class Ones:
-    """Scores a reply by its ones."""
+    """Scores a reply by its number of ones."""
 
     async def scores(self, asked: Any) -> list[float]:
         return [float(reply.count("1")) for _, reply in asked]
 
 
 def test_the_best_of_several_replies_is_said_and_its_score_is_the_expected_maximum(tmp_path: Path) -> None:
-    """Against an exact enumeration: E max of n draws by inclusion of the distribution's own probabilities."""
+    """Compared with an exact enumeration: E max of n draws, computed from the distribution's own probabilities."""
     import asyncio
     import math
 
@@ -362,7 +364,7 @@ def test_the_best_of_several_replies_is_said_and_its_score_is_the_expected_maxim
 
 def test_a_policy_that_learns_never_says_the_best_of_several() -> None:
     data = judged(LEARNS, sampling={**SMALL["sampling"], "best_of": 4, "best_by": "taste"})
-    with pytest.raises(ConfigError, match="every policy learns"):
+    with pytest.raises(ConfigError, match="every policy is trained"):
         resolve(parse(data))
     with pytest.raises(ConfigError, match=r"eval.best_by is 'tast'.*Did you mean 'taste'"):
         resolve(parse(judged(LEARNS, eval={"opponents": [], "best_of": 4, "best_by": "tast"})))

@@ -1,4 +1,4 @@
-"""A policy's step: it moves what it should, nothing else, and never on broken numbers."""
+"""A policy's step changes what it should and nothing else, and never uses broken numbers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from interplay.training.learner import Objective
 from interplay.training.local import LocalLearner
 from interplay.training.minibatches import minibatches, rate_factor, token_weights
 from interplay.training.tries import Example
-from interplay.types import Completion
+from interplay.training.watch import TokenWatch
+from interplay.types import Completion, Credit
 
 MakeTiny = Callable[..., Loaded]
 
 
 def config(**changes: Any) -> TrainSection:
-    """Most replies here are written by hand, with log-probs that no engine gave: the gate is opened wide."""
+    """Most replies here are written by hand, and their log-probs do not come from an engine, so the gate is opened
+    wide."""
     return TrainSection(**({"lr": 1e-3, "weight_decay": 0.1, "steps": 10, "gap_stop": 1e9} | changes))
 
 
@@ -63,7 +65,7 @@ def examples_of(count: int = 8, seed: int = 0, policy: str = "player") -> list[E
 
 
 def sampled(model: Any, count: int = 6, temperature: float = 1.0, seed: int = 0) -> list[Example]:
-    """Replies as the engine really samples them, with the engine's log-probs."""
+    """Replies that the engine really samples, with the engine's log-probs."""
     engine = LocalEngine(model, 4096, 8)
     wanted = examples_of(count, seed)
 
@@ -79,7 +81,7 @@ def sampled(model: Any, count: int = 6, temperature: float = 1.0, seed: int = 0)
 
 
 def snapshot(of: LocalLearner) -> dict[str, Tensor]:
-    """Weights and optimiser state, every bit."""
+    """All bits of the weights and the optimiser state."""
     found = {n: p.detach().clone() for n, p in of.model.named_parameters()}
     for i, state in of.optimizer.state_dict()["state"].items():
         found |= {f"{i}/{k}": torch.as_tensor(v).clone() for k, v in state.items()}
@@ -94,7 +96,7 @@ STILL: dict[str, Any] = {"lr": 1e-30, "weight_decay": 0.0, "grad_clip": 1e9}  # 
 
 
 def gradients(of: LocalLearner) -> dict[str, Tensor]:
-    """Filled by each step with the gradients that it applies."""
+    """Each step fills it with the gradients that it applies."""
     found: dict[str, Tensor] = {}
 
     def keep(*_: Any) -> None:
@@ -108,7 +110,7 @@ def gradients(of: LocalLearner) -> dict[str, Tensor]:
 
 
 def test_promise_4_a_step_of_one_policy_leaves_the_other_bit_identical(make_tiny: MakeTiny) -> None:
-    """Full weights, momentum and weight decay included; from the same folder, so that sharing would show."""
+    """Full weights, with momentum and weight decay, from the same folder, so that shared tensors would be noticed."""
     one, two = learner(make_tiny(0), "one"), learner(make_tiny(0), "two")
     for each in (one, two):  # both have momentum, which would move them without a gradient
         each.step(examples_of(policy=each.name), Objective(ppo))
@@ -124,7 +126,7 @@ def test_promise_4_a_step_of_one_policy_leaves_the_other_bit_identical(make_tiny
 
 @pytest.mark.parametrize("kind", ["no samples", "no credit", "no advantage"])
 def test_promise_4_a_policy_without_anything_to_learn_takes_no_step(make_tiny: MakeTiny, kind: str) -> None:
-    """Not even by momentum or weight decay."""
+    """Not even through momentum or weight decay."""
     ours = learner(make_tiny(0))
     ours.step(examples_of(), Objective(ppo))
     before = snapshot(ours)
@@ -137,10 +139,10 @@ def test_promise_4_a_policy_without_anything_to_learn_takes_no_step(make_tiny: M
 
 
 def rounding(model: Any, tokens: int) -> float:
-    """How far apart two gradients may be that are the same sums taken in another order, as a share of their norm.
+    """How far apart two gradients may be that are the same sums in another order, as a share of their norm.
 
-    The order of a sum of n numbers in fp32 changes it by at most n·u of the sum of their sizes, u = 2^-24 (Higham,
-    Accuracy and Stability of Numerical Algorithms, sec. 4.2). Such changes add up on the way from the loss to a weight:
+    The order of a sum of n numbers in fp32 changes it by at most n·u of the sum of their absolute values, u = 2^-24
+    (Higham, Accuracy and Stability of Numerical Algorithms, sec. 4.2). Such errors add up from the loss to a weight:
     over the products of every layer, forward and backward, over the output layer, and over the tokens that use the
     weight.
     """
@@ -189,12 +191,27 @@ def test_promise_2_the_gap_is_nothing_for_what_the_engine_sampled_and_tells_when
     assert learner(loaded, **cut).step(fresh, Objective(ppo))["gap"] == pytest.approx(0.5, abs=1e-3)
 
 
+def test_the_gap_and_the_entropy_of_every_token_are_noted_from_before_the_step(make_tiny: MakeTiny) -> None:
+    loaded = make_tiny(0)
+    examples = sampled(loaded.model)
+    wrong = examples[3].sample.logprobs
+    examples[3] = resampled(examples[3], logprobs=(*wrong[:-1], wrong[-1] + 0.5))
+    noted = Credit()
+    moving = {"epochs": 2, "minibatches": 2, "lr": 1e-2, "gap_stop": 1.0}
+    found = learner(loaded, **moving).step(examples, Objective(ppo, watch=TokenWatch(noted)))
+    assert all(len(noted.gap[e.sample.id]) == len(noted.entropy[e.sample.id]) == len(e.sample.action) for e in examples)
+    gaps = [g for e in examples for g in noted.gap[e.sample.id]]
+    assert max(map(abs, gaps)) == pytest.approx(found["gap"], rel=0.01)  # three digits are kept
+    assert noted.gap[examples[3].sample.id][-1] == pytest.approx(-0.5, abs=1e-3)
+    assert all(0 < h < math.log(loaded.model.config.vocab_size) for h in noted.entropy[examples[0].sample.id])
+
+
 def test_promise_2_a_log_prob_that_is_not_a_number_is_no_small_gap(make_tiny: MakeTiny) -> None:
     loaded = make_tiny(0)
     examples = sampled(loaded.model)
     examples[2] = resampled(examples[2], logprobs=(math.nan, *examples[2].sample.logprobs[1:]))
     before = [p.detach().clone() for p in loaded.model.parameters()]
-    with pytest.raises(GuardError, match=r"disagree by inf in log-prob, past train\.gap_stop"):
+    with pytest.raises(GuardError, match=r"disagree by inf in log-prob, more than train\.gap_stop"):
         learner(loaded).step(examples, Objective(ppo))
     assert all(torch.equal(a, b) for a, b in zip(before, loaded.model.parameters(), strict=True)), "no step was taken"
 
@@ -202,12 +219,12 @@ def test_promise_2_a_log_prob_that_is_not_a_number_is_no_small_gap(make_tiny: Ma
 def test_samples_of_different_temperatures_are_refused(make_tiny: MakeTiny) -> None:
     examples = examples_of()
     examples[0] = resampled(examples[0], temperature=0.5)
-    with pytest.raises(GuardError, match=r"temperatures \[0.5, 1.0\]; expected one"):
+    with pytest.raises(GuardError, match=r"temperatures, \[0.5, 1.0\]; expected a single one"):
         learner(make_tiny(0)).step(examples, Objective(ppo))
 
 
 def test_the_engine_samples_from_the_weights_as_they_are_after_a_step(make_tiny: MakeTiny) -> None:
-    """Publishing copies nothing: the step moves the very tensors, and stays where they lay."""
+    """Publishing copies nothing: the step changes the tensors in place."""
     loaded = make_tiny(0)
     engine = LocalEngine(loaded.model, 1024, 8)
     places = [p.data_ptr() for p in engine.runner.model.parameters()]
@@ -226,7 +243,7 @@ def test_the_engine_samples_from_the_weights_as_they_are_after_a_step(make_tiny:
 def test_the_ratio_at_the_first_minibatch_is_one_or_the_step_is_refused(
     make_tiny: MakeTiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several minibatches need the policy as it was before the first: a pass of its own, which must agree."""
+    """Several minibatches need the log-probs from before the first one: a separate pass, which must agree."""
     loaded = make_tiny(0)
     several: dict[str, Any] = {"minibatches": 2, "epochs": 2, "lr": 1e-2}
     found = learner(loaded, **several).step(sampled(loaded.model), Objective(ppo))
@@ -238,7 +255,9 @@ def test_the_ratio_at_the_first_minibatch_is_one_or_the_step_is_refused(
     assert open_gate["ratio"] == pytest.approx(math.exp(0.05), abs=1e-3)
     before = [p.detach().clone() for p in loaded.model.parameters()]
     examples = [resampled(e, logprobs=tuple(x + 0.05 for x in e.sample.logprobs)) for e in sampled(loaded.model)]
-    with pytest.raises(GuardError, match=r"at the first minibatch the ratio .* is 1\.0513 .*past train\.gap_stop"):
+    with pytest.raises(
+        GuardError, match=r"at the first minibatch the ratio .* is 1\.0513, .*the limit is train\.gap_stop"
+    ):
         learner(loaded, **several, gap_stop=0.01).step(examples, Objective(ppo))
     assert all(torch.equal(a, b) for a, b in zip(before, loaded.model.parameters(), strict=True)), "no step was taken"
 
@@ -369,7 +388,7 @@ def test_a_critic_reads_the_end_of_the_prompt_whatever_the_batch(make_tiny: Make
 
 
 def test_critic_gradients_do_not_depend_on_cutting(make_tiny: MakeTiny) -> None:
-    """Promise 6 for the critic: one step from the same start arrives at the same place."""
+    """Promise 6 for the critic: one step from the same start has the same result."""
     after = []
     for limit in (1, 10_000):
         critic = Critic(

@@ -19,7 +19,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "rlhf" / "maporl_nli.toml"
 
 
 def rows(kind: str, count: int) -> str:
-    """SNLI's rows have a premise, ANLI's a context; one format reads both."""
+    """SNLI's rows have a premise and ANLI's a context; one format reads both."""
     named = "context" if kind == "anli" else "premise"
     labels = ("entailment", "neutral", "contradiction") if kind == "snli" else ("e", "n", "c")
     said = [

@@ -1,4 +1,4 @@
-"""The estimate before a run against bytes that were counted, and running out of memory as one sentence."""
+"""The estimate before a run is compared with counted bytes, and running out of memory is one sentence."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from interplay.models.lora import new_adapter
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
 from interplay.training import memory
+from interplay.training.activations import count_saved
 from interplay.training.critic import Critic
 from interplay.training.local import LocalLearner
 from interplay.training.trainer import Trainer
@@ -80,10 +81,10 @@ def test_weights_optimiser_and_gradients_are_what_is_counted(tmp_path: Path, opt
 
 @pytest.mark.parametrize("base", ["tiny", "tiny-128x3"])
 def test_activations_are_what_autograd_keeps(make_tiny: Callable[..., Loaded], base: str) -> None:
-    """Counted on a real pass over padded rows, with torch's own attention."""
+    """Counted in a real pass over padded rows, with torch's own attention."""
     model = make_tiny(0, base).model
     ids = torch.randint(6, 600, (8, 64))
-    with memory.count_saved(model) as counted, using(Causal()):
+    with count_saved(model) as counted, using(Causal()):
         model.base_model(input_ids=ids, position_ids=torch.arange(64).expand(8, 64), use_cache=False)
     one = {"policies": {"player": {"base": base}}, "seats": "player"}
     found = memory.estimate(plan(**one)).parts["activations"]
@@ -96,7 +97,7 @@ def test_activations_are_what_autograd_keeps(make_tiny: Callable[..., Loaded], b
 def test_activations_computed_again_give_the_same_gradients_from_less(
     make_tiny: Callable[..., Loaded], adapted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through prompts shared by several replies, and through an adapter: the second pass attends as the first did."""
+    """With prompts that several replies share, and with an adapter: the second pass uses the same attention."""
     loaded = make_tiny(0, "tiny-32x3")
     examples = [reply(i % 2, (11 + i, 12)) for i in range(6)]
     found = []
@@ -106,7 +107,7 @@ def test_activations_computed_again_give_the_same_gradients_from_less(
         config = TrainSection(recompute=recompute, gap_stop=1e9, lr=1e-9)
         learner = LocalLearner("player", loaded.model, config, 1e-9, 0, adapter)
         monkeypatch.setattr(learner, "apply", lambda loss: 0.0)
-        with memory.count_saved(loaded.model) as counted:
+        with count_saved(loaded.model) as counted:
             learner.imitate(examples)
         grads = [t.grad.clone() for t in learner.masters.own if t.grad is not None]
         learner.optimizer.zero_grad()
@@ -125,8 +126,20 @@ def test_the_cache_is_as_large_as_the_engine_makes_it(make_tiny: Callable[..., L
     engine.close()
 
 
+def test_kept_pictures_are_counted_up_to_their_limit_and_refuse_no_run(private_cache: None) -> None:
+    pytest.importorskip("PIL")
+    seen = {
+        "env": {"name": "plan_path", "view": "image", "size": 3, "team": "single"},
+        "policies": {"player": {"base": "tiny-vl-16x1x24"}}, "seats": {"actor": "player"},
+    }  # fmt: skip
+    found = memory.estimate(plan(**seen))
+    assert found.features == 1 << 31 and "pictures and sounds up to 2.0 GiB" in str(found)
+    replace(found, available=found.needed).refuse()
+    assert memory.estimate(plan()).features == 0 and "pictures" not in str(memory.estimate(plan()))
+
+
 def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or as much as could ever be used; logits are made in pieces."""
+    """Or as much as could ever be used; logits are computed in pieces."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
     monkeypatch.setattr(memory, "device_of", lambda recipe: "cuda")
     monkeypatch.setattr(memory, "_available", lambda device: 1 << 28)
@@ -139,7 +152,7 @@ def test_on_a_gpu_the_cache_is_a_share_of_what_is_left(monkeypatch: pytest.Monke
 
 
 def test_copies_are_counted() -> None:
-    """A snapshot for the pull to the start, a critic's trunk, masters in bf16: each is another set of weights."""
+    """A snapshot for the KL penalty, a critic's model, fp32 copies in bf16: each is another set of weights."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny"}}, "seats": "player"}
     plain = memory.estimate(plan(**one)).parts
     pulled = memory.estimate(plan("algorithm.kl=0.1", **one)).parts
@@ -168,7 +181,7 @@ def test_a_leagues_lineup_is_counted() -> None:
 
 
 def test_a_base_that_is_imitated_is_counted_as_trained() -> None:
-    """Under adapters, which need little: its moments and gradients are the most that the run ever holds."""
+    """Adapters need little memory: the base's moments and gradients are the most that the run ever needs."""
     one: dict[str, Any] = {"policies": {"player": {"base": "tiny", "adapter": {"rank": 2}}}, "seats": "player"}
     warm = {"bot": "bot:random", "base": True}
     whole = memory.estimate(plan(policies={"player": {"base": "tiny"}}, seats="player")).parts
@@ -189,9 +202,20 @@ def test_a_remote_model_needs_nothing_here() -> None:
 def test_what_cannot_fit_is_refused_with_what_to_lower() -> None:
     found = memory.estimate(plan("train.micro_batch_tokens=100000000000"))
     assert "needs about" in str(found) and "GiB" in str(found) and "activations" in str(found)
-    with pytest.raises(ConfigError, match=r"the run needs about .* GiB.*lower train\.micro_batch_tokens"):
-        found.refuse()
-    memory.estimate(plan()).refuse()
+    with pytest.raises(ConfigError, match=r"the run needs about .*it would fit with train\.micro_batch_tokens=\d+"):
+        found.refuse(plan("train.micro_batch_tokens=100000000000"))
+    memory.estimate(plan()).refuse(plan())
+
+
+def test_where_nothing_fits_the_refusal_says_what_to_train_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    slim = ("train.recompute=true", "train.optimizer=adamw_8bit", "train.micro_batch_tokens=256")
+    least = memory.estimate(plan(*slim)).needed
+    monkeypatch.setattr(memory, "_available", lambda device: least - 1)
+    with pytest.raises(ConfigError, match=r"train adapters \(policies\.NAME\.adapter\)"):
+        memory.estimate(plan()).refuse(plan())
+    monkeypatch.setattr(memory, "_available", lambda device: least)
+    with pytest.raises(ConfigError, match="it would fit with " + " ".join(slim)):
+        memory.estimate(plan()).refuse(plan())
 
 
 @pytest.mark.parametrize(
@@ -222,7 +246,7 @@ def test_another_error_is_not_mistaken_for_it() -> None:
 
 
 def test_a_critic_on_an_adapter_leaves_its_base_and_learns(make_tiny: Callable[..., Loaded]) -> None:
-    """Head and adapter move, nothing else; its state comes back."""
+    """Only the head and the adapter change; the state can be restored."""
     loaded = make_tiny(0, "tiny-16x1")
     base = [p.detach().clone() for p in loaded.model.parameters()]
     adapter = new_adapter(loaded.model, 2, 4.0, [], 0)

@@ -1,4 +1,4 @@
-"""What a token weighs in an optimiser step."""
+"""The weight of a token in an optimiser step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def example(name: str, tokens: int, share: float = 1.0) -> Example:
 
 @pytest.mark.parametrize("average", ["token", "turn", 16])
 def test_replies_that_stand_for_one_sample_weigh_as_much_as_one(average: str | int) -> None:
-    """Two and eight replies of three tokens that stand for a decision each: both decisions weigh what a sample of three
-    tokens beside them weighs."""
+    """Two and eight replies of three tokens, each set for one decision: both decisions weigh as much as a sample of
+    three tokens."""
     two = [example(f"a{i}", 3, 1 / 2) for i in range(2)]
     eight = [example(f"b{i}", 3, 1 / 8) for i in range(8)]
     weights = token_weights([*two, *eight, example("c", 3)], average)

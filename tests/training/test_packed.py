@@ -18,7 +18,7 @@ from interplay.training.spans import Spans, as_rows, varlen
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton has no build for this machine")
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen2 sharded"])
 def test_the_fused_backward_equals_plain_autograd(family: str, tmp_path: Path) -> None:
-    """Also of a model that FSDP2 has sharded, whose layers have their weights only while they run."""
+    """Also for a model that FSDP2 has sharded, whose layers have their weights only while they run."""
     script = Path(__file__).parent / "interpreted.py"
     env = {**os.environ, "TRITON_INTERPRET": "1"}
     name, *sharded = family.split()
@@ -52,7 +52,7 @@ def test_rows_are_for_long_sequences_of_like_length_only() -> None:
 
 
 def test_spans_that_share_a_beginning_attend_as_if_each_path_stood_alone() -> None:
-    """Two tries: one of three levels, one that does not branch. In every token's eyes its own path is a sequence."""
+    """Two tries: one with three levels, and one without branches. For every token, its own path is a sequence."""
     lengths, depths = (5, 3, 4, 2, 6, 1, 7), (0, 1, 1, 2, 2, 1, 0)
     paths = {0: (0,), 1: (0, 1), 2: (0, 2), 3: (0, 2, 3), 4: (0, 2, 4), 5: (0, 5), 6: (6,)}
     spans = Spans.of(lengths, depths, torch.device("cpu"))

@@ -52,7 +52,7 @@ def test_a_step_of_one_policy_leaves_the_other_of_the_same_program_bit_identical
 
 
 def test_assistant_text_that_nobody_sampled_is_never_trained(tmp_path: Path) -> None:
-    """It stands in prompts; every trained token was sampled."""
+    """It is part of prompts; every trained token was sampled."""
     made = trainer(tmp_path, "small_teams:forgets", {"a": {"base": "tiny"}}, train={"steps": 1})
     learned: list[Any] = []
     whole = made.learning.learn
@@ -90,7 +90,7 @@ def test_the_same_crash_in_many_episodes_stops_the_run_with_file_and_line(tmp_pa
 
 
 def measured(metrics: Mapping[str, float]) -> dict[str, float]:
-    """All metrics but times."""
+    """All metrics except times."""
     return {k: v for k, v in metrics.items() if not k.startswith("seconds") and "per_second" not in k}
 
 

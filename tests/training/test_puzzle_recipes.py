@@ -1,4 +1,4 @@
-"""The puzzles' recipes run as they are written, only smaller: two steps on a CPU, curriculum included."""
+"""The puzzles' recipes run unchanged except for their size: two steps on a CPU, with their curriculum."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_two_steps_of_a_puzzle_recipe(tmp_path: Path, name: str, logged: str) ->
 
 
 def test_one_agent_alone_is_one_line_away(tmp_path: Path) -> None:
-    """What the recipe's head says: the same puzzle without a planner."""
+    """As the recipe's first lines say: the same puzzle without a planner."""
     single = ["env.team=single", "seats=player", "policies.player.base=tiny-16x1"]
     plan = resolve(load(RECIPES / "plan_path" / "at_grpo.toml", [*SMALL, *single]))
     assert plan.roles == ("actor",) and plan.seats == {"actor": Policy("player")}

@@ -1,4 +1,4 @@
-"""Every shipped recipe trains: two steps on a CPU, with everything made small."""
+"""Every shipped recipe trains for two steps on a CPU, with everything made small."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
 
 
 def _preferred(path: Path) -> tuple[bool, bool, bool]:
-    """The smallest games, and what is named for its algorithm."""
+    """Prefers the smallest games, and recipes that are named after their algorithm."""
     return path.parent.name == "matrix", path.parent.name == "tictactoe", path.stem == config.load(path).algorithm.name
 
 
-# One recipe of each algorithm runs always; and MADDPG's other actor.
+# One recipe of each algorithm always runs, and MADDPG's other actor.
 ALWAYS = {config.load(p).algorithm.name: p for p in sorted(RECIPES, key=_preferred)}
 OFTEN = {*ALWAYS.values(), ROOT / "recipes/matrix/maddpg_gumbel.toml"}
-# And one of each kind of work, and of each package that is adapted.
+# And one recipe of each kind of task, and of each adapted package.
 _KINDS = ("math/word_sums", "math/debate", "nli/debate", "search/dr_mas", "sql/grpo", "tables/grpo", "science/grpo")
 _ADAPTED = ("gymnasium/grpo", "openspiel/at_grpo", "pettingzoo/at_grpo", "reasoning_gym/grpo", "textarena/rae")
 OFTEN |= {ROOT / f"recipes/{kind}.toml" for kind in (*_KINDS, *_ADAPTED, "robotics/grpo")}
-# Chance solves none of it: all replies tie.
+# Random replies solve none of these, so all replies tie.
 WORK = {"sums", "math", "nli", "search", "code", "debugging", "hardware", "sql", "tables", "science", "robotics"}
 WORK |= {"reasoning_gym:chain_sum", "workflow:sums"}
 
 
 def small(path: Path) -> config.Recipe:
-    """The recipe with few tasks and the smallest model. In place of a long imitation only legal replies can be said."""
+    """The recipe with few tasks and the smallest model. Instead of a long imitation, only legal replies can be
+    sampled."""
     recipe = config.load(path)
     changes = [
         f"policies.{name}.base=tiny-32x1"
@@ -73,7 +74,7 @@ def test_every_algorithm_has_a_recipe() -> None:
     [pytest.param(p, id=f"{p.parent.name}/{p.stem}", marks=() if p in OFTEN else pytest.mark.slow) for p in RECIPES],
 )
 def test_a_recipe_trains_two_steps(path: Path, tmp_path: Path) -> None:
-    """Weights move, and every number that is logged is finite."""
+    """Weights change, and every logged number is finite."""
     seen: list[dict[str, float]] = []
     recipe = small(path)
     python = dict(recipe.env.options.get("program", {})).get("python", "")

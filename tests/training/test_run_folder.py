@@ -1,4 +1,4 @@
-"""What a run leaves behind: which episodes are kept, how files are rewound, and that ids can be read back."""
+"""The files of a run: which episodes are kept, how files are rewound, and that ids can be decoded."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def folder(path: Path, **section: Any) -> RunFolder:
 def test_the_first_episodes_of_a_step_are_kept_or_as_many_at_even_distances(
     tmp_path: Path, keep: str, wanted: int, episodes: int, kept: list[int]
 ) -> None:
-    """Tasks come in order, so that the first episodes are those of few tasks; even ones are of all."""
+    """Tasks come in order, so the first episodes are those of a few tasks; evenly spaced ones are of all tasks."""
     run = folder(tmp_path, keep=keep, episodes_per_step=wanted)
     run.step(1, played(episodes), {}, Credit())
     run.close()
@@ -67,7 +67,7 @@ def test_the_first_episodes_of_a_step_are_kept_or_as_many_at_even_distances(
 
 
 def test_a_rewound_run_has_no_trace_of_what_came_after(tmp_path: Path) -> None:
-    """Metrics, records and index: what is written again is counted once, and found where it is."""
+    """Metrics, records and index: what is written again is counted once, and found at its place."""
     run = folder(tmp_path)
     run.step(1, played(2), {"reward": 1.0}, Credit())
     before = run.offsets()
@@ -94,7 +94,7 @@ def test_a_file_that_lost_lines_is_not_padded(tmp_path: Path, caplog: pytest.Log
     run.step(2, played(1), {"reward": 2.0}, Credit())
     run.close()
     assert [json.loads(line)["reward"] for line in run.metrics.read_text().splitlines()] == [2.0]
-    assert "lines of it were lost" in caplog.text
+    assert "some of its lines are lost" in caplog.text
 
 
 def test_a_run_that_wrote_nothing_is_rewound_to_nothing(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_run_that_wrote_nothing_is_rewound_to_nothing(tmp_path: Path) -> None:
 
 
 def test_the_tokens_of_a_run_can_be_read_with_what_it_left_behind(tmp_path: Path) -> None:
-    """Every prompt and reply, as the tokenizer itself decodes them; also those of a snapshot. Each policy has one."""
+    """Every prompt and reply, as the tokenizer itself decodes them, also of a snapshot. Each policy has a tokenizer."""
     game: dict[str, Any] = {"env": {"name": "matrix"}, "seats": {"p0": "a", "p1": "b"}, "rollout": {"tasks": 8}}
     game["policies"] = {"a": {"base": "tiny-16x1"}, "b": {"base": "tiny-16x1"}}
     game["matchups"] = [{"share": 0.5, "seats": {"p1": "a@start"}}]
@@ -123,7 +123,7 @@ def test_the_tokens_of_a_run_can_be_read_with_what_it_left_behind(tmp_path: Path
 
 
 def test_records_hold_what_the_step_was_trained_with(tmp_path: Path) -> None:
-    """Values, targets, advantages and reference log-probs of every sample, one for each token where there is one."""
+    """Values, targets, advantages and reference log-probs of every sample, for each token if there are several."""
     train(tmp_path, RECIPE, "algorithm.level=token", "records.episodes_per_step=99")
     found = list(records.read(tmp_path / "episodes.jsonl"))
     samples = [(s, r.credit) for r in found for t in r.episode.turns for s in t.samples]

@@ -1,4 +1,4 @@
-"""Each policy its own: optimiser, rate, frozen steps and turn to learn; and a run that is cut resumes exactly."""
+"""Each policy has its own optimiser, rate, frozen steps and turn to learn; and an interrupted run resumes exactly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TWO: dict[str, Any] = {
 
 
 def state(folder: Path, step: int) -> dict[str, Any]:
-    """All that a step could change of each policy: weights, moments, count."""
+    """Everything of each policy that a step could change: weights, moments, step count."""
     found = checkpoint.read(folder / "checkpoints" / f"step-{step:06d}")
     weights = {f"{p.relative_to(found.folder)}": p.read_bytes() for p in sorted(found.folder.rglob("*.safetensors"))}
     return {"weights": weights, "learners": found.state()["learners"]}
@@ -60,7 +60,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def moved(folder: Path, name: str, steps: int) -> list[bool]:
-    """Whether each step changed the weights of a policy; one that did not must not have changed anything else."""
+    """Whether each step changed a policy's weights; a step that did not must not have changed anything else."""
     states = [state(folder, s) for s in range(steps + 1)]
     out = []
     for a, b in itertools.pairwise(states):
@@ -91,7 +91,7 @@ def test_a_policys_keys_go_over_those_of_train() -> None:
 
 
 def test_a_frozen_policy_stays_bit_identical_momentum_included(tmp_path: Path) -> None:
-    """It has momentum and weight decay that would move it; the other goes on."""
+    """It has momentum and weight decay that would change it; the other policy continues."""
     trainer = train(tmp_path, TWO, "policies.first.frozen=[[1, 3]]")
     assert moved(tmp_path, "first", 4) == [True, False, False, True]
     assert moved(tmp_path, "second", 4) == [True] * 4
@@ -105,7 +105,7 @@ def test_policies_learn_in_turns(tmp_path: Path) -> None:
 
 
 def test_a_policy_per_turn_is_trained_turn_by_turn(tmp_path: Path) -> None:
-    """As MAPoRL does: the first turn's policy, then the second's."""
+    """As in MAPoRL: first the policy of the first turn, then that of the second."""
     data = {
         **TWO,
         "policies": {
@@ -139,7 +139,7 @@ def test_promise_9_a_killed_run_resumes_bit_identical_whatever_the_schedule(
 
 
 def test_eight_bit_moments_are_a_quarter_and_move_alike(make_tiny: Callable[..., Loaded]) -> None:
-    """Small tensors keep fp32; large ones hold a byte a number, and the weights go nearly where AdamW takes them."""
+    """Small tensors keep fp32; large ones use one byte per number, and the weights end close to those of AdamW."""
     models = {kind: make_tiny(0).model for kind in ("adamw", "adamw_8bit")}
     held = {}
     for kind, model in models.items():
@@ -187,17 +187,15 @@ def test_an_optimiser_that_cannot_be_is_refused(
     make_tiny: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameters = list(make_tiny(0, "tiny-16x1").model.parameters())
-    with pytest.raises(
-        ConfigError, match=r"'paged_adamw_8bit', whose pages a GPU's driver moves.*expected 'adamw_8bit'"
-    ):
+    with pytest.raises(ConfigError, match=r"'paged_adamw_8bit', which needs a GPU driver.*expected 'adamw_8bit'"):
         make_optimizer(parameters, TrainSection(optimizer="paged_adamw_8bit"), 1e-3)
     monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
-    with pytest.raises(ConfigError, match=r"needs bitsandbytes: pip install 'interplay\[optimizers\]'"):
+    with pytest.raises(ConfigError, match=r"needs bitsandbytes; install it with pip install 'interplay\[optimizers\]'"):
         make_optimizer(parameters, TrainSection(optimizer="adamw_8bit"), 1e-3)
 
 
 def test_promise_2_swapped_adapters_are_found_before_anything_moves(tmp_path: Path) -> None:
-    """Turns drawn with one role's adapter and trained with the other's: the gate stops the step."""
+    """Turns are drawn with one role's adapter and trained with the other's: the gate stops the step."""
     adapters = {n: {**TINY, "adapter": {"rank": 2}} for n in ("first", "second")}
     trainer = Trainer(resolve(parse({**TWO, "policies": adapters})), tmp_path)
     members = trainer.team.members
@@ -302,8 +300,8 @@ told.send(None)
 
 @pytest.mark.slow
 def test_promise_9_twenty_times_kill_minus_nine_at_moments_nobody_chose(tmp_path: Path) -> None:
-    """Full weights against an adapter, a league, a pull to a reference that moves on: the end is that of a run never
-    killed, to the bit, and so is every snapshot on the way."""
+    """Full weights against an adapter, a league, and a reference that is refreshed: the final state is bit-identical to
+    that of an uninterrupted run, and so is every snapshot."""
     steps = 65  # more than twenty times the two of a life, and the one that it may end before it is killed
     data = {
         **TWO,
@@ -319,7 +317,7 @@ def test_promise_9_twenty_times_kill_minus_nine_at_moments_nobody_chose(tmp_path
     rng = random.Random(0)
 
     def play(folder: Path, life: int | None) -> int | None:
-        """Killed somewhere in the step after `life` more were taken; without, to the end."""
+        """The run is killed in the step after `life` more steps; without `life` it runs to the end."""
         told, telling = forks.Pipe(duplex=False)
         process = forks.Process(target=exec, args=(RUN, {"data": data, "folder": str(folder), "told": telling}))
         process.start()

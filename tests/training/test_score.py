@@ -1,4 +1,4 @@
-"""What an algorithm needs before credit is given: token values, central values, shaped rewards by name."""
+"""What an algorithm needs before credit: token values, central values, and additional rewards by name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def replies(lengths: Sequence[int]) -> list[Example]:
 
 
 def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(make_tiny: MakeTiny) -> None:
-    """The first is the value at the end of the prompt; learning the position within the reply tells tokens apart."""
+    """The first value is that at the end of the prompt; after training, values depend on the position in the reply."""
     critic = Critic(
         "player", make_tiny(0).model, TrainSection(weight_decay=0.0, grad_clip=10.0), CriticSettings(lr=3e-3, clip=None)
     )
@@ -72,7 +72,7 @@ def test_token_values_stand_before_each_token_and_do_not_depend_on_the_batch(mak
 
 
 def test_token_advantages_reach_the_loss_in_order(make_tiny: MakeTiny) -> None:
-    """One sample, three tokens with advantages of their own, and which sample each belongs to."""
+    """One sample with three tokens and their own advantages, and the sample that each token belongs to."""
     learner = LocalLearner("player", make_tiny(0).model, TrainSection(gap_stop=1e9), 1e-3, seed=0)
     batch = replies([3, 2])
     batch[0] = replace(batch[0], advantage=(1.0, -2.0, 3.0))
@@ -91,13 +91,13 @@ def test_token_advantages_reach_the_loss_in_order(make_tiny: MakeTiny) -> None:
 
 
 def test_a_constant_length_weighs_every_token_alike() -> None:
-    """Dr.GRPO: 1 / (replies · length), whatever the replies' own lengths."""
+    """Dr.GRPO: 1 / (replies · length), whatever the lengths of the replies."""
     weight = token_weights(replies([3, 1]), 4)
     assert set(weight.values()) == {1 / 8}
 
 
 def test_a_central_critic_reads_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAPPO's critic is asked about the role and the global state, never about the policy's own prompt."""
+    """MAPPO's critic reads the role and the global state, never the policy's own prompt."""
     asked: list[tuple[int, ...]] = []
     values = Critic.values
 
@@ -114,7 +114,7 @@ def test_a_central_critic_reads_the_state(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("level", "sees"), [("turn", "asked"), ("token", "own"), ("central", "state")])
 def test_a_critic_reads_the_pictures_of_the_prompt_it_reads(tmp_path: Path, level: str, sees: str) -> None:
-    """A turn's value is read where the decision was asked, before any tool spoke; a state has no pictures."""
+    """A turn's value is read at the prompt of its decision, before any tool output; a state has no pictures."""
     central = {"name": "mappo", "replicas": 2}
     algorithm = central if level == "central" else {"name": "ppo", "replicas": 2, "level": level}
     trainer = runs.make(tmp_path, BASE | {"algorithm": algorithm})
@@ -141,7 +141,8 @@ def test_ppo_with_token_values_trains(tmp_path: Path) -> None:
 
 
 def test_every_reward_component_is_logged_by_name(tmp_path: Path) -> None:
-    """The environment's team and process rewards, and what the algorithm's settings add; weights change no log."""
+    """The environment's team and process rewards, and those that the algorithm's settings add; weights change no
+    log."""
     train(
         tmp_path,
         env={"name": "interplay.evaluation.games:TwoKeys"},
@@ -172,9 +173,9 @@ TEAM = [[[0, 0], [0.5, 0.5]], [[0.5, 0.5], [1, 1]]]
     ids=lambda a: a["name"],
 )
 def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -> None:
-    """Two policies; each of two words is worth half. In a run that learns nothing first and last steps differ by chance
-    alone: a payoff lies between 0 and 1, so its deviation is at most ½, and the mean gain over three seeds has a
-    standard error of at most ½·√(2/96)/√3. It passes 3.09 of them in one of a thousand such runs."""
+    """Two policies; each of two words is worth half. In a run that learns nothing, the first and last steps differ only
+    by chance: a payoff is between 0 and 1, so its deviation is at most ½, and the mean gain over three seeds has a
+    standard error of at most ½·√(2/96)/√3. It exceeds 3.09 standard errors in one of a thousand such runs."""
     gains = []
     for seed in range(3):
         train(
@@ -199,7 +200,7 @@ def test_the_reward_of_a_team_rises(tmp_path: Path, algorithm: dict[str, Any]) -
 
 @pytest.mark.parametrize("name", ["qmix", "maddpg"])
 def test_promise_9_networks_of_the_algorithm_are_part_of_the_checkpoint(tmp_path: Path, name: str) -> None:
-    """A run that stopped after one step and was resumed is the run that never stopped."""
+    """A run that stopped after one step and was resumed is bit-identical to an uninterrupted one."""
     algorithm = {"name": name, "group": 2, "replay": 8, "updates": 2, "batch": 4, "warmup": 0}
     whole = train(tmp_path / "whole", algorithm=algorithm, train={"steps": 2, "lr": 1e-3})
     train(tmp_path / "cut", algorithm=algorithm)

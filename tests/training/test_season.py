@@ -50,7 +50,8 @@ def same(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor]) -> bo
 
 @pytest.mark.parametrize("adapters", [False, True], ids=["full weights", "adapters"])
 def test_a_killed_league_resumes_bit_identically(tmp_path: Path, adapters: bool) -> None:
-    """Snapshots, payoffs, lives, ratings and a reference that moves: killed past a checkpoint, all end as if not."""
+    """Snapshots, payoffs, lives, ratings and a refreshed reference: after a kill, all are as in an uninterrupted
+    run."""
     data = {**BASE, "algorithm": {**BASE["algorithm"], "kl": 0.1, "kl_refresh": 3}}
     data["league"] = {**BASE["league"], "alarm": ALARM}
     if adapters:
@@ -89,8 +90,8 @@ def test_opponents_are_snapshots_and_only_learners_learn(tmp_path: Path) -> None
 
 
 def test_memory_and_disk_are_bounded(tmp_path: Path) -> None:
-    """Three snapshots a policy in the league; on disk also what the two checkpoints kept may need; in memory at most
-    a lineup."""
+    """Three snapshots per policy in the league; on disk also those that the two kept checkpoints may need; in memory at
+    most one line-up."""
     trainer = train(tmp_path, BASE, "train.steps=10", "checkpoint.every=1", "rollout.tasks=4")
     assert trainer.season is not None
     assert all(len(mine) <= 3 for mine in trainer.season.league.snapshots.values())
@@ -100,7 +101,8 @@ def test_memory_and_disk_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_collapse_goes_back_to_the_last_good_snapshot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An entropy that nothing can reach is a collapse in every step: the weights stay those of the start."""
+    """A limit on the entropy that no policy can reach gives a collapse in every step: the weights stay those of the
+    start."""
     alarm = {**ALARM, "entropy": 99.0, "limit": 2}
     data = {**BASE, "league": {**BASE["league"], "every": 9, "alarm": alarm}}
     with caplog.at_level(logging.WARNING, logger="interplay"):
@@ -116,7 +118,7 @@ def test_a_collapse_goes_back_to_the_last_good_snapshot(tmp_path: Path, caplog: 
 def test_a_falling_rating_rings_and_the_fallen_never_enter_the_league(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The panel is played for real; what it says is then set, so that the third snapshot is a fall."""
+    """The panel is really played; then its ratings are set by the test, so that the third snapshot is a fall."""
     ratings = iter([0.5, 0.6, 0.7, 0.2])  # the start, then steps 1 to 3
     monkeypatch.setattr("interplay.rollout.league.League.rating", lambda self, scores: next(ratings))
     data = {**BASE, "league": {**BASE["league"], "alarm": {**ALARM, "drop": 0.3}}}

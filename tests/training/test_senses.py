@@ -1,4 +1,4 @@
-"""Training a model that sees: what learns, what stays, and what is saved."""
+"""Training a model that sees: what is trained, what stays unchanged, and what is saved."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_imitation_of_the_base_under_adapters_leaves_a_frozen_eye_alone(seeing: 
 
 
 def test_a_saved_model_loads_in_plain_transformers(seeing: Loaded, tmp_path: Path) -> None:
-    """Model and processor; the attention functions in memory stay ours."""
+    """Model and processor; the attention functions in memory are still ours."""
     save(seeing, tmp_path / "saved")
     assert "interplay" not in (tmp_path / "saved" / "config.json").read_text()
     assert seeing.model.config.get_text_config()._attn_implementation == "interplay"

@@ -1,4 +1,4 @@
-"""Imitation of a bot and of recorded play, into a policy or into the base under its adapters."""
+"""Imitation of a bot and of recorded play, by a policy or by the base under its adapters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from interplay.envs import env as environments
 from interplay.errors import ConfigError, DataError, ToolError
 from interplay.models.locate import locate
 from interplay.rewards.calculator import calculate
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
 from interplay.training import checkpoint
@@ -52,7 +52,7 @@ RECIPE: dict[str, Any] = {
 
 
 def place(sample: Sample) -> tuple[int, str, int]:
-    """Decision, role and call of a demonstration, which its id ends with."""
+    """The decision, role and call of a demonstration, from the end of its id."""
     found = re.fullmatch(r".*/(\d+)([A-Za-z]+)(?:\.(\d+))?", sample.id)
     assert found
     return int(found[1]), found[2], int(found[3] or 0)
@@ -71,7 +71,7 @@ def shown(data: dict[str, Any], *overrides: str) -> dict[str, list[tuple[Any, ..
 
 
 def test_recorded_play_is_imitated_token_for_token(tmp_path: Path) -> None:
-    """What was played, as the policy would have seen and said it: the very tokens, where it was this policy."""
+    """What was played, as the policy would have seen and said it: exactly the same tokens if it was this policy."""
     train(tmp_path, RECIPE)
     played = [r.episode for r in records.read(tmp_path / "episodes.jsonl")]
     again = {**RECIPE, "warmstart": {"records": str(tmp_path)}}
@@ -86,7 +86,7 @@ def test_recorded_play_is_imitated_token_for_token(tmp_path: Path) -> None:
 
 
 def test_recorded_play_warms_a_policy_up(tmp_path: Path) -> None:
-    """Another policy, with another template of seats, learns from it: its loss falls."""
+    """Another policy, with another template of seats, learns from it, and its loss falls."""
     train(tmp_path / "old", RECIPE, "train.steps=2")
     losses: list[float] = []
     watch = Observer(warmstarted=lambda name, done, of, loss: losses.append(loss))
@@ -101,7 +101,7 @@ def test_recorded_play_warms_a_policy_up(tmp_path: Path) -> None:
     [
         ({}, "neither or both of bot and records"),
         ({"bot": "bot:random", "records": "x"}, "neither or both of bot and records"),
-        ({"records": "nowhere"}, r"warmstart\.records is 'nowhere', where no episodes are"),
+        ({"records": "nowhere"}, r"warmstart\.records is 'nowhere', but there are no episodes"),
         ({"bot": "bot:random", "min_reward": 1.0}, r"min_reward is set with warmstart\.bot"),
     ],
 )
@@ -176,7 +176,7 @@ def tokens(samples: list[Sample]) -> list[tuple[Any, ...]]:
 
 
 def test_recorded_tool_calls_are_imitated_with_what_they_were_answered(tmp_path: Path) -> None:
-    """The record says which tools there were: the very tokens are learned, though no environment is made."""
+    """The record contains the tools: exactly the same tokens are learned, although no environment is made."""
     shown, _ = samples_of(MATH)
     for n, (asked, answer) in enumerate(zip(shown[::2], shown[1::2], strict=True)):
         observation = envs.make(task := resolve(parse(MATH)).task(n)).observe()["reasoner"]
@@ -193,7 +193,7 @@ EARLY = Path(__file__).parents[1] / "data" / "schema_0" / "tools.jsonl"
 
 
 def test_early_records_name_no_tools_so_their_tasks_are_played_again(tmp_path: Path) -> None:
-    """Of a run that called tools, written by an early version: its very tokens, after the same description of tools."""
+    """Records of an early version with tool calls: exactly the same tokens, after the same description of tools."""
     recipe = {**MATH, "env": {**MATH["env"], "largest": 9}}
     found, renderer = samples_of({**recipe, "warmstart": {"records": str(EARLY)}})
     said = [s for r in records.read(EARLY) for t in r.episode.line() for s in t.samples]
@@ -202,12 +202,12 @@ def test_early_records_name_no_tools_so_their_tasks_are_played_again(tmp_path: P
     for row in rows:
         row["episode"]["task"]["data"]["tools"] = []
     (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ConfigError, match=r"calls tools at decision 0, and played again math offers none there"):
+    with pytest.raises(ConfigError, match=r"calls tools at decision 0, but math offers no tools at this decision"):
         samples_of({**recipe, "warmstart": {"records": str(tmp_path)}})
 
 
 class Vault(envs.Env):
-    """Two turns in one conversation; `peek` tells how many are over, `fault` breaks it, `slow` lets it sleep."""
+    """Two turns in one conversation; `peek` returns how many are over, `fault` makes it fail, `slow` makes it sleep."""
 
     class Options(Section):
         fault: bool = False
@@ -249,7 +249,7 @@ class Vault(envs.Env):
 
 
 class Guest(Bot):
-    """Peeks, as it is told to."""
+    """Calls `peek` as it is told to."""
 
     name = "guest"
     takes = "a call as JSON"
@@ -299,7 +299,7 @@ def test_a_tool_sees_the_environment_as_it_is_when_it_is_called() -> None:
     [
         (
             ("poke", {}),
-            r"warmstart.bot: .*'guest' as guest in vault makes no call: there is no tool 'poke'. Tools: peek",
+            r"warmstart.bot: .*'guest' as guest in vault is malformed: there is no tool 'poke'. Tools: peek",
         ),
         (("peek", {"at": "x"}), r"peek has no argument 'at'; expected \"what\""),
         (("peek", {}), r"peek needs the argument 'what'"),
@@ -311,9 +311,9 @@ def test_a_bots_call_that_cannot_be_is_named(call: tuple[str, dict[str, Any]], w
 
 
 def test_a_tool_that_breaks_or_hangs_in_a_demonstration_is_a_tool_error() -> None:
-    with pytest.raises(ToolError, match=r"tool 'peek' broke: ValueError: the lamp is out"):
+    with pytest.raises(ToolError, match=r"tool 'peek' failed: ValueError: the lamp is out"):
         samples_of(vault(PEEK, fault=True))
-    with pytest.raises(ToolError, match=r"tool 'peek' ran longer than its 0.05 seconds"):
+    with pytest.raises(ToolError, match=r"tool 'peek' exceeded its limit of 0.05 seconds"):
         samples_of(vault(PEEK, slow=True))
 
 
@@ -347,7 +347,7 @@ def vault_records(
 
 def as_early(episode: Episode) -> dict[str, Any]:
     """As early versions wrote a remote model's turns: calls inside the turn, and no tools."""
-    out = records.to_json(episode)
+    out = episode_json.to_json(episode)
     (blank,) = json.loads((EARLY.parent / "legal.jsonl").read_text().splitlines()[1])["episode"]["turns"]
     blank |= {"calls": [], "rewards": [], "status": "ok", "fresh": False, "parent": None}
     out["turns"] = []
@@ -372,7 +372,7 @@ def as_early(episode: Episode) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("early", [False, True])
 def test_calls_recorded_in_another_models_form_are_said_in_this_ones(tmp_path: Path, text: str, early: bool) -> None:
-    """A call that the learner could not make would teach it to answer with one."""
+    """If the learner imitated calls in another format, it would learn to answer with them."""
     answers = ("one <|end|>", "two", "error: no call\n(no calls left: answer now)")
     recipe = vault_records(tmp_path, text, answers, early)
     found, renderer = samples_of(recipe)
@@ -383,7 +383,7 @@ def test_calls_recorded_in_another_models_form_are_said_in_this_ones(tmp_path: P
 
 
 def test_imitating_recorded_calls_plays_nothing_again(tmp_path: Path) -> None:
-    """The tools are in the record: their environment may be gone."""
+    """The tools are in the record, so their environment need not exist any more."""
     recipe = vault_records(tmp_path, "@peek a", ("one",), made=False)
     Vault.steps = 0
     found, renderer = samples_of(recipe)
@@ -398,7 +398,9 @@ def test_early_records_that_cannot_be_played_again_are_refused_where_tools_matte
     assert [s.text for s in samples_of(recipe)[0]] == ["@peek a", "open", "open"]
     assert Vault.steps == 1, "the last step shows no more tools"
     recipe = vault_records(tmp_path, "@peek a", ("one",), early=True, made=False)
-    with pytest.raises(ConfigError, match=r"cannot be played again, .* \(the vault's data is gone\); expected what"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be played again to find them \(the vault's data is gone\); restore what"
+    ):
         samples_of(recipe)
     assert [s.text for s in samples_of(recipe, "tools.calls=0")[0]] == ["open", "open"]
 
@@ -407,7 +409,7 @@ ADAPTERS = {**RECIPE, "policies": {"player": {**TINY, "per": "role", "adapter": 
 
 
 def test_the_base_under_adapters_learns_once_and_stays_with_the_run(tmp_path: Path) -> None:
-    """Adapters start from nothing on it, in training, after a kill, on disk and in PEFT."""
+    """New adapters start on it, in training, after a kill, on disk and in PEFT."""
 
     whole = train(tmp_path / "whole", ADAPTERS, "warmstart.base=true", "train.steps=2")
     with pytest.raises(Killed):

@@ -58,7 +58,8 @@ def test_any_number_of_ranks_gives_what_one_gives(tmp_path: Path, size: int, cas
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_training_resumes_at_another_number_of_ranks_and_without_shards(tmp_path: Path) -> None:
-    """Steps with 2, 1 and 3 ranks, each from what the one before saved, are three steps of a plain learner."""
+    """Steps with 2, 1 and 3 ranks, each from the state that the one before saved, equal three steps of a plain
+    learner."""
     for i, size in enumerate((2, 1, 3)):
         (line,) = run_ranks(size, tmp_path / f"store{i}", str(tmp_path / "saved"))
         assert line["steps"] == i + 1

@@ -1,4 +1,4 @@
-"""Training on a stream: synchronous as before, or with episodes that go on while the learner works."""
+"""Training on a stream: synchronous, or with episodes that continue while the learner works."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
 
 
 def test_synchronous_training_samples_a_step_with_its_own_weights(tmp_path: Path) -> None:
-    """Task n belongs to step n // tasks, in order, and all its tokens carry the newest version."""
+    """Task n belongs to step n // tasks, in order, and all its tokens have the newest version."""
     train(tmp_path, RECIPE)
     for row in consumed(tmp_path):
         low, high = row["versions"]["player"]
@@ -64,11 +64,12 @@ def test_with_staleness_sampling_runs_ahead_within_its_bound(tmp_path: Path) -> 
     assert all(row["player/gap"] < 1e-4 for row in found)
     assert all(row["player/probe"] < 1e-4 for row in found[1:]), "each row has the probe of the update before it"
     assert any(row.get("player/stale_kl", 0.0) > 0 for row in found)
+    ages = [[row["stream/age/0"], row["stream/age/1"], row["stream/masked"]] for row in found]
+    assert all(sum(shares) == pytest.approx(1.0) for shares in ages) and any(shares[1] > 0 for shares in ages)
 
 
 def test_a_step_can_be_replayed_from_the_log(tmp_path: Path) -> None:
-    """The groups that stream.jsonl names, read from the records and learned from in that order, give the same
-    weights."""
+    """The groups that stream.jsonl names, read from the records and trained on in that order, give the same weights."""
     train(tmp_path, RECIPE, AHEAD)
     step = 4
     wanted = [name for row in consumed(tmp_path) if row["step"] == step for name in row["episodes"]]
@@ -94,7 +95,7 @@ def test_a_step_can_be_replayed_from_the_log(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_issues_again_what_it_had_not_trained_on(tmp_path: Path) -> None:
-    """Same tasks, same seeds: after the resume every task was trained on exactly once, and none was skipped."""
+    """With the same tasks and seeds: after the resume every task was trained on exactly once, and none was skipped."""
     with pytest.raises(Killed):
         train(tmp_path, RECIPE, AHEAD, "checkpoint.every=2", observer=killed_at(3))
     train(tmp_path, RECIPE, AHEAD, "checkpoint.every=2")
@@ -132,7 +133,7 @@ def example(name: str, size: int, lags: tuple[int, ...] | None = None) -> Exampl
 
 
 def test_stale_tokens_leave_the_denominator() -> None:
-    """Whatever is counted: tokens, samples, or a constant length per sample."""
+    """For every kind of average: tokens, samples, or a constant length per sample."""
     mixed = [example("a", 4, (2, 2, 1, 0)), example("b", 2), example("c", 3, (5, 5, 5))]
     assert token_weights(mixed, "token", 1) == {"a": 1 / 4, "b": 1 / 4, "c": 0.0}
     assert token_weights(mixed, "turn", 1) == {"a": 1 / 4, "b": 1 / 4, "c": 0.0}
@@ -140,8 +141,8 @@ def test_stale_tokens_leave_the_denominator() -> None:
 
 
 def test_stale_tokens_have_no_gradient(tmp_path: Path) -> None:
-    """Of two otherwise equal batches, the one whose stale tokens have other log-probs and advantages moves the weights
-    alike."""
+    """Two batches that differ only in the log-probs and advantages of stale tokens change the weights in the same
+    way."""
     from dataclasses import replace
 
     from interplay.training.learner import Objective
@@ -176,7 +177,7 @@ def test_stale_tokens_have_no_gradient(tmp_path: Path) -> None:
 
 def refused(trainer: Any) -> None:
     try:
-        with pytest.raises(GuardError, match="the engine does not sample from the weights that were trained"):
+        with pytest.raises(GuardError, match="The engine does not use the weights that were trained"):
             trainer.train()
     finally:
         trainer.close()
@@ -229,8 +230,18 @@ def test_the_probe_finds_a_scale_that_is_applied_twice(tmp_path: Path, monkeypat
     refused(trainer)
 
 
+def test_the_probe_finds_prefix_blocks_that_were_computed_with_old_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(tmp_path, RECIPE)
+    engine: Any = trainer.team.members["player"].engine
+    monkeypatch.setattr(engine.scheduler, "flush", lambda: None)
+    refused(trainer)
+    assert trainer.step_index == 1, "found after the first update"
+
+
 def test_a_step_takes_place_on_the_learners_own_thread(tmp_path: Path) -> None:
-    """And the event loop goes on meanwhile."""
+    """And the event loop continues meanwhile."""
     import threading
 
     trainer = make(tmp_path, RECIPE, "train.steps=1")

@@ -1,4 +1,4 @@
-"""What a step's metrics say about its turns."""
+"""The metrics of a step about its turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECIPE: dict[str, Any] = {
 
 
 def test_a_reply_that_was_cut_off_and_refused_is_both(tmp_path: Path) -> None:
-    """An untrained model says one token: never a word of the game, and almost never an end."""
+    """An untrained model samples one token, which is never a word of the game and almost never the end."""
     train(tmp_path, RECIPE)
     (row,) = rows(tmp_path)
     assert row["turns_illegal"] == 1.0 and row["turns_cut"] > 0.5

@@ -1,4 +1,4 @@
-"""Tool calls in training: the ids sampled are the ids trained, tool output is never trained, credit is shared."""
+"""Tool calls in training: sampled ids are trained unchanged, tool output is never trained, and credit is shared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANSWER = "Z7Z7"  # what the tool says, in tokens that the model is never otherwi
 
 
 class Asking(Env):
-    """Two turns; a reply is worth the share of its characters that are letters."""
+    """Two turns; a reply earns the share of its characters that are letters."""
 
     reward_names: ClassVar[tuple[str, ...]] = ("letters",)
     roles = ("asker",)
@@ -61,7 +61,7 @@ class Asking(Env):
 
 
 class Eager(Plain):
-    """Takes most of what a random model says for a call."""
+    """Takes most of what a random model says as a call."""
 
     def calls(self, text: str, tools: Any) -> Wanted:
         return [Call(tools[0], {"what": text})] if len(text) % 3 else []
@@ -108,7 +108,7 @@ def run(folder: Path, algorithm: dict[str, Any]) -> tuple[list[Record], dict[str
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_promises_1_and_2_calls_are_trained_as_they_were_sampled(asking: None, tmp_path: Path, name: str) -> None:
-    """Engine and learner agree on every token of every call, under groups, trees and critics; credit is shared."""
+    """Engine and learner agree on every token of every call, with groups, trees and critics; credit is shared."""
     found, metrics = run(tmp_path, ALGORITHMS[name])
     assert metrics["player/gap"] < 1e-4
     assert metrics["tool_calls"] > 0.5 and metrics["tool_calls_malformed"] == 0
@@ -143,7 +143,7 @@ def test_a_run_with_tools_is_repeated_exactly(asking: None, tmp_path: Path) -> N
 
 
 def test_promise_5_tool_output_has_exactly_no_gradient(asking: None, tmp_path: Path, tiny: Loaded) -> None:
-    """The output layer's gradient at every position: only those that predict sampled tokens have any."""
+    """The output layer's gradient at every position: it is zero except where sampled tokens are predicted."""
     found, _ = run(tmp_path, ALGORITHMS["grpo"])
     turn: Turn = next(t for r in found for t in r.episode.turns if len(t.samples) > 1)
     calls = list(turn.samples)

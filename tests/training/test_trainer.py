@@ -1,4 +1,4 @@
-"""The loop: a killed run resumes as if it never was, gates stop wrong numbers, and reward goes up."""
+"""The loop: a resumed run is bit-identical to an uninterrupted one, gates stop wrong numbers, and the reward rises."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CROWDED: dict[str, Any] = {
 
 
 def played(folder: Path) -> list[dict[str, Any]]:
-    """The episodes with their steps, less what a clock measured."""
+    """The episodes with their steps, without measured times."""
     out = []
     for line in (folder / "episodes.jsonl").read_text().splitlines():
         data = json.loads(line)
@@ -69,7 +69,7 @@ def played(folder: Path) -> list[dict[str, Any]]:
 
 
 def flat(tree: Any, path: str = "") -> dict[str, Any]:
-    """A nested state as one level, for comparison leaf by leaf."""
+    """A nested state as a single level, to compare each value."""
     if isinstance(tree, dict):
         return {k: v for key, value in tree.items() for k, v in flat(value, f"{path}/{key}").items()}
     if isinstance(tree, (list, tuple)):
@@ -102,7 +102,7 @@ def assert_same_run(one: Path, two: Path, step: int) -> None:
 
 
 def listed(folder: Path) -> list[tuple[int, str]]:
-    """The steps and episodes in the index, which has a line for each record and is right to the byte."""
+    """The steps and episodes in the index, which has one line per record and is exact to the byte."""
     file = folder / "episodes.jsonl"
     entries = records.index(file)
     assert len((folder / "episodes.index").read_text().splitlines()) == len(entries)
@@ -149,7 +149,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_resumes_bit_identically(tmp_path: Path, name: str) -> None:
-    """Promise 9. Killed in step 4, one step past the checkpoint at 2: everything ends as if it never was."""
+    """Promise 9. Killed in step 4, after the checkpoint at step 2: the result is that of an uninterrupted run."""
     data = {**BASE, **RUNS[name]}
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     overrides = ("train.steps=4", "checkpoint.every=2")
@@ -170,7 +170,7 @@ def test_a_killed_run_resumes_bit_identically(tmp_path: Path, name: str) -> None
 
 
 def test_a_finished_run_can_be_trained_on(tmp_path: Path) -> None:
-    """With a constant schedule, two steps and then two more are four."""
+    """With a constant schedule, two steps and then two more equal four steps."""
     train(tmp_path / "whole", BASE, "train.steps=4")
     train(tmp_path / "cut", BASE, "train.steps=2")
     train(tmp_path / "cut", BASE, "train.steps=4")
@@ -179,7 +179,7 @@ def test_a_finished_run_can_be_trained_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extra", [{}, {**CROWDED, "algorithm": {"name": "grpo", "group": 4, "kl": 0.1}}])
 def test_a_run_killed_before_its_first_checkpoint_step_resumes_too(tmp_path: Path, extra: dict[str, Any]) -> None:
-    """The warm start is in the checkpoint of step 0; it is not done a second time on top of itself."""
+    """The warm start is in the checkpoint of step 0, so it is not repeated."""
     data = {**BASE, **extra}
     train(tmp_path / "whole", data, "checkpoint.every=2")
     with pytest.raises(Killed):
@@ -192,10 +192,10 @@ def test_a_run_killed_before_its_first_checkpoint_step_resumes_too(tmp_path: Pat
 
 
 def test_measuring_in_between_changes_nothing(tmp_path: Path) -> None:
-    """Evaluations play through the same engines; what they leave in the cache must not reach the samples.
+    """Evaluations use the same engines; what they leave in the cache must not influence the samples.
 
-    A prompt that is found in the cache changes the shape of a batch, and on larger models with it the last bits: so
-    the batches themselves are compared, not only what came of them.
+    A prompt that is found in the cache changes the shape of a batch and, on larger models, the last bits. So the
+    batches themselves are compared, and not only the results.
     """
 
     def run(folder: Path, measured: bool) -> list[Any]:
@@ -233,7 +233,7 @@ def test_measuring_in_between_changes_nothing(tmp_path: Path) -> None:
 
 
 def slowed(owner: Any, name: str, seconds: float, log: list[Any], what: Callable[..., Any]) -> None:
-    """Write down what `owner.name` is called with, and let it take longer."""
+    """Records the arguments of `owner.name`, and makes it slower."""
     honest = getattr(owner, name)
 
     def slow(*args: Any) -> Any:
@@ -245,9 +245,9 @@ def slowed(owner: Any, name: str, seconds: float, log: list[Any], what: Callable
 
 
 def test_no_batch_depends_on_which_thread_was_faster(tmp_path: Path) -> None:
-    """Two engines and a critic work side by side; whichever is slow, every one of them sees the same batches.
+    """Two engines and a critic work at the same time; whichever is slow, all of them see the same batches.
 
-    On larger models a batch's shape decides the last bits: without this, promise 9 would hold by luck.
+    On larger models the shape of a batch decides the last bits: without this, promise 9 would hold only by luck.
     """
     algorithm = {**AT_GRPO, "candidates": 3, "continuation": "critic", "keep": "uniform", "critic": {"lr": 1e-2}}
     data = {**BASE, "algorithm": algorithm, "matchups": CROWDED["matchups"], "rollout": {"tasks": 8}}
@@ -274,7 +274,7 @@ def test_no_batch_depends_on_which_thread_was_faster(tmp_path: Path) -> None:
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
-    """The comparisons above can fail."""
+    """Shows that the comparisons above can fail."""
     train(tmp_path / "one", BASE, "train.steps=1")
     train(tmp_path / "two", BASE, "train.steps=1", "seed=1")
     assert played(tmp_path / "one") != played(tmp_path / "two")
@@ -307,7 +307,7 @@ trainer.close()
 
 @pytest.mark.slow
 def test_kill_minus_nine_in_the_middle_of_a_step(tmp_path: Path) -> None:
-    """Promise 9 with a real SIGKILL, at a moment nobody chose."""
+    """Promise 9 with a real SIGKILL, at a random moment."""
     data = {**BASE, "train": {"steps": 30, "lr": 1e-3}, "rollout": {"tasks": 24}, "checkpoint": {"every": 4}}
     command = [sys.executable, "-c", SCRIPT, json.dumps(data), str(tmp_path / "cut")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -331,7 +331,7 @@ def test_kill_minus_nine_in_the_middle_of_a_step(tmp_path: Path) -> None:
 
 
 def shifted(trainer: Trainer, by: float) -> None:
-    """The engine reports log-probs that are off by so much."""
+    """The engine reports log-probs that are wrong by this much."""
     engine = trainer.team.members["player"].engine
     honest = engine.generate
 
@@ -377,7 +377,7 @@ def failing(trainer: Trainer, when: Callable[[tuple[object, ...]], bool]) -> Non
 
 
 def test_failed_episodes_are_dropped_and_counted(tmp_path: Path) -> None:
-    """Promise 7: replica 1 of every task is lost; groups go on with three, and the numbers say so."""
+    """Promise 7: replica 1 of every task is lost; groups continue with three, and the metrics show it."""
     trainer = make(tmp_path, BASE, "train.steps=1")
     failing(trainer, lambda key: key[2] == 1)
     trainer.train()
@@ -391,13 +391,15 @@ def test_failed_episodes_are_dropped_and_counted(tmp_path: Path) -> None:
 def test_a_step_in_which_every_episode_failed_stops_the_run(tmp_path: Path) -> None:
     trainer = make(tmp_path, BASE)
     failing(trainer, lambda key: True)
-    with pytest.raises(GuardError, match=r"all 16 episodes of step 0 failed; the first: EngineError: the server is"):
+    with pytest.raises(
+        GuardError, match=r"all 16 episodes of step 0 failed; the error of the first one: EngineError: the server is"
+    ):
         trainer.train()
     trainer.close()
 
 
 def test_an_episode_past_its_time_does_not_end_the_run(tmp_path: Path) -> None:
-    """It is cut off in the middle of a reply: counted, dropped, and the weights can be published all the same."""
+    """It is cut off in the middle of a reply: it is counted and dropped, and the weights can still be published."""
     trainer = make(tmp_path, {**BASE, "warmstart": None}, "rollout.max_episode_seconds=0.1", "rollout.tasks=1")
     engine = trainer.team.members["player"].engine
     honest = engine.generate
@@ -414,7 +416,7 @@ def test_an_episode_past_its_time_does_not_end_the_run(tmp_path: Path) -> None:
 
 
 class Moody(TicTacToe):
-    """Raises in one task out of four, in the middle of a game."""
+    """Raises in one of four tasks, in the middle of a game."""
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         if self.task.seed // 4 % 4 == 0 and self.moves == 1:
@@ -426,7 +428,7 @@ class Moody(TicTacToe):
 def test_an_environment_that_breaks_now_and_then_does_not_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]
 ) -> None:
-    """Nor does it leave requests behind in the engine, which could then not publish new weights."""
+    """It also leaves no requests in the engine, which could then not publish new weights."""
     cls: type[Env] = Moody
     monkeypatch.setitem(registry.ENVIRONMENTS.classes, "moody", cls)
     monkeypatch.setattr(Moody, "Options", TicTacToe.Options)
@@ -440,7 +442,7 @@ def test_an_environment_that_breaks_now_and_then_does_not_end_the_run(
 
 
 def test_every_policy_trains_on_its_own_turns(tmp_path: Path) -> None:
-    """L3: X and O are two policies. Both move, each under its own name and with its own turns."""
+    """L3: X and O are two policies. Both change, each under its own name and with its own turns."""
     data = {**BASE, "policies": {"a": {"base": "tiny-16x1"}, "b": {"base": "tiny-16x1"}}, "seats": {"X": "a", "O": "b"}}
     trainer = train(tmp_path, data)
     for name in ("a", "b"):
@@ -460,7 +462,7 @@ def test_every_policy_trains_on_its_own_turns(tmp_path: Path) -> None:
 
 
 def test_a_frozen_policy_stays_bit_identical(tmp_path: Path) -> None:
-    """It plays O, weight decay and momentum of X's learner notwithstanding; it has no learner and no checkpoint."""
+    """It plays O and does not change through X's weight decay and momentum; it has no learner and no checkpoint."""
     data = {
         **BASE,
         "policies": {"a": {"base": "tiny-16x1"}, "fixed": {"base": "tiny-16x1", "trainable": False}},
@@ -480,7 +482,7 @@ def test_a_frozen_policy_stays_bit_identical(tmp_path: Path) -> None:
 
 
 def test_the_snapshot_plays_as_it_was_and_is_not_trained(tmp_path: Path) -> None:
-    """`player@start` is the policy after the warm start, whatever becomes of the player."""
+    """`player@start` is the policy after the warm start, however the player changes."""
     data = {**BASE, "matchups": [{"share": 1.0, "seats": {"O": "player@start"}}]}
     trainer = train(tmp_path, data)
     start = load_file(tmp_path / "checkpoints/step-000000/policies/player/model.safetensors")
@@ -494,7 +496,7 @@ def test_the_snapshot_plays_as_it_was_and_is_not_trained(tmp_path: Path) -> None
 
 
 def test_the_reward_that_is_reported_is_the_learners(tmp_path: Path) -> None:
-    """In a zero-sum game the opponent's reward would cancel it: only seats that a trained policy holds count."""
+    """In a zero-sum game the opponent's reward would cancel it, so only seats of trained policies count."""
     data = {**BASE, "matchups": [{"share": 1.0, "seats": {"O": "bot:first"}}]}
     train(tmp_path, data, "train.steps=3", "reward.process=0")
     found = rows(tmp_path)
@@ -507,7 +509,7 @@ def test_the_reward_that_is_reported_is_the_learners(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("payoff", [[[0], [1]], [[1], [0]]], ids=["tails pays", "heads pays"])
 def test_training_raises_the_reward(tmp_path: Path, payoff: list[list[int]]) -> None:
-    """Two words, one pays 1 and the other 0: from about a coin's 0.5 to nearly always the right one."""
+    """Two words, one pays 1 and the other 0: from about 0.5, as by chance, to nearly always the right one."""
     data = {
         **BASE,
         "env": {"name": "matrix", "actions": [["heads", "tails"]], "payoff": payoff},
@@ -523,7 +525,7 @@ def test_training_raises_the_reward(tmp_path: Path, payoff: list[list[int]]) -> 
 
 
 def test_the_records_of_a_run(tmp_path: Path) -> None:
-    """run.json says what ran, with versions; episodes are those of the step, as many as asked for."""
+    """run.json says what ran, with versions; the recorded episodes are those of the step, as many as asked for."""
     train(tmp_path, BASE, "records.episodes_per_step=3")
     about = json.loads((tmp_path / "run.json").read_text())
     assert parse(about["recipe"]) == parse(BASE, ["records.episodes_per_step=3"])
@@ -551,7 +553,7 @@ def test_the_records_of_a_run(tmp_path: Path) -> None:
 def test_stopping_saves_what_is_not_saved_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int, saved: list[int]
 ) -> None:
-    """A checkpoint that is already there is not taken apart to be written again."""
+    """An existing checkpoint is not written again."""
     steps: list[int] = []
     save = checkpoint.save
 
@@ -574,7 +576,8 @@ def test_stopping_saves_what_is_not_saved_yet(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_a_run_with_a_checkpoint_and_a_hint(tmp_path: Path, number: signal.Signals) -> None:
-    """Exit code 75, the newest checkpoint holds everything, and the way to go on is printed; going on is exact."""
+    """Exit code 75, the newest checkpoint has everything, and the command to continue is printed; the result is
+    exact."""
     data = {**BASE, "train": {"steps": 10_000, "lr": 1e-3}, "checkpoint": {"every": 1000}, "eval": {"games": 2}}
     recipe = tmp_path / "run.json"
     recipe.write_text(json.dumps({"recipe": data}))
@@ -606,7 +609,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_hint(tmp_path: Path, number
 
 @pytest.mark.parametrize("algorithm", [{"name": "grpo", "group": 4}, {**AT_GRPO, "continuation": "playout"}])
 def test_masked_replies_are_legal_and_the_learner_sees_the_same_mask(tmp_path: Path, algorithm: dict[str, Any]) -> None:
-    """Random weights, no imitation: every reply is legal all the same, and promise 2 holds under the mask."""
+    """With random weights and no imitation, every reply is still legal, and promise 2 holds with the mask."""
     data = {**BASE, "env": {"name": "tictactoe"}, "algorithm": algorithm, "sampling": {"max_tokens": 3, "legal": True}}
     del data["warmstart"]
     train(tmp_path, data)
@@ -632,9 +635,10 @@ def test_masked_replies_are_legal_and_the_learner_sees_the_same_mask(tmp_path: P
 
 
 def test_a_guard_warns_or_stops_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A threshold that every policy is under: a warning when it begins, or, if the recipe says so, the end."""
+    """A threshold that every policy violates: a warning at the beginning or, if the recipe says so, the end of the
+    run."""
     with caplog.at_level(logging.WARNING, "interplay"):
         train(tmp_path / "on", BASE, "train.guard_entropy=100")
-    assert [r.message[:7] for r in caplog.records if "under train.guard_entropy" in r.message] == ["step 1:"]
+    assert [r.message[:7] for r in caplog.records if "below train.guard_entropy" in r.message] == ["step 1:"]
     with pytest.raises(GuardError, match=r"step 1: policy 'player': the entropy is .* train.stop_on_guard is set"):
         train(tmp_path / "off", BASE, "train.guard_entropy=100", "train.stop_on_guard=true")

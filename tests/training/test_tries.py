@@ -1,4 +1,4 @@
-"""Samples in token tries, where ids are not all: prompts that differ in a picture share nothing from there on."""
+"""Samples in token tries: prompts that differ in a picture share nothing from there on, even with equal ids."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_promise_12_equal_ids_with_different_pictures_never_share_a_node() -> No
 
 
 def test_promise_12_a_sample_hangs_below_the_one_it_extends_only_where_it_shows_the_same_picture() -> None:
-    """The ids of both second turns continue those of both first ones; the pictures say which."""
+    """The ids of both second turns continue those of both first ones; only the pictures distinguish them."""
     longer = (*PROMPT, *REPLY, 4)
     examples = [
         seeing("cat", CAT),
@@ -53,7 +53,7 @@ def test_promise_12_a_sample_hangs_below_the_one_it_extends_only_where_it_shows_
 
 
 def test_turns_are_split_by_policy_and_ordered_by_play() -> None:
-    """Playouts and policies that are not asked for are left out; a turn stands behind the one it extends."""
+    """Playouts and other policies are left out; a turn comes after the one it extends."""
 
     def turn(name: str, decision: int, policy: str = "a", playout: int | None = None, candidate: int = 0) -> Turn:
         keys = Keys("t", 0, "t#0", decision, "X", "", "", "")

@@ -1,4 +1,4 @@
-"""PPO's bootstrap where a limit cuts episodes off, in real training runs."""
+"""PPO's bootstrap if a limit cuts episodes off, in real training runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BASE: dict[str, Any] = {
 
 
 def expected(trainer: Trainer, episode: Episode) -> tuple[Role, float]:
-    """Whose move it was when the episode was cut off, and the critic's value of what it saw; by playing it again."""
+    """Whose move it was when the episode was cut off, and the critic's value of the prompt; found by playing again."""
     recipe, name = trainer.plan.recipe, "player"
     env = envs.make(episode.task)
     agents = {r: trainer.team.agent(r, who, speech_of(recipe)) for r, who in episode.seats.items()}
@@ -60,9 +60,9 @@ def expected(trainer: Trainer, episode: Episode) -> tuple[Role, float]:
 def test_a_cut_episode_bootstraps_from_the_state_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]
 ) -> None:
-    """Every game is cut off; replies pay for their length. For the role that was to move, the last target is its reward
-    plus γ times the critic's value of the board it would have seen; the other role's last turn, of which nobody knows
-    where it led, is not trained."""
+    """Every game is cut off; replies get a penalty for their length. For the role that had to move, the last target is
+    its reward plus γ times the critic's value of the board it would have seen. It is unknown where the other role's
+    last turn led, so this turn is not trained."""
     settings = {**algorithm, "critic": {"lr": 3e-2}, "overlong": {"length": 4, "margin": 4}}
     trainer = Trainer(resolve(parse({**BASE, "algorithm": settings})), tmp_path)
     compared: list[tuple[float | None, float]] = []

@@ -1,4 +1,4 @@
-"""How old a token is, in training steps."""
+"""The age of a token, in training steps."""
 
 from __future__ import annotations
 

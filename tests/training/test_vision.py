@@ -1,4 +1,4 @@
-"""A policy that sees is trained as any other: it reads first, and a resumed run is bit-identical."""
+"""A policy that sees is trained like any other: it learns to read first, and a resumed run is bit-identical."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from runs import Killed, killed_at, make, rows, train
+from sighted import save
 
 from interplay.config import load, parse
 from interplay.errors import ConfigError
@@ -63,7 +64,7 @@ def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Pa
 
 
 def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
-    """With warmstart.base, the eye learns once, under the adapters, and then stays."""
+    """With warmstart.base, the eye is trained once, under the adapters, and then stays unchanged."""
     policy = {"base": "tiny-vl-16x1x24", "adapter": {"rank": 4}, "senses": {"train": True}}
     data = {**SMALL, "policies": {"player": policy}, "warmstart": {**SMALL["warmstart"], "base": True}}
     trainer = train(tmp_path / "run", data)
@@ -77,9 +78,12 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"policies": {"player": {"base": "tiny-16x1"}}}, "shows the state in pictures alone, and 'player' takes none"),
-        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads text alone; expected a base that sees"),
-        ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies nothing to read"),
+        (
+            {"policies": {"player": {"base": "tiny-16x1"}}},
+            "shows the state only in pictures, but 'player' cannot read them",
+        ),
+        ({"policies": {"player": {"base": "tiny-16x1", "senses": {}}}}, "reads only text; expected a base that reads"),
+        ({"env": {**SMALL["env"], "view": "text"}}, "shows the policies no pictures or sounds"),
         (
             {
                 "policies": {
@@ -93,13 +97,55 @@ def test_adapters_learn_on_a_base_that_learned_to_read(tmp_path: Path) -> None:
         ),
         (
             {"policies": {"player": {"base": "openai:x", "trainable": False, "senses": {}}}},
-            "belongs to local models, and 'openai:x' is remote",
+            "is for local models, but 'openai:x' is remote",
         ),
     ],
 )
 def test_what_cannot_be_seen_is_refused_in_a_sentence(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         train(tmp_path, {**SMALL, **changes})
+
+
+def test_the_recipe_of_two_agents_with_qwen2_5_vl_on_a_shrunk_model(tmp_path: Path) -> None:
+    """The family's own processor and chat template; the recipe is unchanged but for the base and the sizes."""
+    base = save("qwen2_5_vl", tmp_path / "base")
+    small = (
+        "device=cpu", f"policies.planner.base={base}", f"policies.actor.base={base}", "env.cell=8", "env.turns=2",
+        "sampling.max_tokens=6", "rollout.tasks=4", "train.steps=2", "algorithm.candidates=3", "env.size=4",
+        "records.tensorboard=off", "eval.before=false", "eval.after=false", "eval.every=0", "env.min_length=1",
+        "sampling.legal=true",
+    )  # fmt: skip
+    trainer = Trainer(resolve(load(RECIPES / "vision" / "qwen2_5_vl.toml", small)), tmp_path / "run")
+    try:
+        trainer.train()
+        planner, actor = trainer.learners["planner"], trainer.learners["actor"]
+        assert planner.model is actor.model, "one base in memory for both"
+        assert not any("visual" in name for name in planner.weights()), "the eye stays as it is"
+    finally:
+        trainer.close()
+    found = rows(tmp_path / "run")
+    assert len(found) == 2 and max(row[f"{name}/gap"] for row in found for name in ("planner", "actor")) < 1e-4
+    record = next(iter(records.read(tmp_path / "run" / "episodes.jsonl")))
+    assert {turn.role for turn in record.episode.turns} == {"planner", "actor"}
+    assert all(turn.last.media for turn in record.episode.turns), "both see the board"
+
+
+@pytest.mark.parametrize("name", ["hearing", "spotter_pilot", "fusion"])
+def test_one_step_of_the_recipes_that_hear(tmp_path: Path, name: str) -> None:
+    if name == "hearing":
+        pytest.importorskip("espeakng_loader")
+    small = (
+        "device=cpu", "warmstart.episodes=4", "warmstart.read=1", "warmstart.epochs=1", "rollout.tasks=4",
+        "train.steps=1", "algorithm.group=6", "records.tensorboard=off", "eval.before=false", "eval.after=false",
+        "eval.every=0",
+    )  # fmt: skip
+    trainer = Trainer(resolve(load(RECIPES / "vision" / f"{name}.toml", small)), tmp_path)
+    try:
+        trainer.train()
+    finally:
+        trainer.close()
+    (row,) = rows(tmp_path)
+    assert max(value for key, value in row.items() if key.endswith("/gap")) < 1e-4
 
 
 def test_two_steps_of_the_vision_recipe(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_all_model_calls_of_a_turn_share_its_advantage() -> None:
 
 
 def test_zero_is_an_advantage_and_none_is_not() -> None:
-    """A sample with an advantage of 0 counts in means; one without is not trained."""
+    """A sample with an advantage of 0 counts in means; a sample without one is not trained."""
     given = Credit()
     assert given.advantage(TURN) is None
     given.give(TURN, 0.0)

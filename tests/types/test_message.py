@@ -10,7 +10,7 @@ CAT, DOG = Media("image", b"cat"), Media("image", b"dog")
 
 
 def test_media_are_known_by_a_digest_of_their_kind_and_bytes() -> None:
-    """The same everywhere and always: records name files by it."""
+    """It is the same everywhere and always, because records name files by it."""
     assert CAT.digest == "640ff1467f05b127f8e9027a5d7a5a46"  # a stored name: changing it loses the media of every run
     assert Media("image", b"cat") == CAT and hash(CAT) == hash(Media("image", b"cat"))
     assert len({CAT.digest, DOG.digest, Media("audio", b"cat").digest}) == 3

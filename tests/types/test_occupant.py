@@ -1,4 +1,4 @@
-"""Who sits in a role: one text for each kind, read back as the same."""
+"""Who plays a role: each kind has one text, which is parsed to the same occupant."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_snapshot_knows_its_step() -> None:
 
 
 def test_only_a_policy_itself_learns() -> None:
-    """Not as it was, not as it is now, not a bot, and not a remote model of the same name."""
+    """Not its snapshots, not its current version as an opponent, not a bot, and not a remote model of the same name."""
     assert learns(Policy("a"), ["a"]) and not learns(Policy("a"), ["b"])
     for other in (Snapshot("a"), Snapshot("a", "now"), FromLeague("a"), Scripted("a"), Remote("a")):
         assert not learns(other, ["a"])

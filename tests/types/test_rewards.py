@@ -6,7 +6,7 @@ from interplay.types import Level, Rewards
 
 
 def test_a_role_gets_its_own_rewards_and_the_teams() -> None:
-    """`of` gives a role what reaches it and nothing of another's."""
+    """`of` returns the rewards of a role and of the team, and nothing of another role."""
     rewards = (
         Rewards.process("format", {"X": -1.0}) + Rewards.agent("win", {"X": 1.0, "O": -1.0}) + Rewards.team("goal", 5.0)
     )
@@ -20,7 +20,7 @@ def test_a_role_gets_its_own_rewards_and_the_teams() -> None:
 
 
 def test_rewards_are_false_only_when_there_are_none() -> None:
-    """A record of zero, or one never scored, is still a record."""
+    """A record of zero, or one that was never scored, is still a record."""
     assert not Rewards()
     assert Rewards.team("goal", 0.0)
     assert Rewards.team("goal", None)
@@ -28,13 +28,14 @@ def test_rewards_are_false_only_when_there_are_none() -> None:
 
 
 def test_scaling_leaves_unscored_rewards_unscored() -> None:
-    """None is not zero, whatever it is multiplied with."""
+    """None is not zero, whatever it is multiplied by."""
     scaled = (Rewards.agent("win", {"X": 2.0}) + Rewards.team("judge", None)).scaled(0.5)
     assert [(r.name, r.value) for r in scaled] == [("win", 1.0), ("judge", None)]
 
 
 def test_the_mean_of_reward_sets_is_by_record() -> None:
-    """A record that a set lacks counts as 0; one that was never scored makes the mean unknown; repeats add up."""
+    """A record that is missing from a set counts as 0; a record that was never scored makes the mean unknown; repeats
+    add up."""
     first = Rewards.agent("win", {"X": 1.0}) + Rewards.team("goal", 4.0) + Rewards.team("judge", 1.0)
     second = Rewards.agent("win", {"X": -3.0}) + Rewards.agent("win", {"X": 4.0}) + Rewards.team("judge", None)
     mean = {(r.name, r.level, r.role): r.value for r in Rewards.mean([first, second], 2)}

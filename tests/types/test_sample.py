@@ -1,4 +1,4 @@
-"""What was sampled never changes, and prompts that differ in a picture are different prompts."""
+"""Samples never change, and prompts that differ in a picture are different prompts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DIGEST = st.sampled_from([CAT, DOG, "1", "f" * 32])
 
 @st.composite
 def prompts(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
-    """Over two tokens and a few pictures of one to three placeholders, so that many come out alike."""
+    """Prompts over two tokens and a few pictures of one to three placeholders, so that many are equal."""
     ids: list[int] = []
     spans = []
     for part in draw(st.lists(st.integers(5, 6) | DIGEST, max_size=5)):
@@ -50,7 +50,7 @@ def prompts(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
 @settings(max_examples=300, deadline=None)
 @given(prompts(), prompts())
 def test_prompts_are_the_same_exactly_where_ids_and_media_are(one: tuple, other: tuple) -> None:
-    """One number for each id, so that a place in the prompt is a place in its identity; ids outside of media stay."""
+    """One number for each id, so that places in the prompt and its identity correspond; ids outside of media stay."""
     assert (identity(*one) == identity(*other)) == (one == other)
     ids, spans = one
     inside = {i for span in spans for i in range(span.start, span.start + span.length)}

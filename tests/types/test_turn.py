@@ -28,7 +28,7 @@ def turn(name: str, role: str = "X", **changes: Any) -> Turn:
 
 
 def test_the_line_of_play_is_what_was_kept() -> None:
-    """Candidates that were not kept and turns of playouts are not part of the game that was played."""
+    """Rejected candidates and turns of playouts are not part of the game that was played."""
     played, other = turn("a"), turn("b", role="O")
     turns = [played, turn("c", kept=False, candidate=1), turn("d", playout=0), other]
     episode = Episode("t#0", Task("t", "tictactoe", 1), 0, {}, turns)
@@ -45,7 +45,7 @@ def test_a_bots_move_is_no_model_turn() -> None:
 
 
 def test_a_turn_is_all_model_calls_of_a_decision() -> None:
-    """The first one holds what was asked, the last one is the action; role and decision are those of the keys."""
+    """The first one has the question, the last one is the action; role and decision are those of the keys."""
     call, said = (
         Sample("a", (1,), (2, 3), (0.0,) * 2, (0,) * 2, "@ask"),
         Sample("a.1", (1, 2, 3, 4), (5,), (0.0,), (0,), "yes"),

@@ -1,4 +1,4 @@
-"""The answers to the page's questions: lists and filters, episodes, tokens, and where an advantage comes from."""
+"""The answers to the page's requests: lists and filters, episodes, tokens, and the origin of an advantage."""
 
 from __future__ import annotations
 
@@ -126,6 +126,7 @@ def test_tokens_have_their_numbers_even_without_a_tokenizer(tmp_path: Path) -> N
     (sample,) = found["samples"]
     assert sample["logprobs"] == [-0.5, -1.5] and sample["versions"] == [7, 7]
     assert sample["advantages"] == [0.875, 0.875]
+    assert sample["gaps"] == [1e-7, -2e-7] and sample["entropies"] == [1.5, 0.25]
     assert sample["texts"] == ["⟨5⟩", "⟨6⟩"] and "tokenizers" in sample["missing"]
 
 

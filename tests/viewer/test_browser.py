@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written import PICTURE, WHOLE, add_step, illegal, write_run
+from written import PICTURE, WHOLE, add_step, group_episodes, illegal, recipe, write_run
+
+from interplay.types import Level, Reward, Rewards
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -29,6 +32,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(folder / "tree", 3)
     add_step(folder / "tree", 4, more=[illegal(90)])
     write_run(folder / "groups", 3, WHOLE, league={}, matchups=[{"share": 0.5, "one": "player", "others": "@league"}])
+    judge = {"kind": "pairwise", "who": "gold:win", "against": "group", "audit": {"gold": "gold:win"}}
+    write_run(folder / "judged", 1, WHOLE, judges={"taste": judge})
+    odd = group_episodes(70, (1.0, -1.0))
+    for episode, taste in zip(odd, (-0.5, 0.5), strict=True):
+        episode.rewards += Rewards((Reward("taste", Level.AGENT, "X", taste),))
+    add_step(folder / "judged", 2, WHOLE, more=odd)
     metrics = folder / "groups" / "metrics.jsonl"
     more = ", ".join(f'"{name}": {value}' for name, value in LEAGUE.items())
     metrics.write_text(metrics.read_text().replace("}\n", f", {more}}}\n"))
@@ -37,6 +46,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(runs: Path) -> Iterator[str]:
+    with viewer(runs) as url:
+        yield url
+
+
+@contextmanager
+def viewer(runs: Path) -> Iterator[str]:
+    """The viewer in a process of its own; yields its URL."""
     command = [sys.executable, "-m", "interplay", "view", str(runs), "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -98,12 +114,21 @@ def test_every_page_draws(seen: Seen) -> None:
     seen.show(EPISODE + "&view=tokens&turn=task-2%230%2F0X1", ".tokens span")
     seen.page.hover(".tokens span >> nth=1")
     assert re.search(r"log-prob\s*−1.5", seen.page.inner_text(".detail"))
+    for measure, number in (("entropy", "0.25"), ("gap", "−2.0e−7")):
+        seen.page.select_option(".tools select", measure)
+        seen.page.hover(".tokens span >> nth=0")
+        seen.page.hover(".tokens span >> nth=1")
+        assert re.search(rf"{measure}\s*{number}", seen.page.inner_text(".detail"))
+        colours = [seen.page.eval_on_selector(f".tokens span >> nth={n}", "e => e.style.background") for n in (0, 1)]
+        assert colours[0] != colours[1]  # each token by its own number
     assert seen.page.locator("table.group tbody tr").count() == 0
     assert "standard deviation" in seen.show(EPISODE + "&view=group", "table.group")
     assert seen.page.locator("table.group tbody tr").count() == 4
     assert "player@start" in seen.show("/run/groups/league", ".matrix")
     assert "train.steps" in seen.show("/run/tree/recipe", "table.pairs")
     assert "Which reply is better?" in seen.show("/run/tree/judge", ".labelling")
+    judged = seen.show("/run/judged/judge", "text=orders 0 of 1 pairs as win does, 1 the other way")
+    assert "judge −0.5 · gold 1 (preferred)" in judged and "judge 0.5 (preferred) · gold −1" in judged
     assert "task-2" in seen.show("/run/tree/task?id=task-2", "table.episodes")
     differs = seen.show("/compare?runs=tree,groups", "table.list")
     assert "algorithm.name" in differs and "train.steps" not in differs
@@ -174,6 +199,7 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
         "view",
         str(runs / "tree"),
         str(runs / "groups"),
+        str(runs / "judged"),
         "--export",
         str(page),
     ]
@@ -187,6 +213,33 @@ def test_an_exported_page_needs_no_server(browser: Any, runs: Path, tmp_path: Pa
     seen.show(EPISODE + "&view=tree&explain=task-2%230%2F0X0", ".explain .steps")
     seen.show(EPISODE + "&view=tokens", ".tokens span")
     seen.show("/run/groups/league", ".matrix")
+    assert "Which reply is better?" not in seen.show("/run/judged/judge", "text=1 the other way")
     assert seen.wrong == []
     assert [url for url in seen.asked if not url.startswith(("file:", "data:"))] == []
     seen.context.close()
+
+
+@pytest.mark.slow
+def test_a_person_can_play_a_seat_to_the_end(browser: Any, tmp_path: Path) -> None:
+    import interplay as ip
+
+    small = recipe(
+        WHOLE, policies={"player": {"base": "tiny-16x1"}}, train={"steps": 1}, rollout={"tasks": 1},
+        sampling={"max_tokens": 3}, records={"tensorboard": "off"},
+        eval={"opponents": [], "before": False, "after": False},
+    )  # fmt: skip
+    ip.train(small, run=tmp_path / "runs" / "small", quiet=True)
+    with viewer(tmp_path / "runs") as url:
+        seen = Seen(browser, url)
+        seen.show("/run/small/play", "text=Begin")
+        seen.page.fill("input[placeholder='as in the recipe']", "bot:random")
+        seen.page.click("text=Begin")
+        moves, end = seen.page.locator(".moves button:enabled"), seen.page.locator("text=The end")
+        for _ in range(9):
+            moves.or_(end).first.wait_for(timeout=120_000)
+            if end.count():
+                break
+            moves.first.click()
+        end.wait_for(timeout=60_000)
+        assert seen.page.locator(".table .reward").count() > 0 and seen.wrong == []
+        seen.context.close()

@@ -88,6 +88,7 @@ def test_looking_at_everything_changes_no_file(client: TestClient, run: Path) ->
         "pair",
         "evaluation",
         "verdicts",
+        "disagreements",
         "task?id=task-90",
     ):
         assert client.get(f"/api/run/one/{question}").status_code == 200, question

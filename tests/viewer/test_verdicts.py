@@ -1,4 +1,4 @@
-"""What judges said, and whether the order of two replies changed it."""
+"""What judges said, whether the order of two replies changed it, and where a judge and gold disagree."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from written import add_step, tree_episode, turn, write_run
+from written import WHOLE, add_step, group_episodes, tree_episode, turn, write_run
 
-from interplay.types import Episode, Turn
+from interplay.types import Episode, Level, Reward, Rewards, Turn
+from interplay.viewer.gold import disagreements
 from interplay.viewer.run import RunReader
 from interplay.viewer.verdicts import verdicts
 
@@ -49,3 +50,28 @@ def test_a_choice_that_follows_the_place_is_named(
     assert row["flipped"] is flipped and len(row["answers"]) == len(answers)
     (judge,) = found["judges"]
     assert judge == {"name": "taste", "asked": 1, "both": int(flipped is not None), "flipped": int(flipped is True)}
+
+
+def scored(number: int, replica: int, taste: float | None, win: float) -> Episode:
+    """An episode of a task in which a judge and the game scored X."""
+    episode = group_episodes(number, (win,) * (replica + 1))[replica]
+    episode.rewards += Rewards((Reward("taste", Level.AGENT, "X", taste),))
+    return episode
+
+
+def test_pairs_that_a_judge_orders_unlike_gold_are_counted_and_shown(tmp_path: Path) -> None:
+    judge = {"kind": "pairwise", "who": "gold:win", "against": "group"}
+    run = write_run(tmp_path / "run", 1, WHOLE, judges={"taste": judge})
+    played = [scored(70, 0, 1.0, -1.0), scored(70, 1, 0.5, 1.0), scored(70, 2, -1.0, -1.0), scored(70, 3, None, 1.0)]
+    add_step(run, 2, WHOLE, more=played)
+    reader = RunReader(run, "run")
+    assert disagreements(reader, {})["judges"] == [{"name": "taste", "gold": None}]  # the recipe names no gold
+    found = disagreements(reader, {"gold": "win"})
+    # Of the pairs (0,1), (0,2), (1,2): the judge prefers 0, 0, 1; the game 1, neither, 1. The unscored one is left out.
+    assert found["judges"] == [{"name": "taste", "gold": "win", "pairs": 3, "same": 1, "tied": 1}]
+    (row,) = found["rows"]
+    assert [(r["episode"], r["judge"], r["gold"]) for r in row["replies"]] == [
+        ("task-70#1", 0.5, 1.0),
+        ("task-70#0", 1.0, -1.0),
+    ]
+    assert found["components"] == ["win"]

@@ -118,6 +118,9 @@ def add_step(folder: Path, step: int, algorithm: dict[str, Any] = TREE, more: Se
     episodes += more
     given = Credit()
     algorithms.make(full.algorithm, full.reward, 0).credit(episodes, given)
+    for sample in (s for e in episodes for t in e.turns for s in t.samples):
+        given.gap[sample.id] = (1e-7, -2e-7, *(0.0,) * len(sample.action))[: len(sample.action)]
+        given.entropy[sample.id] = (1.5, 0.25, *(1.0,) * len(sample.action))[: len(sample.action)]
     row = {
         "step": step, "time": 1.0, "reward": step / 10, "player/entropy": 1 / step, "reward/win/X": 0.1 * step,
         "reward/win/O": -0.1 * step, "tokens_per_second": 100.0, "eval/win_rate/bot:random": step / 20,

@@ -1,8 +1,8 @@
-"""Tool calls as JSON: read, checked, and written.
+"""Tool calls as JSON: reads, checks and writes them.
 
-A `Call` is one of a tool that runs here; its arguments have been checked against the tool's parameters. A call that
-cannot be read is `Malformed`, with the sentence that its author is shown. Calls of an outside program's tools are names
-and JSON texts, and nobody here checks them.
+A `Call` is a call of a tool that runs here; its arguments were checked against the tool's parameters. A call that
+cannot be parsed is `Malformed`, with the sentence that its author is shown. Calls of an outside program's tools are
+names and JSON texts, which are not checked here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Malformed:
 
 
 def told_tool(tool: str) -> tuple[str, str, dict[str, str]]:
-    """A program's tool, from its JSON schema: name, description, and the types of its parameters by name."""
+    """The name, description and parameter types of an outside program's tool, from its JSON schema."""
     function = json.loads(tool)["function"]
     properties = (function.get("parameters") or {}).get("properties") or {}
     kinds = {name: str(p.get("type", "")) if isinstance(p, dict) else "" for name, p in properties.items()}
@@ -49,16 +49,16 @@ def as_text(value: Any) -> str:
 
 
 def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)  # letters as they are, as the templates write them
+    return json.dumps(value, ensure_ascii=False)  # letters are not escaped, because the templates do not escape them
 
 
 def unchecked(call: ToolCall, key: str) -> str:
-    """A call whose arguments may be no JSON at all: they stand as they are."""
+    """A call whose arguments may not be valid JSON. They are written unchanged."""
     return f'{{"name": {dumps(call.name)}, "{key}": {call.arguments}}}'
 
 
 def named_call(text: str) -> tuple[str, str] | None:
-    """A call as one JSON object, in the words of its author: the arguments are cut out, not written again."""
+    """The name and arguments of a call that is one JSON object. The arguments are copied from its text unchanged."""
     found = call_of(loads(text.strip()))
     if found is None:
         return None
@@ -80,7 +80,7 @@ def call_of(given: Any) -> tuple[str, str] | None:
 
 
 def valued(text: str) -> Any:
-    """A parameter's text as the JSON value that it is, or as a string."""
+    """The text of a parameter as a JSON value or, if it is not one, as a string."""
     value = loads(text)
     return text if value is UNREADABLE else value
 
@@ -108,14 +108,14 @@ def call_from(given: Any, tools: Sequence[Tool]) -> Call | Malformed:
 
 
 def shown_call(given: Any) -> dict[str, Any]:
-    """A call for the template's history, also where it could not be read."""
+    """A call for the history of the template, even if it could not be parsed."""
     known = given if isinstance(given, dict) else {}
     arguments = known.get("arguments")
     return {"name": str(known.get("name", "unreadable")), "arguments": arguments if isinstance(arguments, dict) else {}}
 
 
 def checked(name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call | Malformed:
-    """The call with its arguments checked and in their types."""
+    """The call with its arguments checked and converted to their types."""
     tool = next((t for t in tools if t.name == name), None)
     if tool is None:
         return Malformed(f"there is no tool '{name[:40]}'. {listing(tools)}")
@@ -135,7 +135,7 @@ def checked(name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call 
 
 
 def _typed(value: Any, kind: str) -> Any:
-    """`value` as JSON's type `kind`, numbers from their text too; None where it is another."""
+    """`value` as JSON's type `kind`. Numbers may be given as text. None if the value has another type."""
     if kind == "string":
         return value if isinstance(value, str) else None if isinstance(value, dict | list | None) else json.dumps(value)
     if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""A model in a role that says the best of several replies, as a reward model or verifier scores them.
+"""A model in a role that gives the best of several replies, as scored by a reward model or verifier.
 
-What is said is not a sample of the policy, so a seat that learns never answers like this. With n replies the policy
-that results is at most log n − (n − 1)/n nats away from the model's own.
+The chosen reply is not a sample of the policy, so a policy that is trained never answers in this way. With n replies,
+the resulting policy is at most log n − (n − 1)/n nats away from the model itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from interplay.types import Observation, Turn
 
 @dataclass(frozen=True)
 class Choosing:
-    """How many replies are drawn, and who scores them. `everybody`: also policies that could learn, as when a run is
-    measured."""
+    """How many replies are drawn, and who scores them. With `everybody`, trainable policies do this too, for
+    evaluations."""
 
     count: int
     by: Scoring

@@ -17,8 +17,8 @@ from interplay.agents.player import Player, Stamp, View, turn_of
 from interplay.agents.syntax import Wanted
 from interplay.agents.toolbox import toolbox
 from interplay.config import ToolSection
-from interplay.engines.engine import Sampling
-from interplay.types import Message, Role, Sample, Status, Stop, Turn
+from interplay.engines.engine import Engine, Sampling
+from interplay.types import Message, Pictured, Role, Sample, Status, Stop, Turn
 
 MALFORMED = "?"  # stands in a sample's `tool` for a call that could not be parsed
 LAST = "\n(no calls left: answer now)"
@@ -38,6 +38,7 @@ class Caller(Player, Protocol):
     """A player that may call tools before it acts."""
 
     role: Role
+    engine: Engine
     sampling: Sampling
     tools: ToolSection
     budget: int | None  # tokens for all model calls of one decision together
@@ -104,12 +105,19 @@ async def _use(agent: Caller, wanted: Wanted, stamp: Stamp, call: int, last: boo
 
 
 def replies(agent: Caller, outputs: Sequence[str], last: bool) -> tuple[Message, ...]:
-    """The tools' outputs as messages to the caller; `last` adds that no calls are left."""
+    """The tools' outputs as messages to the caller, with those of their media that it takes; `last` adds that no calls
+    are left."""
     shown = [agent.harmless(text) for text in outputs]
     if last:
         shown[-1] += LAST
-    return tuple(Message("tool", text) for text in shown)
+    media = [output.media if isinstance(output, Pictured) else () for output in outputs]
+    kinds = agent.engine.capabilities.media
+    return tuple(Message("tool", text, media=m).only(kinds) for text, m in zip(shown, media, strict=True))
 
 
 def cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text) - limit:,} more characters)"
+    """The text, or its first `limit` characters and how many follow. Media stay with it."""
+    if len(text) <= limit:
+        return text
+    short = f"{text[:limit]}\n… ({len(text) - limit:,} more characters)"
+    return Pictured(short, text.media) if isinstance(text, Pictured) else short

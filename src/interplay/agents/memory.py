@@ -1,18 +1,19 @@
-"""What a seat said to an outside program, found again in the conversations that the program sends back.
+"""Finds the replies of a seat to an outside program in the conversations that the program sends back.
 
-A program tells the whole conversation with every call, and what it tells has been through its framework: arguments of
-tools are written as JSON again, white space is stripped, names are added. Here every reply of a seat is kept by the
-conversation that it ended, in the form that the program was given. Where a message of the program is such a reply, the
-text that was sampled takes its place, and the prompt extends the ids of that reply.
+A program sends the whole conversation with every call, and its framework may have changed it: tool arguments are
+written as JSON again, white space is stripped, names are added. So every reply of a seat is kept under the conversation
+that it ended, in the form that the program was given. If a message of the program equals such a reply, the sampled text
+replaces it, and the prompt extends the ids of that reply.
 
-What is trained never depends on this: every call is a sample with its own ids. The prompt's length in new tokens does,
-and whether a model sees what it said. How each conversation was recognised is counted (`Sample.history`):
+What is trained never depends on this, because every call is a sample with its own ids. It only affects how many new
+tokens a prompt has, and whether the model sees its own replies. How each conversation was recognised is counted
+(`Sample.history`):
 
-    new        no assistant message in it: nothing to recognise
+    new        it has no assistant message, so there is nothing to recognise
     kept       the newest reply was recognised, and the prompt extends its ids
     template   it was recognised, but the model's template (or a change of tools) writes what came before differently
-    edited     this seat said it, but the conversation before it has been changed since
-    foreign    this seat never said it: another agent, the program itself, or a framework that rewrites replies
+    edited     this seat gave the reply, but the conversation before it has been changed since
+    foreign    this seat never gave it: another agent, the program itself, or a framework that rewrites replies
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _THINK = re.compile(r"\s*(</?think>)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A conversation as the model is shown it. `chain` stands for all of it as the program tells it."""
+    """A conversation as it is shown to the model. `chain` identifies the whole conversation as the program sent it."""
 
     prompt: Prompt
     messages: tuple[Message, ...]
@@ -44,14 +45,14 @@ class Recalled:
 
 @dataclass(frozen=True)
 class Memory:
-    """The replies of one seat in one line of play. Nothing in it changes: `remember` gives a new one."""
+    """The replies of one seat in one line of play. A memory never changes: `remember` returns a new one."""
 
     said: Mapping[bytes, Said] = field(default_factory=lambda: MappingProxyType({}))  # by the conversation it ended
-    words: Mapping[tuple[object, ...], str] = field(default_factory=lambda: MappingProxyType({}))  # by itself alone
+    words: Mapping[tuple[object, ...], str] = field(default_factory=lambda: MappingProxyType({}))  # by the reply itself
     asked: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # by the digest of the prompt
 
     def recall(self, renderer: Renderer, messages: Sequence[Message], call: ProgramCall) -> Recalled:
-        """The prompt for a conversation, its own replies as they were sampled."""
+        """The prompt for a conversation, in which the seat's own replies are as they were sampled."""
         chain, found, history = b"", None, "new"
         shown: list[Message] = []
         for message in messages:
@@ -77,7 +78,7 @@ class Memory:
     def remember(
         self, recalled: Recalled, call: ProgramCall, spoken: Spoken, renderer: Renderer, sample: Sample
     ) -> Memory:
-        """With the reply to `recalled`: what was sampled, and what the program was told."""
+        """A memory with the reply to `recalled`: what was sampled, and what was sent to the program."""
         key = told(Message("assistant", spoken.content, tool_calls=spoken.calls), call.history)
         reply, ended = renderer.decode(sample.action)
         said = Said(recalled.prompt, sample.action, reply, ended, sample.id)
@@ -88,12 +89,12 @@ class Memory:
         )
 
     def again(self, digest: str) -> Memory:
-        """This seat was asked the prompt with this digest once more."""
+        """A memory in which the prompt with this digest was asked once more."""
         return replace(self, asked=MappingProxyType({**self.asked, digest: self.asked.get(digest, 0) + 1}))
 
 
 def spoken_in(syntax: Syntax, text: str, call: ProgramCall, name: str) -> Spoken:
-    """A sampled text as the program is told it. `name` is the sample's, from which its calls get their ids."""
+    """A sampled text as it is sent to the program. `name` is the sample's name, from which its calls get their ids."""
     for stop in call.stop:
         text = text.partition(stop)[0]
     if not call.tools:
@@ -105,10 +106,11 @@ def spoken_in(syntax: Syntax, text: str, call: ProgramCall, name: str) -> Spoken
 
 
 def told(message: Message, how: HistoryMatch) -> tuple[object, ...]:
-    """What a message is recognised by. `noise` forgives white space, the writing of JSON and the surroundings of think
-    tags; `ids` also goes by the ids of tool calls alone, whatever words stand beside them."""
+    """What a message is recognised by; pictures and sounds are known by their digests. `noise` forgives white space,
+    the writing of JSON and the surroundings of think tags; `ids` also goes by the ids of tool calls alone, whatever
+    words stand beside them."""
     if message.role != "assistant":
-        return message.role, message.content, message.tool_call_id
+        return message.role, message.content, message.tool_call_id, tuple(m.digest for m in message.media)
     if how == "exact":
         return "assistant", message.content, tuple((c.id, c.name, c.arguments) for c in message.tool_calls)
     calls = tuple((c.id, c.name, _canonical(c.arguments)) for c in message.tool_calls)
@@ -118,7 +120,7 @@ def told(message: Message, how: HistoryMatch) -> tuple[object, ...]:
 
 
 def written(syntax: Syntax, message: Message) -> str:
-    """An assistant's message with its calls as this model would have written them."""
+    """An assistant's message, with its calls written as this model writes them."""
     calls = [syntax.wrote(call) for call in message.tool_calls]
     return "\n".join([*([message.content] if message.content or not calls else []), *calls])
 

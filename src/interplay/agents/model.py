@@ -11,10 +11,12 @@ from interplay.agents.calls import Asked, answered, followed
 from interplay.agents.memory import Memory, spoken_in, written
 from interplay.agents.player import Stamp, View, turn_of
 from interplay.agents.render import Renderer, Said
+from interplay.agents.soft import ChannelLink
 from interplay.agents.syntax import Wanted
 from interplay.config import ToolSection
 from interplay.engines.engine import Engine, Request, Sampling
 from interplay.envs import Env
+from interplay.errors import ConfigError
 from interplay.types import Message, Observation, ProgramCall, Role, Sample, Spoken, Status, Stop, Turn, seed_of
 
 
@@ -30,25 +32,37 @@ class ModelAgent:
     legal: bool = False  # if the observation lists legal actions, only these can be sampled
     tools: ToolSection = field(default_factory=ToolSection)
     budget: int | None = None
+    links: tuple[ChannelLink, ...] = ()  # channels to this agent
     history: tuple[Message, ...] = ()
     said: Said | None = None
-    memory: Memory = field(default_factory=Memory)  # of what was said to an outside program
+    memory: Memory = field(default_factory=Memory)  # what was said to an outside program
     parent: str | None = None
 
     def look(self, observation: Observation) -> View:
         if observation.call is not None and observation.fresh:
-            words = tuple(m.words for m in observation.messages)
-            found = self.memory.recall(self.renderer, words, observation.call)
+            self._refuse_media(observation.messages)
+            found = self.memory.recall(self.renderer, observation.messages, observation.call)
             return View(observation, found.prompt, found.messages, found)
         if not self.tools.calls and observation.tools:
             observation = replace(observation, tools=())
         if any(m.media for m in observation.messages):
-            kinds = self.engine.capabilities.media
+            kinds = self.engine.capabilities.media | {"soft"}
             observation = replace(observation, messages=tuple(m.only(kinds) for m in observation.messages))
         keep = not observation.fresh
         messages = (self.history if keep else ()) + observation.messages
         prompt = self.renderer.prompt(messages, self.said if keep else None, observation.tools)
         return View(observation, prompt, messages)
+
+    def _refuse_media(self, messages: tuple[Message, ...]) -> None:
+        """What a program sends must not be left out silently."""
+        sent = {m.kind for message in messages for m in message.media}
+        if missing := sorted(sent - self.engine.capabilities.media):
+            taken = ", ".join(("text", *sorted(self.engine.capabilities.media)))
+            raise ConfigError(
+                f"the program sent media of the kind {' and '.join(missing)} to the role '{self.role}', and the model "
+                f"in this seat takes only {taken}; expected a model that takes them, or a program that does not send "
+                "them."
+            )
 
     async def sample(self, env: Env, view: View, stamp: Stamp) -> Turn:
         call = view.observation.call
@@ -107,7 +121,7 @@ class ModelAgent:
         return sample, completion.stop
 
     def _mask(self, observation: Observation) -> tuple[tuple[int, ...], ...]:
-        """The only replies that can be given, where that is asked for: none of them rules nothing out."""
+        """The only replies that can be given, if the recipe asks for that. An empty result allows every reply."""
         if observation.call is not None and observation.call.only:
             texts = [Message("assistant", s.content, tool_calls=s.calls) for s in observation.call.only]
             return self.renderer.replies(tuple(written(self.renderer.syntax, m) for m in texts))

@@ -32,7 +32,7 @@ class Stamp:
     path: tuple[int, ...] = ()  # in a playout: (decision, role if several act, candidate, playout) of its fork
     candidate: int = 0
     state: str = ""  # Env.state() at this decision, if it is recorded
-    asked: tuple[str, int] | None = None  # of an outside program: what it asks by its digest, and how often before
+    asked: tuple[str, int] | None = None  # for outside programs: digest of the prompt, how often it was asked before
 
     @property
     def playout(self) -> int | None:
@@ -58,7 +58,7 @@ class View:
     observation: Observation
     prompt: Prompt | None = None
     messages: tuple[Message, ...] = ()
-    recalled: Recalled | None = None  # of an outside program's conversation
+    recalled: Recalled | None = None  # for a conversation with an outside program
 
 
 class Player(Protocol):
@@ -86,8 +86,8 @@ def forkable(players: Mapping[Role, Player]) -> dict[Role, Agent]:
     out = {role: player for role, player in players.items() if isinstance(player, Agent)}
     if missing := next((role for role in players if role not in out), None):
         raise ConfigError(
-            f"{players[missing].policy} in role {missing} plays one line and cannot be copied, but a tree of "
-            "candidates plays on from copies; expected a plan of independent episodes."
+            f"{players[missing].policy} in role {missing} plays only one line and cannot be copied, but a tree of "
+            "candidates continues from copies; expected a plan with independent episodes."
         )
     return out
 

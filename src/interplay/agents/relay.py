@@ -26,8 +26,8 @@ class Relay:
     def now(self) -> Agent:
         if self.turn >= len(self.agents) and not self.always:
             raise ConfigError(
-                f"role {self.role} has a turn {self.turn + 1}, and nobody sits there; expected seats.{self.role} for "
-                f"the turns that are not named, or {self.role}@{self.turn + 1}."
+                f"role {self.role} has a turn {self.turn + 1}, but no player is named for it; expected "
+                f"seats.{self.role} for all other turns, or {self.role}@{self.turn + 1}."
             )
         return self.agents[min(self.turn, len(self.agents) - 1)]
 

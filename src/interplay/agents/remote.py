@@ -35,7 +35,7 @@ class RemoteAgent:
     tools: ToolSection = field(default_factory=ToolSection)
     budget: int | None = None
     history: tuple[Message, ...] = ()
-    asked: Mapping[str, int] = field(default_factory=dict)  # of an outside program's conversations: how often
+    asked: Mapping[str, int] = field(default_factory=dict)  # for outside programs: how often each prompt was asked
     parent: str | None = None
 
     def look(self, observation: Observation) -> View:

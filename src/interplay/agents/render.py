@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from interplay.agents.soft import marked, parted, softly
 from interplay.agents.syntax import schema, syntax_of
 from interplay.errors import ModelError
-from interplay.types import Media, MediaSpan, Message, Tool, identity
+from interplay.types import Media, MediaSpan, Message, SoftMessage, Tool, identity
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -57,7 +58,8 @@ class Said:
 
 
 class Renderer:
-    """With `senses`, messages may have the media that the model takes; each becomes a span of placeholders."""
+    """With `senses`, messages may have the media that the model takes; each becomes a span of placeholders. Every model
+    takes soft messages."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], senses: Senses | None = None
@@ -91,10 +93,7 @@ class Renderer:
                 return self._whole(messages, tools)
             rest = rest[len(ending) :]
         ids = before.prompt.ids + before.action
-        if self.senses is None:
-            return Prompt(ids + self._encode(rest), text, before.id, before.prompt.media)
-        new = [m for message in messages for m in message.media][len(before.prompt.media) :]
-        more, media = self._with_media(rest, new, len(ids))
+        more, media = self._laid(rest, self._shown(messages)[len(before.prompt.media) :], len(ids))
         return Prompt(ids + more, text, before.id, before.prompt.media + media)
 
     def decode(self, action: tuple[int, ...]) -> tuple[str, bool]:
@@ -128,7 +127,7 @@ class Renderer:
         """The ids of a given reply with its end token, for imitation and masks. Sampled text is never encoded again."""
         end = self.tokenizer.eos_token_id
         if end is None:
-            raise ModelError("the tokenizer has no eos token; imitation needs one to end a reply.")
+            raise ModelError("the tokenizer has no eos token; expected one, because imitation needs it to end a reply.")
         return (*self._encode(text), int(end))
 
     def harmless(self, text: str) -> str:
@@ -140,11 +139,8 @@ class Renderer:
         cached = self._fresh.get((messages, tools))
         if cached is None:
             text = self._template(messages, tools)
-            if self.senses is None:
-                cached = Prompt(self._encode(text), text)
-            else:
-                ids, media = self._with_media(text, [m for message in messages for m in message.media])
-                cached = Prompt(ids, text, media=media)
+            ids, media = self._laid(text, self._shown(messages))
+            cached = Prompt(ids, text, media=media)
             if len(self._fresh) >= _CACHE_LIMIT:
                 self._fresh.clear()
             self._fresh[messages, tools] = cached
@@ -153,12 +149,17 @@ class Renderer:
     def _template(self, messages: tuple[Message, ...], tools: tuple[Tool | str, ...]) -> str:
         told = [schema(t) for t in tools] if tools and self.syntax.native else None
         chat = self.syntax.chat(messages, tools)
+        if any(softly(m.media) for m in messages):
+            chat = [
+                {**words, "content": marked(words.get("content") or "", m.media)}
+                for words, m in zip(chat, messages, strict=True)
+            ]
         if self.senses is not None:
             chat = [self._parts(words, m.media) for words, m in zip(chat, messages, strict=True)]
         try:
             text = self.tokenizer.apply_chat_template(chat, tools=told, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is code by the model's author: jinja can raise anything
-            raise ModelError(f"the model's chat template refused the messages: {error}") from error
+            raise ModelError(f"the model's chat template does not accept the messages: {error}") from error
         return str(text)
 
     def _parts(self, words: dict[str, Any], media: tuple[Media, ...]) -> dict[str, Any]:
@@ -166,7 +167,44 @@ class Renderer:
         assert self.senses is not None
         token = self.senses.token
         text = (words.get("content") or "").replace(token, f"{token[0]} {token[1:]}")
-        return {**words, "content": [*({"type": m.kind} for m in media), {"type": "text", "text": text}]}
+        seen = ({"type": m.kind} for m in media if m.kind != "soft")
+        return {**words, "content": [*seen, {"type": "text", "text": text}]}
+
+    def _shown(self, messages: tuple[Message, ...]) -> list[Media]:
+        """All media that have a place in the prompt."""
+        every = [m for message in messages for m in message.media]
+        return every if self.senses is not None else softly(every)
+
+    def _laid(self, text: str, media: list[Media], start: int = 0) -> tuple[tuple[int, ...], tuple[MediaSpan, ...]]:
+        """The ids of a text with all its media, and the spans of these."""
+        soft = softly(media)
+        if not soft:
+            return (self._encode(text), ()) if self.senses is None else self._with_media(text, media, start)
+        parts, seen = parted(text), [m for m in media if m.kind != "soft"]
+        if len(parts) != 2 * len(soft) + 1:
+            raise ModelError(
+                f"the model's chat template kept {len(parts) // 2} of the {len(soft)} soft messages of a prompt; "
+                "expected it to write all messages that it is given."
+            )
+        ids, spans, other = tuple[int, ...](), tuple[MediaSpan, ...](), 0
+        for n, part in enumerate(parts):
+            if n % 2:
+                one = soft[n // 2]
+                new = self._encode(part) or (self._filler,) * SoftMessage.read(one).tokens
+                spans += (MediaSpan(start + len(ids), len(new), one.digest, one),)
+            elif self.senses is None:
+                new = self._encode(part)
+            else:
+                count = self._encode(part).count(self.senses.token_id) if n < len(parts) - 1 else len(seen)
+                new, more = self._with_media(part, seen[other : other + count], start + len(ids))
+                spans, other = spans + more, other + count
+            ids += new
+        return ids, spans
+
+    @property
+    def _filler(self) -> int:
+        """The id in a place whose embedding is replaced."""
+        return int(self.tokenizer.eos_token_id or 0)
 
     def _with_media(
         self, text: str, media: list[Media], start: int = 0
@@ -189,8 +227,8 @@ class Renderer:
             if len(spans) == len(media):
                 return tuple(ids), tuple(spans)
         raise ModelError(
-            f"the model's chat template wrote another number of '{self.senses.token}' than there are media "
-            f"({len(media)}); expected one for each picture or sound."
+            f"the model's chat template did not write '{self.senses.token}' once for each of the {len(media)} media; "
+            "expected one for each picture or sound."
         )
 
     def _encode(self, text: str) -> tuple[int, ...]:
@@ -203,7 +241,9 @@ def _newest(messages: tuple[Message, ...], limit: int) -> tuple[Message, ...]:
     """The messages with the newest `limit` of their media."""
     out: list[Message] = []
     for message in reversed(messages):
-        kept = message.media[-limit:] if limit else ()
-        limit -= len(kept)
+        soft = tuple(softly(message.media))
+        others = tuple(m for m in message.media if m.kind != "soft")
+        kept = soft + (others[-limit:] if limit else ())
+        limit -= len(kept) - len(soft)
         out.append(message if len(kept) == len(message.media) else replace(message, media=kept))
     return tuple(reversed(out))

@@ -21,7 +21,7 @@ class BotAgent:
     bot: Bot
     trainable: bool = False
     parent: str | None = None
-    asked: Mapping[str, int] = field(default_factory=dict)  # of an outside program's conversations: how often
+    asked: Mapping[str, int] = field(default_factory=dict)  # for outside programs: how often each prompt was asked
 
     def look(self, observation: Observation) -> View:
         return View(observation)

@@ -63,12 +63,13 @@ class Syntax(ABC):
 
     @abstractmethod
     def wrote(self, call: ToolCall) -> str:
-        """The same for a call of an outside program's tool, which nobody here has checked."""
+        """The same for a call of an outside program's tool, which is not checked here."""
 
     @abstractmethod
     def spoken(self, text: str, tools: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
         """A reply to an outside program: its words, and its calls by name and arguments (JSON text). Nothing is
-        checked: what is no call stays among the words, and the program sees arguments as they were sampled."""
+        checked. Text that is not a call stays among the words, and the program gets the arguments as they were
+        sampled."""
 
 
 class Hermes(Syntax):

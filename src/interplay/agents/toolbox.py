@@ -86,12 +86,12 @@ def _wait(call: Call, done: Future[str], patient: bool = True) -> str | Exceptio
     try:
         output = done.result(timeout=seconds if patient else 0)
     except TimeoutError:
-        return ToolError(f"tool '{name}' ran longer than its {seconds:g} seconds.")
+        return ToolError(f"tool '{name}' exceeded its limit of {seconds:g} seconds.")
     except InterplayError as error:
         return error
-    except (Exception, SystemExit) as error:  # a tool is code by somebody else: its bug is an error of this episode
-        return ToolError(f"tool '{name}' broke: {type(error).__name__}: {error}")
-    return output if isinstance(output, str) else ToolError(f"tool '{name}' gave no text but {type(output).__name__}.")
+    except (Exception, SystemExit) as error:  # a tool is foreign code: its bug becomes an error of this episode
+        return ToolError(f"tool '{name}' failed: {type(error).__name__}: {error}")
+    return output if isinstance(output, str) else ToolError(f"tool '{name}' gave {type(output).__name__}, not text.")
 
 
 _HERE: WeakKeyDictionary[asyncio.AbstractEventLoop, Toolbox] = WeakKeyDictionary()

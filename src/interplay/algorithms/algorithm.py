@@ -122,7 +122,7 @@ class LossSettings(Section):
         "whole reply (noisier)",
     )
     kl_refresh: int = Field(
-        0, ge=0, description="every so many steps the reference becomes the policy of that moment; 0 never replaces it"
+        0, ge=0, description="replace the reference by the current policy after every N steps; 0 never replaces it"
     )
     kl_reward: float = Field(
         0.0,
@@ -281,7 +281,8 @@ class Algorithm(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state:
             raise ConfigError(
-                f"the checkpoint holds algorithm state {sorted(state)}, but {type(self).__name__} has none."
+                f"the checkpoint holds algorithm state {sorted(state)}, but {type(self).__name__} keeps no state; "
+                "expected a checkpoint of the same algorithm."
             )
 
 

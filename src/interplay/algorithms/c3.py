@@ -1,10 +1,10 @@
 """C3: counterfactual replay of each decision (2603.06859).
 
-The transcript is frozen at a decision, the reply is drawn K − 1 times more, and every version is played out `playouts`
-times; a reply's value Q_k is the mean of its leaves, its advantage A_k = Q_k − mean_{j≠k} Q_j, that value minus the
-mean of its *siblings'* (leave-one-out). Unlike AT-GRPO the play goes on with the first reply, not the best: the
-decisions that are replayed are those the policy really meets, and no deviation is divided by, so the gradient is that
-of the return itself.
+The transcript is frozen at a decision. The reply is drawn K − 1 more times, and every version is played to the end
+`playouts` times. The value Q_k of a reply is the mean return of its playouts. Its advantage is its value minus the mean
+value of the *other* replies (leave-one-out): A_k = Q_k − mean_{j≠k} Q_j. Unlike AT-GRPO, the episode continues with the
+first reply and not with the best, so the policy itself reaches the decisions that are replayed. Advantages are not
+divided by a standard deviation, so the gradient is that of the return itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """CISPO: GRPO that clips the importance weight instead of the gradient (MiniMax-M1, 2506.13585, sec. 3.1).
 
-Loss −sg(clip(ratio))·A·log π, a mean over the batch's tokens. PPO's clip removes the tokens that moved most, often the
-rare ones that turn an argument ("wait", "however"); here every token keeps a gradient, its weight bounded. There is no
-lower bound (`clip_low` 1); the upper is 1 + `clip_high`.
+The loss is −sg(clip(ratio))·A·log π, averaged over the tokens of the batch (sg: no gradient flows through it). PPO's
+clipping removes the gradient of the tokens that changed most, often the rare tokens that change the course of an
+argument ("wait", "however"). In CISPO every token keeps a gradient, and only its weight is bounded. There is no lower
+bound (`clip_low` is 1); the upper bound is 1 + `clip_high`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""COMA: what was done against what the same agent might have done instead (1705.08926, sec. 4).
+"""COMA: compares an action with what the same agent might have done instead (1705.08926, sec. 4).
 
-A_i = Q(s, a) − mean_k Q(s, (a_−i, a_i^k)): the others' actions stay, the a_i^k are drawn from the agent's own policy,
-independently of a_i. Q is a central critic's value of the state that the joint action leads to. Only the reply that was
-really played is trained; the others are its baseline. C3 trains all of them, and values them by playing on.
-A counterfactual baseline takes away noise, not a local optimum: the expected gradient is that of the return.
+A_i = Q(s, a) − mean_k Q(s, (a_−i, a_i^k)). The actions of the other agents stay the same. The a_i^k are drawn from the
+agent's own policy, independently of a_i. Q is a central critic's value of the state that the joint action leads to.
+Only the reply that was played is trained; the other replies form its baseline. C3, in contrast, trains all of them and
+estimates their values by playouts. A counterfactual baseline reduces noise, but it does not help to leave a local
+optimum: the expected gradient is still that of the return.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class CompareEpisodes(Algorithm):
 
     @abstractmethod
     def rule(self, returns: Sequence[float]) -> list[float]:
-        """A group's returns to its advantages."""
+        """Turns the returns of a group into advantages."""
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         return credit.grade_episodes(episodes, given, self.reward, self.rule)
@@ -67,7 +67,7 @@ class CompareReplies(Algorithm):
 
     @abstractmethod
     def rule(self, returns: Sequence[float]) -> list[float]:
-        """A group's returns to its advantages."""
+        """Turns the returns of a group into advantages."""
 
     def credit(self, episodes: Sequence[Episode], given: Credit) -> Mapping[str, float]:
         return credit.grade_candidates(episodes, given, self.reward, self.rule)

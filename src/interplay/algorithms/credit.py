@@ -20,7 +20,7 @@ from interplay.types import Credit, Episode, Level, Reward, Rewards, Role, Sampl
 
 T = TypeVar("T")
 
-Rule = Callable[[Sequence[float]], list[float]]  # the returns of a group to its advantages
+Rule = Callable[[Sequence[float]], list[float]]  # turns the returns of a group into advantages
 KL, OVERLONG = SHAPED = ("kl", "overlong")  # the rewards that an algorithm's settings add
 CRITIC = "critic"  # the reward record that holds a critic's value, to which no weights are applied
 
@@ -74,7 +74,7 @@ def beyond(line: Sequence[Turn], paid: Mapping[str, float], weights: RewardSecti
 def candidate_return(turn: Turn, weights: RewardSection) -> float:
     """What a candidate of a tree earned on its own fork. What the played line earned later does not count."""
     if turn.outlook is None:
-        raise GuardError(f"candidate {turn.id} was never scored; it has no return.")
+        raise GuardError(f"candidate {turn.id} has no return, because it was never scored on a fork.")
     return mix(turn.outlook.rewards, turn.role, weights)
 
 

@@ -7,14 +7,18 @@
     credit = "leave_one_out"
     loss = "cispo"
 
-Plans: `independent` episodes; a `tree` of replies to every prompt, of which one is kept; `crossed`, the same with every
-combination of what several roles say at once; `replay`, whose line of play is the policy's own, each decision of it
-drawn again and played out. A grouping is any of the keys that turns are stamped with: task, replica, episode, decision
-(the turn), role, phase, tool (the tool call), prompt. With independent episodes the value of a turn is its episode's
-return or, where the grouping looks inside the episode (decision, phase, tool, prompt), what follows the turn; with the
-others it is the candidate's own. A turn is never compared with another decision of its own episode, whose return its
-action helped to cause. Named algorithms are special cases: this recipe is C3 with CISPO's loss. A composition
-that cannot work is refused with the reason.
+The plans are: `independent` episodes; a `tree`, which draws several replies to every prompt and continues with one of
+them; `crossed`, a tree that also scores every combination of replies of the roles that act at once; and `replay`, which
+plays on with the policy's own first reply, and draws each decision again and plays it to the end.
+
+The grouping lists some of the keys that every turn has: task, replica, episode, decision (the turn), role, phase, tool
+(the tool call) and prompt. With independent episodes, the value of a turn is the return of its episode. If the grouping
+looks inside the episode (decision, phase, tool or prompt), it is the return after the turn. With the other plans, the
+value of a turn is the return of the candidate. A turn is never compared with another decision of its own episode,
+because its action influenced the return of that decision.
+
+Named algorithms are special cases: this recipe is C3 with CISPO's loss. A composition that cannot work is refused, and
+the error says why.
 """
 
 from __future__ import annotations
@@ -67,8 +71,8 @@ class PlanSettings(Section):
         allowed = free.get(self.kind, every - {"joint"} if self.kind == "crossed" else every)
         for name in sorted(self.model_fields_set - allowed - {"kind"}):
             raise ConfigError(
-                f"algorithm.plan.{name} has no meaning with kind = '{self.kind}'; expected it to be left out, "
-                f"'{self.kind}' has: {', '.join(sorted(allowed))}."
+                f"algorithm.plan.{name} has no meaning with kind = '{self.kind}'; remove it. A plan of kind "
+                f"'{self.kind}' has these settings: {', '.join(sorted(allowed))}."
             )
         if "playouts" in self.model_fields_set and self.continuation not in PLAYED:
             raise ConfigError(
@@ -110,7 +114,7 @@ class CustomSettings(LossSettings):
             )
         if "critic" in self.model_fields_set and (self.plan.kind, self.plan.continuation) not in _WITH_CRITIC:
             raise ConfigError(
-                f"algorithm.critic is set, but nothing in a plan of kind '{self.plan.kind}' asks it; expected "
+                f"algorithm.critic is set, but a plan of kind '{self.plan.kind}' does not use a critic here; expected "
                 "plan.continuation = 'critic' in a tree, or critic to be left out."
             )
         if self.credit != "batch":
@@ -127,7 +131,7 @@ class CustomSettings(LossSettings):
                 )
             if plan.candidates < 2:
                 raise ConfigError(
-                    "algorithm.plan.candidates is 1: every group would have one member and no baseline; expected at "
+                    "algorithm.plan.candidates is 1, so every group would have one member and no baseline; expected at "
                     "least 2, or credit = 'batch'."
                 )
             return
@@ -139,20 +143,20 @@ class CustomSettings(LossSettings):
         alone = "episode" in keys or "replica" in keys
         if alone and (not keys & INSIDE or "decision" in keys):
             raise ConfigError(
-                f"algorithm.grouping is {self.grouping}: with independent episodes every group would have one member "
+                f"algorithm.grouping is {self.grouping}; with independent episodes, every group would have one member "
                 "and no baseline; expected 'task' in place of 'episode', plan.kind = 'tree', or credit = 'batch'."
             )
         if alone:
             raise ConfigError(
-                f"algorithm.grouping is {self.grouping}: with independent episodes a group would hold turns of one "
-                "line of play alone, and what follows a later turn was caused by the earlier ones too, so it is no "
-                "baseline for them; expected 'task' in place of 'episode' and 'replica', plan.kind = 'tree', or credit "
-                "= 'batch'."
+                f"algorithm.grouping is {self.grouping}; with independent episodes, each group would hold turns of a "
+                "single episode. Earlier turns influence the return of later ones, so later turns cannot be their "
+                "baseline; expected 'task' in place of 'episode' and 'replica', plan.kind = 'tree', or credit = "
+                "'batch'."
             )
         if not alone and plan.replicas < 2:
             raise ConfigError(
-                "algorithm.plan.replicas is 1: every group would have one member and no baseline; expected at least 2, "
-                "or credit = 'batch'."
+                "algorithm.plan.replicas is 1, so every group would have one member and no baseline; expected at "
+                "least 2, or credit = 'batch'."
             )
 
 

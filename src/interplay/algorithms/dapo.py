@@ -1,11 +1,12 @@
-"""DAPO: GRPO made to last on long reasoning (2503.14476, sec. 3).
+"""DAPO: changes to GRPO for long reasoning (2503.14476, sec. 3).
 
-*Clip-higher* (0.2 below, 0.28 above) lets unlikely tokens become likely, against collapse. *Dynamic sampling*: a group
-in which all earned the same teaches nothing and is dropped, and another task is played in its place, until the batch is
-full or `resample` times its size was played in addition. The mean is over *tokens* of the batch, not over replies, so
-that long replies count in full. *Overlong filtering*: a reply that the token limit cut off is left out of the loss,
-because its reward says little about it (`overlong_filter`); before the limit, length can be punished softly
-(`overlong`). What all earned is compared without such shaping, as the paper compares accuracies.
+*Clip-higher* (0.2 below, 0.28 above) lets unlikely tokens become likely, which prevents a collapse of the entropy.
+*Dynamic sampling*: if all episodes of a group earned the same, the group teaches nothing. It is dropped and another
+task is played instead, until the batch is full or until `resample` additional batches were played. The loss is averaged
+over the *tokens* of the batch and not over replies, so every token of a long reply counts as much as one of a short
+reply. *Overlong filtering*: a reply that the token limit cut off is left out of the loss, because its reward says
+little about it (`overlong_filter`). Replies close to the limit can get a soft penalty (`overlong`). Whether all
+episodes earned the same is decided without such penalties, because the paper compares accuracies.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class DAPOSettings(GRPOSettings):
     resample: int = Field(
         3,
         ge=0,
-        description="how many more batches of tasks are played at most, in place of groups without a difference",
+        description="additional batches of tasks that a step may play to replace groups in which all earned the same",
     )
     overlong_filter: bool = Field(True, description="leave replies that the token limit cut off out of the loss")
 

@@ -1,9 +1,10 @@
 """Difference rewards: what the team would have lost without this action (Wolpert & Tumer, 2002).
 
-A_i = R(a) − R(a with agent i saying `default`), on a fork with the same randomness. What the others did cancels: an
-agent is neither paid for a teammate's success nor blamed for its failure. Unlike COMA's mean over the agent's own
-policy, the default is one fixed action (silence, if none is given), so a policy that always does what is good keeps
-its credit. With agent i's own reward in place of the team's, it is what i's action was worth to i.
+A_i = R(a) − R(a with agent i saying `default`), on a fork with the same randomness. What the other agents contributed
+cancels, so an agent is neither rewarded for a teammate's success nor blamed for a teammate's failure. COMA compares
+with the mean over the agent's own policy. Here the default is one fixed action (an empty reply, if none is set), so a
+policy that always takes the good action keeps its credit. If agents have rewards of their own, A_i is computed from
+agent i's own reward: it is what the action was worth to agent i.
 """
 
 from __future__ import annotations

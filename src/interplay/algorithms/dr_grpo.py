@@ -1,8 +1,8 @@
 """Dr.GRPO: GRPO without its two biases (Understanding R1-Zero-like Training, 2503.20783, sec. 3).
 
-A = R − mean_g, not divided by the deviation: that division weighs tasks nearly always or nearly never solved up. And
-the loss divides by a constant length instead of each reply's own, which made long wrong replies cheap. `average` is
-that constant; set it to the token limit of a reply.
+A = R − mean_g. It is not divided by the standard deviation, because this division gives more weight to tasks that are
+nearly always or nearly never solved. The loss is divided by a constant length and not by the length of each reply,
+because the latter makes long wrong replies cheap. `average` is this constant; set it to the token limit of a reply.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Dr. MAS: returns normalised per agent, over that agent's own turns (2602.08847, eq. 5).
 
-A = (R − μ_k) / (σ_k + ε), μ_k and σ_k over all turns that agent k took in the group. A mean over the whole team
-gives agents whose rewards lie elsewhere a constant push, and their gradients explode. Unlike GRPO here, which keeps
-roles apart too but counts each episode once, an agent that is called more often in some episodes has those counted as
-often as they train it.
+A = (R − μ_k) / (σ_k + ε), with μ_k and σ_k over all turns that agent k took in the group. With a mean over the whole
+team, an agent whose rewards differ from the others' would get a constant advantage, and its gradients would explode.
+GRPO here also compares only within a role, but it counts each episode once. Dr. MAS counts an episode as often as the
+agent acts in it, which is how often the episode trains the agent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """GRPO: the mean over a group of whole episodes of one task is the baseline (DeepSeekMath, 2402.03300, sec. 4.1).
 
-A = (R − mean_g) / (std_g + ε), R the return of one role over its episode, given to all its turns; the loss is the mean
-over replies of the mean over each one's tokens. The group is (task, role): with several agents, roles see different
-prompts and earn different rewards, so they are never compared with one another. It needs no critic, unlike PPO, and
-does not look inside the episode; AT-GRPO does.
+A = (R − mean_g) / (std_g + ε), where R is the return of one role over its episode. All turns of the role get this
+advantage. The loss is averaged over the tokens of each reply and then over replies. The group is (task, role): roles
+see different prompts and earn different rewards, so they are never compared with one another. Unlike PPO, GRPO needs no
+critic. It gives the same credit to all decisions of an episode; AT-GRPO gives credit per decision.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""GSPO: GRPO whose ratio is that of the whole reply (2507.18071, sec. 4).
+"""GSPO: GRPO with one ratio for the whole reply (2507.18071, sec. 4).
 
-s = exp(mean_t log ratio_t), clipped per reply. The reward judges a reply as a whole, so it is kept or clipped as a
-whole; GRPO's ratios per token are each a sample of size one, whose noise grows with length and breaks
-mixture-of-experts models. The bounds are small because a mean of logs moves little.
+The ratio is s = exp(mean_t log ratio_t), clipped per reply. The reward judges a reply as a whole, so the reply is kept
+or clipped as a whole. GRPO has one ratio per token. Each of these is estimated from a single sample, and their noise
+grows with the length of the reply and destabilises mixture-of-experts models. The clipping bounds of GSPO are small,
+because a mean of log ratios changes little.
 """
 
 from __future__ import annotations

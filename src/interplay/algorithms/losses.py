@@ -100,7 +100,7 @@ def cispo_objective(ratio: Tensor, logprobs: Tensor, advantage: Tensor, low: flo
 def turn_mean(log_ratio_N: Tensor, turn_N: Tensor | None) -> Tensor:
     """Each token's log ratio replaced by the mean over its turn: the sequence ratio of GSPO (2507.18071, sec. 4)."""
     if turn_N is None:
-        raise GuardError("the sequence ratio needs to know which turn a token belongs to; Targets.turn_N is missing.")
+        raise GuardError("the sequence ratio needs the turn of each token, but Targets.turn_N is missing.")
     size = int(turn_N.max()) + 1
     total = log_ratio_N.new_zeros(size).index_add(0, turn_N, log_ratio_N)
     count = log_ratio_N.new_zeros(size).index_add(0, turn_N, torch.ones_like(log_ratio_N))
@@ -132,7 +132,7 @@ def sequence_kl(apart_N: Tensor, turn_N: Tensor | None) -> Tensor:
     which in expectation is the gradient of the KL between replies. Each token's gradient depends on the drift from that
     token to the end of its reply, so this is noisier than k2. Tokens of one reply must be adjacent and in order."""
     if turn_N is None:
-        raise GuardError("the KL of a reply needs to know which turn a token belongs to; Targets.turn_N is missing.")
+        raise GuardError("the KL of a reply needs the turn of each token, but Targets.turn_N is missing.")
     drift = apart_N.detach().double()
     from_here = torch.cat([drift.flip(0).cumsum(0).flip(0), drift.new_zeros(1)])
     ends_R = torch.bincount(turn_N).cumsum(0)

@@ -1,12 +1,14 @@
 """MADDPG: one central critic per agent judges the joint action (1706.02275, sec. 4.1); for text, MADDPG-style.
 
-Q_i(s, a_1 … a_n) is fitted to y = r_i + γ·Q_i'(s', a'), from replay and with target networks; nothing about its form
-is assumed, so it also fits games that QMIX cannot represent, and every agent has its own, so rewards may differ or
-oppose. (The paper's target actor is replaced by the action taken next.) The actor has two forms. `gumbel` is the
-paper's for discrete actions: a straight-through Gumbel sample over the legal replies is moved through the critic. A
-language model has the head that this needs where `sampling.legal` masks: its log-probs of all legal replies are the
-logits. `score`, for any text, is MADDPG-*style*: the score function with a COMA baseline,
-A_i = Q_i(s, a) − mean_k Q_i(s, (a_−i, a_i^k)), the a_i^k being the legal actions or the other replies to the prompt.
+Q_i(s, a_1 … a_n) is fitted to y = r_i + γ·Q_i'(s', a'), with a replay buffer and target networks. (The paper's target
+actor is replaced by the action that was taken next.) The critic makes no assumption about the form of Q, so it also
+fits games that QMIX cannot represent. Every agent has its own critic, so agents may have different or opposed rewards.
+
+The actor has two forms. `gumbel` is the paper's form for discrete actions: a straight-through Gumbel sample over the
+legal replies receives its gradient through the critic. It needs `sampling.legal`, because the model's log-probs of all
+legal replies are the logits. `score` works for any text and is only MADDPG-*style*: the score-function gradient with a
+COMA baseline, A_i = Q_i(s, a) − mean_k Q_i(s, (a_−i, a_i^k)). The a_i^k are the legal actions, or else the other
+replies to the prompt.
 """
 
 from __future__ import annotations
@@ -53,13 +55,14 @@ class MADDPG(FittedCredit):
         if self.settings.actor == "gumbel":
             if self.settings.kl:
                 raise ConfigError(
-                    "algorithm.kl has no reference for replies that were not sampled, which actor = 'gumbel' weighs "
-                    "too; expected kl = 0 (kl_reward pulls to the reference all the same), or actor = 'score'."
+                    "algorithm.kl is above 0, but actor = 'gumbel' also trains legal replies that were not sampled, "
+                    "and these have no reference log-probs; expected kl = 0 (kl_reward also pulls to the reference), "
+                    "or actor = 'score'."
                 )
             if self.settings.average == "turn":
                 raise ConfigError(
-                    "algorithm.average = 'turn' divides each legal reply by its own length, which changes the gradient "
-                    "of actor = 'gumbel' where lengths differ; expected 'token' or a number."
+                    "algorithm.average = 'turn' divides the loss of each legal reply by its own length, which changes "
+                    "the gradient of actor = 'gumbel' if the lengths differ; expected 'token' or a number."
                 )
             self.needs = self.needs | {"legal"}
 

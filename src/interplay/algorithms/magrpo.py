@@ -1,10 +1,10 @@
-"""MAGRPO: the joint action is what is compared (LLM Collaboration with MARL, 2508.04652).
+"""MAGRPO: compares joint actions (LLM Collaboration with MARL, 2508.04652).
 
-Every acting role draws K replies. Joint action j earns R_j = r_j + γ·mean(its playouts), and A_j = R_j − mean R is
-given to all replies in it. Joints are `aligned`, the k-th reply of each (K joints), or `crossed`, all combinations, a
-reply's return then being the mean over those it is part of. AT-GRPO instead scores a reply against the others' first,
-so that teammates differ by what they did; here they share the fate of the joint action. With one role at a time all
-are one.
+Every acting role draws K replies. Joint action j earns R_j = r_j + γ·mean(its playouts), and all its replies get the
+advantage A_j = R_j − mean R. The joint actions are `aligned` (the k-th reply of each role, so K joint actions) or
+`crossed` (all combinations; the return of a reply is then the mean over the joint actions it is part of). AT-GRPO
+instead scores a reply together with the first replies of the other roles, so teammates get different credit for what
+they did. In MAGRPO all replies of a joint action share its credit. If only one role acts at a time, these are the same.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""MAPoRL: an answer is worth what it does for everybody's later answers (2502.18439).
+"""MAPoRL: an answer is also rewarded for the later answers of all agents (2502.18439).
 
-With V(t, a) what agent a earned for its t-th answer, R(t, a) = [V(t, a) + Σ_{t'>t} γ^{t'−t} mean_j V(t', j)] / Σ_{t'≥t}
-γ^{t'−t}, γ 0.3, and A is R minus its mean over the group's episodes at the same turn of the same role. V is what the
-environment gave at agent and team level; process rewards (a format penalty, an illegal reply) belong to their own
-agent and are added to its own R only.
+V(t, a) is what agent a earned for its t-th answer. The return of an answer is
+R(t, a) = [V(t, a) + Σ_{t'>t} γ^{t'−t} mean_j V(t', j)] / Σ_{t'≥t} γ^{t'−t}, with γ = 0.3. The advantage is R minus its
+mean over the group's episodes at the same turn of the same role. V contains the agent-level and team-level rewards of
+the environment. Process rewards (a format penalty, an illegal reply) belong to one agent and are added only to the R of
+this agent.
 
-`influence` shapes it: an agent is paid for being brought round by a right peer and for bringing a wrong one round, and
-charged for being misled and for misleading. Helping is never negative, misleading never positive (the released code
-has that sign inverted). GRPO pays an agent for its own return only, so nobody learns to convince.
+`influence` adds a reward. An agent earns it if a right peer corrected it and if it corrected a wrong peer. An agent
+pays it if a peer misled it and if it misled a peer. Helping never lowers the reward and misleading never raises it (the
+released code has the opposite sign). GRPO rewards an agent only for its own return, so no agent learns to convince
+others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""MAPPO: PPO whose critic sees everything (The Surprising Effectiveness of PPO, 2103.01955).
+"""MAPPO: PPO with a critic that sees the whole state (The Surprising Effectiveness of PPO, 2103.01955).
 
-A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V(s_{t+1}) − V(s_t), s the whole state; the loss is PPO's. V reads the role and
-`Env.state()`, the policy only its own observation: training is central, play is not. Where roles hide things from one
-another, a critic of one observation averages over what it cannot see, and that average is noise in every advantage.
-Values are normalised (the paper's sec. 5.1; `critic.normalise`). Everything else is PPO.
+A_t = δ_t + γλ·A_{t+1} with δ_t = r_t + γ·V(s_{t+1}) − V(s_t), where s is the whole state. The loss is that of PPO. The
+critic V reads the role and `Env.state()`, while the policy reads only its own observation. If roles have private
+information, a critic of one observation must average over what it cannot see, and this average adds noise to every
+advantage. Values are normalised (sec. 5.1 of the paper; `critic.normalise`). Everything else is as in PPO.
 """
 
 from __future__ import annotations

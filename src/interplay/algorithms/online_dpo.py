@@ -1,12 +1,14 @@
 """Online DPO: preferences from a tournament inside each group (DPO, 2305.18290; online, 2402.04792; IPO, 2310.12036).
 
-K replies to one prompt meet each other pairwise; the better of a pair is raised and the other lowered, by as much as
-the policy does not yet prefer it: with Δ = (log π_w − log ref_w) − (log π_l − log ref_l), the gradient of −log σ(βΔ)
-is that of a policy gradient with advantage βσ(−βΔ) for the winner and its negative for the loser, and that is what is
-written here, so that no pair has to meet again in the learner. It is exact for the first optimiser step of a batch and
-uses the batch's Δ in later ones. IPO draws Δ to 1/(2β) and no further. `wins` leaves the reference out: the advantage
-is (wins − losses) / matchups. How much better a reply was plays no part, unlike in AT-GRPO, which needs rewards on one
-scale.
+The K replies to one prompt are compared pairwise. The better reply of a pair is raised and the other lowered, and the
+update is larger if the policy does not prefer the better reply yet. With
+Δ = (log π_w − log ref_w) − (log π_l − log ref_l), the gradient of −log σ(βΔ) is a policy gradient with advantage
+βσ(−βΔ) for the winner and −βσ(−βΔ) for the loser. The code computes these advantages, so the two replies of a pair need
+not be in the same batch of the learner. This is exact for the first optimiser step of a batch; later steps use the Δ
+from before the first one.
+
+IPO pulls Δ to 1/(2β) and no further. `wins` does not use the reference: the advantage is (wins − losses) / matchups.
+Only which reply was better counts, not by how much. AT-GRPO, in contrast, needs rewards on one scale.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
 """PPO with a critic of turns or of tokens (PPO, 1707.06347; Turn-PPO, 2512.17008).
 
-Loss −min(ρ·A, clip(ρ, 1 − ε, 1 + ε)·A), ρ = π/π_old; A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} − V_t (GAE).
-V is read at the end of a turn's prompt, and one advantage is given to all tokens of the turn. GAE runs over *one
-role's* turns, of these over those of trained policies: chaining it across players would flip signs in zero-sum games.
-With `level = "token"` V is read before every sampled token and GAE runs over them: γ is 1 inside a turn, what others
-(or tools) said in between is skipped, and `kl_reward` is paid token by token. Advantages are whitened per policy and
-role, over trained tokens only. A finished episode ends with 0; one that a limit cut off, with the value of what the
-role was to answer next. The critic's targets have a λ of their own, 1: the Monte-Carlo return, so that it is never
-taught by its guesses (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs no critic and no values inside the episode; it
-pays with a group of episodes for every task.
+The loss is −min(ρ·A, clip(ρ, 1 − ε, 1 + ε)·A) with ρ = π/π_old. The advantages come from GAE: A_t = δ_t + γλ·A_{t+1}
+with δ_t = r_t + γ·V_{t+1} − V_t. V is read at the end of a turn's prompt, and all tokens of the turn get one advantage.
+GAE runs over the turns of *one role* that a trained policy took. If it ran across players, signs would flip in zero-sum
+games.
+
+With `level = "token"`, V is read before every sampled token and GAE runs over tokens. γ is 1 inside a turn, tokens of
+others (or of tools) in between are skipped, and `kl_reward` is given for each token. Advantages are whitened per policy
+and role, over trained tokens only.
+
+The value after the last turn is 0 if the episode ended. If a limit cut it off, it is the value of the prompt that the
+role had to answer next. The critic's targets have their own λ, 1 by default: this is the Monte Carlo return, so the
+critic is never trained on its own estimates (VC-PPO, 2503.01491; VAPO, 2504.05118). GRPO needs neither a critic nor
+values inside the episode, but it needs a group of episodes for every task.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""QMIX: utilities mixed by a network whose weights come from the state and are never negative (1803.11485, sec. 4).
+"""QMIX: a network mixes the utilities, with non-negative weights that depend on the state (1803.11485, sec. 4).
 
-VDN's sum cannot say that a reply matters only in some states, or only next to another; QMIX can, as long as raising
-one agent's utility never lowers the team's (∂Q_tot/∂Q_i ≥ 0). That is what lets each agent choose on its own, and also
-its limit: a game where a good action turns bad through a teammate's choice (the non-monotonic payoff) is out of its
-reach. The two forms, for legal actions and for free text, are VDN's; with text it is a credit model that borrows the
-mixer: A_i = ∂Q_tot/∂Q_i · (Q_i(h_i, a_i) − mean_k Q_i(h_i, a_i^k)).
+VDN's sum cannot represent that a reply matters only in some states, or only together with another reply. QMIX can, as
+long as raising one agent's utility never lowers the team's value (∂Q_tot/∂Q_i ≥ 0). Because of this condition, each
+agent can choose its action on its own. It is also the limit of QMIX: it cannot represent a game in which a good action
+becomes bad through a teammate's choice (a non-monotonic payoff). As in VDN, there is one form for legal actions and one
+for free text. For text, QMIX is a credit model that uses the mixer:
+A_i = ∂Q_tot/∂Q_i · (Q_i(h_i, a_i) − mean_k Q_i(h_i, a_i^k)).
 """
 
 from __future__ import annotations

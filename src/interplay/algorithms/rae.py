@@ -1,10 +1,11 @@
 """RAE: REINFORCE with a running baseline per environment and role (SPIRAL, 2506.24119).
 
-A = R − b(env, role), R the return of the role over its episode, given to all its turns; b ← d·b + (1 − d)·R, read
-*before* it is updated (the paper updates first, and its baseline then knows what it is to judge). Whoever sits in the
-role has a baseline of its own: what a frozen opponent earns there says nothing about the policy. In self-play of a
-zero-sum game the mean over both seats is 0 whatever the policy does; this baseline keeps what each seat is worth (the
-first mover's edge), and, unlike GRPO, needs one episode per task.
+A = R − b(env, role), where R is the return of the role over its episode. All turns of the role get this advantage. The
+baseline is updated as b ← d·b + (1 − d)·R and is read *before* the update. (The paper updates it first, so its baseline
+contains the return that it is compared with.) Each occupant of a role has its own baseline, because the returns of a
+frozen opponent in this role say nothing about the policy. In self-play of a zero-sum game, the mean return over both
+seats is always 0. This baseline instead estimates the value of each seat (such as the advantage of moving first).
+Unlike GRPO, it needs only one episode per task.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """REINFORCE++: the return, whitened over the whole batch (2501.03262).
 
-A = (R − mean R) / std R, both of the batch. No group and no critic: one episode per task is enough, so that a batch
-holds more tasks. With `group` > 1 it is REINFORCE++-baseline: the group's mean is taken off first, the deviation is
-still that of the batch, so that a task with small differences is not blown up as in GRPO. Without a group a turn's
-return is what follows it. Each policy's roles are whitened apart: what one seat is worth must not push another.
+A = (R − mean R) / std R, over the batch. There is no group and no critic. One episode per task is enough, so a batch
+holds more tasks. With `group` > 1 it is REINFORCE++-baseline: the group's mean is subtracted first, and the standard
+deviation is still that of the batch, so small differences within a task are not scaled up as in GRPO. Without a group,
+the return of a turn is what the role earns from this turn on. Each role of each policy is whitened separately, because
+a seat with higher returns must not influence the advantages of another seat.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""RLOO: each episode against the mean of the *others* of its group (Back to Basics, 2402.14740).
+"""RLOO: compares each episode with the mean of the *other* episodes of its group (Back to Basics, 2402.14740).
 
-A_i = R_i − mean_{j≠i} R_j. GRPO's mean includes the episode itself, which shrinks the gradient by (G − 1)/G and,
-divided by a deviation that depends on it too, bends it; this baseline does not know the episode and leaves the
-gradient as it is.
+A_i = R_i − mean_{j≠i} R_j. GRPO's mean includes the episode itself, which scales the gradient by (G − 1)/G. Dividing by
+a standard deviation that also depends on the episode makes the gradient biased. The baseline of RLOO does not depend on
+the episode, so it leaves the expected gradient unchanged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Shapley credit: what an action adds to every part of the team, on average (Shapley, 1953; SQDDPG, 1907.05707).
+"""Shapley credit: what an action adds to a coalition, averaged over coalitions (Shapley, 1953; SQDDPG, 1907.05707).
 
-v(S) is the return when the roles in S do what they did and the others say `default`; φ_i averages v(S ∪ i) − v(S) over
-all orders in which the team can be put together. Exact to four roles that act at once; beyond, orders are sampled anew
-for every decision (`credit.orders` states the error). The φ of a decision always sum to v(N) − v(∅). A difference
-reward looks only at the whole team: where either of two agents is enough, each one's difference is 0, while their
-Shapley values share the credit.
+v(S) is the return if the roles in S do what they did and the others say `default`. φ_i is the mean of v(S ∪ i) − v(S)
+over all orders in which the roles can join the team. It is exact for up to four roles that act at once. With more
+roles, random orders are drawn for every decision (`credit.orders` states the error). The φ of a decision always sum to
+v(N) − v(∅). A difference reward only compares with the whole team: if one of two agents is enough for success, the
+difference reward of both is 0, while Shapley values divide the credit between them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""VDN: the team's value is the sum of one utility per agent (1706.05296).
+"""VDN: the value of the team is the sum of one utility per agent (1706.05296).
 
-Q_tot(s, a) = Σ Q_i(h_i, a_i) is fitted to what the team earned; agent i's reply is then judged by its own utility,
-which holds what *it* contributed. There are two forms, chosen by what the environment offers, and each run says which
-(`credit/legal`). With listed legal actions it is Q-learning proper (a utility per legal action, a target network,
-replay, the maximum over legal joint actions). For free text it is a credit model fitted to returns. The team earns its
-team-level rewards and the mean of its roles' agent-level ones; process rewards (a format penalty) stay with the agent
-that earned them and never enter Q_tot, so that no teammate pays for them. A role that only waits has a utility of
-waiting, with what it knows. MADDPG has a critic per agent instead, and QMIX mixes instead of adding.
+Q_tot(s, a) = Σ Q_i(h_i, a_i) is fitted to what the team earned. The reply of agent i is then judged by its own utility,
+which estimates what this agent contributed. There are two forms, and the metric `credit/legal` says which one a run
+used. If the environment lists legal actions, VDN is Q-learning: a utility for each legal action, a target network, a
+replay buffer, and the maximum over legal joint actions. For free text, it is a credit model fitted to returns.
+
+The team earns its team-level rewards and the mean of the agent-level rewards of its roles. Process rewards (such as a
+format penalty) stay with the agent that earned them and are not part of Q_tot, so teammates do not pay for them. A role
+that waits has a utility for waiting, computed from what it knows. MADDPG has one critic per agent instead, and QMIX
+uses a mixer instead of a sum.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ class TrainedRun:
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
         if not (self.folder / "run.json").is_file():
-            raise ConfigError(f"folder '{folder}' holds no run.json; expected a run that interplay train has begun.")
+            raise ConfigError(
+                f"folder '{folder}' has no run.json; expected the folder of a run that interplay train started."
+            )
 
     def __fspath__(self) -> str:
         return str(self.folder)
@@ -82,7 +84,7 @@ class TrainedRun:
             except ImportError:
                 continue
         raise ConfigError(
-            f"{' and '.join(wanted)} {'is' if len(wanted) == 1 else 'are'} not installed: pip install {wanted[0]}, or "
+            f"{' and '.join(wanted)} {'is' if len(wanted) == 1 else 'are'} not installed; pip install {wanted[0]}, or "
             "use rows() for a list of dictionaries."
         )
 

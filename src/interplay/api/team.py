@@ -82,7 +82,7 @@ class TrainedTeam:
         self._check(role)
         agent = self.team.agent(role, self.plan.seats[role], self._speech(temperature, max_tokens))
         if not isinstance(agent, ModelAgent | RemoteAgent):
-            raise ConfigError(f"{self.seats[role]} in role {role} is no model; expected a role that a model plays.")
+            raise ConfigError(f"{self.seats[role]} in role {role} is not a model; expected a role that a model plays.")
         said = tuple(m if isinstance(m, Message) else Message(m["role"], m["content"]) for m in messages)
         view = agent.look(Observation(said, fresh=True))
         stamp = Stamp(seed, Task("chat", self.plan.recipe.env.name, seed, {}), 0, "chat", 0)
@@ -95,7 +95,7 @@ class TrainedTeam:
 
     def _check(self, role: Role) -> None:
         if role not in self.roles:
-            raise ConfigError(f"'{role}' is no role here; {did_you_mean(role, self.roles)}")
+            raise ConfigError(f"'{role}' is not a role of this environment; {did_you_mean(role, self.roles)}")
 
     def close(self) -> None:
         self.team.close()

@@ -93,7 +93,7 @@ def _seat(plan: RunPlan, team: Team, name: str, source: str) -> dict[Role, Occup
     if source.startswith(REMOTE):
         model, at, url = source.removeprefix(REMOTE).partition("@")
         if not model:
-            raise ConfigError(f"player '{source}' names no model; expected {REMOTE}MODEL@http://HOST/v1.")
+            raise ConfigError(f"player '{source}' does not name a model; expected {REMOTE}MODEL@http://HOST/v1.")
         team.add_remote(name, model, RemoteSection(url=url) if at else RemoteSection())
         return dict.fromkeys(plan.roles, Remote(name))
     from interplay.models.locate import can_be_a_model
@@ -101,8 +101,8 @@ def _seat(plan: RunPlan, team: Team, name: str, source: str) -> dict[Role, Occup
     folder = Path(source)
     if not folder.exists() and not can_be_a_model(source):
         raise ConfigError(
-            f"'{source}' is no player; expected bot:NAME, a run or checkpoint folder, a model, {REMOTE}MODEL@URL or a "
-            f"policy of the recipe, {did_you_mean(source, plan.recipe.policies)}"
+            f"'{source}' is not a player; expected bot:NAME, a run or checkpoint folder, a model, {REMOTE}MODEL@URL or "
+            f"a policy of the recipe, {did_you_mean(source, plan.recipe.policies)}"
         )
     if (folder / "checkpoints").is_dir() or (folder / "MANIFEST.json").is_file():
         return _run(plan, team, name, folder)
@@ -119,11 +119,12 @@ def _run(plan: RunPlan, team: Team, name: str, folder: Path) -> dict[Role, Occup
     found = checkpoint.latest(folder / "checkpoints") if whole else checkpoint.read(folder)
     run = folder if whole else folder.resolve().parents[1]
     if found is None:
-        raise ConfigError(f"run folder '{folder}' holds no checkpoint; expected one made by interplay train.")
+        raise ConfigError(f"run folder '{folder}' has no checkpoint; expected one made by interplay train.")
     theirs = resolve(load(run), training=False)
     if theirs.roles != plan.roles:
         raise ConfigError(
-            f"{name} was trained for the roles {', '.join(theirs.roles)}; this game has {', '.join(plan.roles)}."
+            f"{name} was trained for the roles {', '.join(theirs.roles)}, but this game has {', '.join(plan.roles)}; "
+            "expected the same."
         )
     trained = [p for p in theirs.trainable if Policy(p) in theirs.seats.values()]
     out: dict[Role, Occupant] = {}
@@ -131,7 +132,7 @@ def _run(plan: RunPlan, team: Team, name: str, folder: Path) -> dict[Role, Occup
         policy = str(who) if str(who) in trained else trained[0] if len(trained) == 1 else None
         if policy is None:
             raise ConfigError(
-                f"{name} has no policy of its own for {role}, where it seats {who}; name one: "
+                f"{name} has no policy of its own for {role}, which {who} plays there; name a policy: "
                 f"{found.folder}/policies/NAME."
             )
         seated = name if len(trained) == 1 else f"{name}/{policy}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from interplay.cli.progress import games_played
-from interplay.config import load
+from interplay.config import TEAM, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
 from interplay.seats import RunPlan
@@ -34,11 +34,11 @@ def newest(path: str, plan: RunPlan, folder: Path | None) -> dict[str, str]:
     elif Path(path).is_dir():
         latest = checkpoint.latest(Path(path) / "checkpoints")
         if latest is None:
-            raise ConfigError(f"run folder '{path}' holds no checkpoint; expected one made by interplay train.")
+            raise ConfigError(f"run folder '{path}' has no checkpoint; expected one made by interplay train.")
         found = latest
     else:
         return {}
-    return {name: str(found.policy(name)) for name in plan.trainable}
+    return {name: str(found.policy(name)) for name in plan.saved}
 
 
 def evaluate_run(
@@ -61,7 +61,10 @@ def evaluate_run(
     recipe, section = plan.recipe, plan.recipe.eval
     target = out or (Path(path) / "eval" if Path(path).is_dir() else Path("runs") / f"{recipe.name}-eval")
     target.mkdir(parents=True, exist_ok=True)
-    team = Team(recipe, newest(path, plan, folder))
+    if _only_bots(plan):  # nothing needs to be loaded
+        team = Team(recipe.model_copy(update={"policies": {}}))
+    else:
+        team = Team(recipe, newest(path, plan, folder))
     if section.best_of > 1:
         team.choosing = _choosing(plan, path, folder)
     try:
@@ -85,8 +88,14 @@ def evaluate_run(
     return found
 
 
+def _only_bots(plan: RunPlan) -> bool:
+    section = plan.recipe.eval
+    players = [*plan.seats.values(), *(plan.occupant(name) for name in section.opponents if name != TEAM)]
+    return all(isinstance(who, Scripted) for who in players) and not section.ablations and section.best_of == 1
+
+
 def _choosing(plan: RunPlan, path: str, folder: Path | None) -> Choosing:
-    """The judge that chooses among replies; one that learned in the run is that of the same checkpoint."""
+    """The judge that chooses among replies. If it learned in the run, its version is that of the checkpoint."""
     from interplay.agents.best_of import Choosing
     from interplay.training import checkpoint
     from interplay.training.judges import Judges
@@ -126,7 +135,7 @@ def publish(console: Console, folder: Path, stem: str, found: Findings) -> None:
     (folder / f"{stem}.md").write_text(text, encoding="utf-8")
     html = page(found.title, found.lead, found.sheets, found.charts)
     (folder / f"{stem}.html").write_text(html, encoding="utf-8")
-    console.print(f"\n{folder}/{stem}.html, .md and .json hold all of it", highlight=False, soft_wrap=True)
+    console.print(f"\n{folder}/{stem}.html, .md and .json contain all results", highlight=False, soft_wrap=True)
 
 
 def _substitutes(plan: RunPlan, team: Team, path: str) -> dict[Role, Occupant]:
@@ -140,7 +149,7 @@ def _substitutes(plan: RunPlan, team: Team, path: str) -> dict[Role, Occupant]:
         elif wanted == "base":
             if not isinstance(who, Policy):
                 raise ConfigError(
-                    f"{who} is no policy with weights here, and has no base; set eval.substitute to a policy or "
+                    f"{who} is not a policy with weights here, so it has no base; set eval.substitute to a policy or "
                     "bot:NAME."
                 )
             out[role] = team.bare(who.name, plan.recipe)
@@ -154,8 +163,8 @@ def _start(team: Team, policy: str, path: str) -> Snapshot:
     source = Path(path) / "snapshots" / str(who)
     if not source.is_dir():
         raise ConfigError(
-            f"eval.substitute is 'start', but '{source}' does not exist: a run keeps it where a matchup or the "
-            "algorithm names it; expected base, bot:NAME or a policy."
+            f"eval.substitute is 'start', but '{source}' does not exist, because a run keeps these weights only if a "
+            "matchup or the algorithm names them; expected base, bot:NAME or a policy."
         )
     if str(who) not in team.members:
         team.snapshot(who, source)

@@ -1,23 +1,52 @@
-"""`interplay export`: writes a trained policy as files that transformers, PEFT and vLLM can load."""
+"""`interplay export`: a trained policy as files that transformers, PEFT and vLLM can load, here or on the hub."""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from interplay.cli.card import card
 from interplay.cli.evaluate import newest
 from interplay.config import load
-from interplay.errors import ConfigError, did_you_mean
+from interplay.errors import ConfigError, InterplayError, did_you_mean
 from interplay.rollout.resolve import resolve
 
 
-def export_policy(console: Console, path: str, policy: str | None, to: Path, folder: Path | None, merged: bool) -> None:
-    """Copies the policy from the checkpoint, as a Hugging Face folder or a PEFT adapter. With `merged`, an adapter is
-    merged into its base model."""
-    plan = resolve(load(path, []))
-    sources = newest(path, plan, folder)
+@dataclass(frozen=True)
+class ExportRequest:
+    """What `interplay export` was asked for. `to` or `push` is given, or both."""
+
+    to: Path | None = None
+    policy: str | None = None
+    checkpoint: Path | None = None
+    merged: bool = False
+    push: str | None = None
+    public: bool = False
+
+
+def export_run(console: Console, path: str, wanted: ExportRequest) -> None:
+    """Writes a policy to a folder, sends it to the hub, or both."""
+    if wanted.to is None and wanted.push is None:
+        raise ConfigError("nothing says where the policy goes; expected --to FOLDER, --push OWNER/NAME, or both.")
+    with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
+        to = wanted.to or Path(scratch) / "model"
+        said = _write(path, to, wanted)
+        if wanted.to is not None:
+            console.print(said, highlight=False, soft_wrap=True)
+        if wanted.push is not None:
+            url = _push(to, wanted.push, wanted.public)
+            console.print(f"pushed to {url}", highlight=False, soft_wrap=True)
+
+
+def _write(path: str, to: Path, wanted: ExportRequest) -> str:
+    """Copies the policy from the checkpoint, as a Hugging Face folder or a PEFT adapter, and writes its model card.
+    With `merged`, an adapter is merged into its base model."""
+    plan, policy, merged = resolve(load(path, [])), wanted.policy, wanted.merged
+    sources = newest(path, plan, wanted.checkpoint)
     if not sources:
         raise ConfigError(f"'{path}' is no run folder; expected one made by interplay train.")
     if policy is None and len(sources) > 1:
@@ -27,17 +56,52 @@ def export_policy(console: Console, path: str, policy: str | None, to: Path, fol
         raise ConfigError(f"--policy is '{name}', which this run does not train; {did_you_mean(name, sources)}")
     if to.exists() and any(to.iterdir()):
         raise ConfigError(f"--to is '{to}', which holds files already; expected a new or empty folder.")
-    section = plan.recipe.policies[name]
+    section = plan.recipe.policies.get(name)  # None: a channel
+    adapted = section is not None and section.adapter is not None
+    if section is None and merged:
+        raise ConfigError(f"channel '{name}' has no base to be merged into; expected --policy to name an adapter.")
     try:
-        if merged and section.adapter is not None:
+        if section is not None and adapted and merged:
             _merge(section.base, Path(sources[name]), to, plan.recipe.seed)
         else:
             shutil.copytree(sources[name], to, dirs_exist_ok=True)
+        if section is not None:
+            (to / "README.md").write_text(card(Path(path), plan.recipe, name, merged), encoding="utf-8")
     except OSError:  # remove the incomplete copy, which would also block the next call
         shutil.rmtree(to, ignore_errors=True)
         raise
-    kind = "a PEFT adapter" if section.adapter is not None and not merged else "a Hugging Face folder"
-    console.print(f"policy '{name}' is in {to}, {kind}", highlight=False, soft_wrap=True)
+    kind = "a PEFT adapter" if adapted and not merged else "a Hugging Face folder"
+    return f"channel '{name}' is in {to}" if section is None else f"policy '{name}' is in {to}, {kind}"
+
+
+def _push(folder: Path, repo: str, public: bool) -> str:
+    """Sends a folder to a repository of the hub, which is made if it does not exist. Returns its address."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+    # The base class of all errors of the hub's HTTP client, which is another library in other versions of the hub's.
+    named = (kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError")
+    lost: tuple[type[Exception], ...] = (OSError, *(kind for kind in named if issubclass(kind, Exception)))
+    api = HfApi()
+    try:
+        url = api.create_repo(repo, private=not public, exist_ok=True)
+        api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message="Trained with Interplay")
+    except HFValidationError as error:
+        raise ConfigError(f"--push is '{repo}'; expected OWNER/NAME ({_first(error)}).") from None
+    except (HfHubHTTPError, LocalTokenNotFoundError) as error:
+        raise InterplayError(
+            f"the hub refused '{repo}' ({_first(error)}); expected a token that may write there: hf auth login, or "
+            "HF_TOKEN."
+        ) from None
+    except lost as error:
+        raise InterplayError(
+            f"the hub cannot be reached ({_first(error)}); --to FOLDER writes the files here."
+        ) from None
+    return str(url)
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _merge(base: str, adapter_folder: Path, to: Path, seed: int) -> None:

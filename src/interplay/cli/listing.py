@@ -53,7 +53,7 @@ def env_markdown() -> str:
         "# Environments",
         "",
         "Printed by `interplay envs --markdown`. A recipe names one in `[env]`, with its options beside the name;",
-        "`interplay check NAME option=value` runs the conformance suite on it; `interplay play NAME` seats you.",
+        "`interplay check NAME option=value` runs the conformance suite on it; `interplay play NAME` lets you play it.",
         "",
         "| name | what | roles |",
         "|---|---|---|",
@@ -70,8 +70,8 @@ def env_markdown() -> str:
         lines.append(f"| [{prefix}GAME](#{prefix[:-1]}) | {_page(cls).splitlines()[0]} | the game's |")
     lines += [
         "",
-        "The adapters need `pip install 'interplay[games]'`. The game stands after the colon; `interplay envs`",
-        "with the adapter's name lists them all. What the game itself takes goes into `arguments`:",
+        "The adapters need `pip install 'interplay[games]'`. The name of the game follows the colon; `interplay envs`",
+        "with the adapter's name lists all games. Arguments of the game itself go into `arguments`:",
         "",
         "```toml",
         "[env]",
@@ -103,7 +103,9 @@ def bot_table() -> Table:
     table = Table("name", "what", title="bots", title_justify="left")
     for name, what in known_bots().items():
         table.add_row(f"bot:{name}", what)
-    table.caption = "a seat, a matchup, a warmstart or eval.opponents names one; a bot that cannot play a game says why"
+    table.caption = (
+        "use one in a seat, a matchup, a warmstart or eval.opponents; a bot that cannot play a game says why"
+    )
     table.caption_justify = "left"
     return table
 
@@ -194,7 +196,7 @@ def keys_page(section: str | None) -> str:
     """Every key of a recipe, or those of one section."""
     known = list(Recipe.model_fields)
     if section is not None and section not in known:
-        raise ConfigError(f"'{section}' is no key of a recipe; {did_you_mean(section, known)}")
+        raise ConfigError(f"'{section}' is not a key of a recipe; {did_you_mean(section, known)}")
     return "\n".join(line for name in ([section] if section else known) for line in _key(name)).replace("[", r"\[")
 
 
@@ -204,8 +206,8 @@ def keys_markdown() -> str:
         "# Every key of a recipe",
         "",
         "Printed by `interplay keys --markdown`. A recipe is TOML; `interplay train RECIPE a.b=c` changes a key.",
-        "Unknown ones are refused, with the nearest known. Options of an environment and an algorithm stand beside",
-        "their names, in `[env]` and `[algorithm]`: [environments](environments.md), `interplay algorithms NAME`.",
+        "Unknown keys are refused, and the error names the nearest known key. The options of an environment and of an",
+        "algorithm go into `[env]` and `[algorithm]`: [environments](environments.md), `interplay algorithms NAME`.",
     ]
     plain = [name for name in Recipe.model_fields if _section(Recipe, name) is None]
     lines += ["", "## At the top", "", "```", *(line for name in plain for line in _key(name)), "```"]
@@ -250,9 +252,9 @@ def model_table() -> Table:
 
 def save_model(console: Console, base: str, to: Path | None, seed: int) -> None:
     if to is None:
-        raise ConfigError("--save needs --to FOLDER.")
+        raise ConfigError("--save is given without --to; expected --to FOLDER.")
     if to.exists():
-        raise ConfigError(f"--to '{to}' exists already; choose a new folder.")
+        raise ConfigError(f"--to '{to}' already exists; choose a new folder.")
     from interplay.cli.quiet import quiet_libraries
 
     quiet_libraries()
@@ -260,6 +262,6 @@ def save_model(console: Console, base: str, to: Path | None, seed: int) -> None:
 
     source = Path(locate(base, seed))
     if not source.is_dir():
-        raise ConfigError(f"'{base}' is on the hub; download it with transformers itself.")
+        raise ConfigError(f"'{base}' is on the Hugging Face hub; download it with transformers instead.")
     shutil.copytree(source, to)
     console.print(f"saved {base} to {to}", highlight=False, soft_wrap=True)

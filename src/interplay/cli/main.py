@@ -73,12 +73,18 @@ def train(
         bool, typer.Option("--resume", help="Go on from the newest checkpoint in --run (or in RECIPE, a run folder).")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the recipe and print it resolved; load nothing.")
+        bool,
+        typer.Option("--dry-run", help="Check the recipe, print it resolved as JSON, and say what is missing."),
     ] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="With --dry-run: find the models, and print the memory that it needs.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")] = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="With --dry-run: train a few steps, and print how long all would take.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --dry-run: print all of it as one JSON object.")
+    ] = False,
 ) -> None:
     """Train the policies of a RECIPE, measure them before and after, and keep everything in a run folder.
 
@@ -88,10 +94,12 @@ def train(
 
     With --resume, a run folder that has no checkpoint yet starts from the beginning.
     """
-    from interplay.cli.train import show, train_recipe
+    from interplay.cli.train import train_recipe
 
     if dry_run:
-        show(console, recipe, overrides or [], memory, as_json)
+        from interplay.cli.dry_run import show
+
+        show(recipe, overrides or [], memory, time, as_json)
     elif not train_recipe(console, recipe, overrides or [], run, resume):
         raise typer.Exit(STOPPED)
 
@@ -127,8 +135,8 @@ def evaluate(
     interplay eval runs/demo eval.games=1000 'eval.opponents=["bot:minimax"]'
 
     Writes eval.html, eval.md and eval.json. Killed and called again, it goes on where it stopped. For pass@k set
-    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap"] adds one agent at the
-    team's budget, each agent replaced in turn, and policies in each other's roles.
+    eval.samples, for more seeds eval.seeds=[0,1,2]; eval.ablations=["budget","without","swap","mute"] adds one agent
+    at the team's budget, each agent replaced in turn, policies in each other's roles, and each channel muted in turn.
     """
     from interplay.cli.evaluate import evaluate_run
 
@@ -149,7 +157,7 @@ def play(
 
     interplay play runs/demo --seat O
 
-    In place of a recipe the name of an environment will do: interplay play hanabi env.players=3
+    An environment's name can replace the recipe: interplay play hanabi env.players=3
     """
     from interplay.cli.play import play_game
 
@@ -176,14 +184,14 @@ def arena(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write; default runs/NAME-arena.")] = None,
 ) -> None:
-    """Let players meet, every pair in both seats on the same tasks, and rate them; in games for a team, cross-play.
+    """Let players meet, every pair in both seats on the same tasks, and rate them; in team games, cross-play.
 
     interplay arena recipes/tictactoe/demo.toml bot:random bot:minimax new=runs/demo --games 200
 
-    In place of a recipe the name of an environment will do: interplay arena connect_four bot:greedy bot:alpha_beta:4
+    An environment's name can replace the recipe: interplay arena connect_four bot:greedy bot:alpha_beta:4
 
-    Writes arena.html, arena.md and arena.json. Killed and called again, it goes on where it stopped; a player more
-    costs only that player's games. A server's key is read from OPENAI_API_KEY.
+    Writes arena.html, arena.md and arena.json. If it was killed, the same command continues where it stopped. Adding a
+    player only runs that player's games. A server's key is read from OPENAI_API_KEY.
     """
     from interplay.cli.arena import run_arena
 
@@ -212,18 +220,26 @@ def serve(
 @app.command()
 def export(
     run: Annotated[str, typer.Argument(help="A run folder.")],
-    to: Annotated[Path, typer.Option(help="The folder to write; new or empty.")],
+    to: Annotated[Path | None, typer.Option(help="The folder to write; new or empty.")] = None,
     policy: Annotated[str | None, typer.Option(help="Which policy; default the only one.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="A checkpoint folder; default the newest of the run.")] = None,
     merged: Annotated[bool, typer.Option(help="Add an adapter to its base and write the whole model.")] = False,
+    push: Annotated[
+        str | None, typer.Option(help="A repository of the Hugging Face hub, OWNER/NAME; it is made if it is new.")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="With --push: a new repository is public.")] = False,
 ) -> None:
-    """Write a trained policy as a plain Hugging Face folder, or as a PEFT adapter.
+    """Write a trained policy as a plain Hugging Face folder, or as a PEFT adapter, with a model card made from the run.
 
     interplay export runs/demo --to my-model
-    """
-    from interplay.cli.export import export_policy
 
-    export_policy(console, run, policy, to, checkpoint, merged)
+    interplay export runs/demo --push me/my-model
+
+    Pushing needs a token: hf auth login, or HF_TOKEN.
+    """
+    from interplay.cli.export import ExportRequest, export_run
+
+    export_run(console, run, ExportRequest(to, policy, checkpoint, merged, push, public))
 
 
 @app.command()
@@ -317,20 +333,18 @@ def main() -> None:
         _fail(_INTERRUPTED, 130)
 
 
-_INTERRUPTED = "interrupted; what was done is kept: the same command goes on from there (train: with --resume)."
+_INTERRUPTED = "interrupted; finished work is kept, and the same command continues from there (train: with --resume)."
 
 
 def _of_the_disk(error: OSError) -> str | None:
     """A sentence about what the user can do, if the disk is full or a path cannot be written; None for other errors."""
     many = error.args[0] if isinstance(error, shutil.Error) else []
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or any(f"[Errno {errno.ENOSPC}]" in str(why) for _, _, why in many):
-        return (
-            "the disk is full; free some space, then call again (train: with --resume; the newest checkpoint is whole)."
-        )
+        return "the disk is full; free some space, then call again (train: with --resume; the checkpoint is complete)."
     if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR):
         return (
-            f"'{error.filename}' cannot be used ({error.strerror}); expected a folder that can be written: name "
-            "another with --out, --run or --to."
+            f"'{error.filename}' cannot be used ({error.strerror}); expected a folder that can be written. Name "
+            "another one with --out, --run or --to."
         )
     return None
 

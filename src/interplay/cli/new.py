@@ -73,7 +73,7 @@ def write(what: Start, name: str, folder: Path) -> list[Path]:
     files = {template: folder / file.format(name=name) for template, file in _FILES[what].items()}
     for path in files.values():
         if path.exists():
-            raise ConfigError(f"'{path}' exists already; choose another name, or another folder with --to.")
+            raise ConfigError(f"'{path}' already exists; choose another name, or another folder with --to.")
     folder.mkdir(parents=True, exist_ok=True)
     pages = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
     for template, path in files.items():

@@ -1,4 +1,4 @@
-"""`interplay prepare`: makes a folder of rows that tasks can trust, or lists the data sets that it knows."""
+"""`interplay prepare`: makes a folder of rows that tasks can rely on, or lists the data sets that it knows."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ def prepare(
         str | None, typer.Option(help="Your own rows: the column of the question, such as a.b.0.")
     ] = None,
     answer: Annotated[str | None, typer.Option(help="Your own rows: the column of the right answer.")] = None,
+    media: Annotated[
+        list[str] | None, typer.Option(help="Your own rows: a column of pictures or sounds that go with the question.")
+    ] = None,
     compare: Annotated[
         str, typer.Option(help="Your own rows: math (by meaning), text (same words) or package.module:function.")
     ] = "math",
@@ -63,7 +66,7 @@ def prepare(
     if name is None:
         console.print(_format_table())
         return
-    own = own_rows(name, source, question, answer, compare)
+    own = own_rows(name, source, question, answer, compare, tuple(media or ()))
     folder = to or Path("data") / own.folder
     made = prepare_data(name, own.source, folder, against or [], drop_overlap, holdout, check, own.columns)
     _show(made)
@@ -77,21 +80,25 @@ class OwnRows(NamedTuple):
     columns: Columns | None
 
 
-def own_rows(name: str, source: Path | None, question: str | None, answer: str | None, compare: str) -> OwnRows:
+def own_rows(
+    name: str, source: Path | None, question: str | None, answer: str | None, compare: str, media: tuple[str, ...] = ()
+) -> OwnRows:
     """Find out whether `name` is a file of rows, a data set of the hub, or a format."""
     from interplay.envs.tasks.columns import HUB, Columns
 
     file = Path(name)
     is_file = file.exists() or file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".gz")
     if not is_file and not name.startswith(HUB):
-        if question or answer:
-            raise ConfigError(f"--question and --answer are for your own rows, but '{name}' is a format with columns.")
+        if question or answer or media:
+            raise ConfigError(
+                f"--question, --answer and --media are for your own rows, but '{name}' is a format with columns."
+            )
         return OwnRows(source, name.rpartition(":")[2], None)
     if question is None or answer is None:
         raise ConfigError(
             f"'{name}' holds your own rows; expected --question COLUMN and --answer COLUMN to name its columns."
         )
-    columns = Columns(question, answer, compare)
+    columns = Columns(question, answer, compare, media)
     if is_file and source is not None:
         raise ConfigError(f"--from is '{source}', but '{name}' is a file already; expected one of them.")
     folder = name.removeprefix(HUB).replace("/", "-").replace(":", "-") if not is_file else file.name.split(".")[0]
@@ -122,7 +129,7 @@ def _show(report: Preparation) -> None:
     if report.held_out:
         console.print(f"held out of the training rows: {report.held_out}", highlight=False)
     if report.unchecked:
-        console.print(f"{report.unchecked} gold answers could not be checked, or were not to be", highlight=False)
+        console.print(f"{report.unchecked} gold answers were not checked, or could not be", highlight=False)
     for what, count in sorted(report.dropped.items()):
         if count:
             console.print(f"left out: {count} {what.replace('_', ' ')}", highlight=False)

@@ -24,8 +24,9 @@ class Reporter(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "") -> None:
-        """Starts a new stage. `done` parts of it are finished already."""
+    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "", each: bool = False) -> None:
+        """Starts a new stage. `done` parts of it are finished already. With `each`, every part gets a line of its own
+        where lines are printed."""
 
     def advance(self, done: int, of: int, info: str) -> None:
         """Shows that `done` parts of the current stage are finished."""
@@ -64,7 +65,7 @@ class Bar:
     ) -> None:
         self._bar.stop()
 
-    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "") -> None:
+    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "", each: bool = False) -> None:
         self._bar.reset(self._job, total=of, completed=done, visible=True, description=name, info=info)
 
     def advance(self, done: int, of: int, info: str) -> None:
@@ -72,13 +73,15 @@ class Bar:
 
 
 class Lines:
-    """Prints a line when a stage begins, after its first and last part, and in between at most one line every `EVERY`
-    seconds. This suits the log file of a scheduler."""
+    """Prints a line when a stage begins, and one after each part (each training step). Of stages with many quick parts,
+    such as games, it prints the first and the last, and in between at most one line every `EVERY` seconds. This suits
+    the log file of a scheduler."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._stage = ""
         self._said = -EVERY
+        self._each = False
 
     def __enter__(self) -> Lines:
         return self
@@ -88,14 +91,14 @@ class Lines:
     ) -> None:
         pass
 
-    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "") -> None:
-        self._stage, self._said = name, -EVERY
+    def stage(self, name: str, done: int = 0, of: int | None = None, info: str = "", each: bool = False) -> None:
+        self._stage, self._said, self._each = name, -EVERY, each
         at = f" from {done} of {of}" if of and done else f": {of} in all" if of else ""
         self._say(f"{name}{at}{f' ({info})' if info else ''}")
 
     def advance(self, done: int, of: int, info: str) -> None:
         now = time.monotonic()
-        if now - self._said >= EVERY or done == of:
+        if self._each or now - self._said >= EVERY or done == of:
             self._said = now
             self._say(f"{self._stage} {done}/{of} {info}")
 

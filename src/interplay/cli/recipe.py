@@ -18,7 +18,7 @@ def recipe_for(path: str, overrides: Sequence[str]) -> Recipe:
     if path not in envs.known() and prefix + colon not in envs.prefixes() and not (colon and "." in prefix):
         names = [*envs.known(), *(name + "GAME" for name in envs.prefixes())]
         raise ConfigError(
-            f"'{path}' is no recipe, run folder or environment; expected runs/NAME, recipes/ENV/NAME.toml or an "
+            f"'{path}' is not a recipe, run folder or environment; expected runs/NAME, recipes/ENV/NAME.toml or an "
             f"environment, {did_you_mean(path, names)}"
         )
     bare = {

@@ -28,7 +28,7 @@ from interplay.envs.programs.run import Reply
 from interplay.envs.programs.server import ChatRouter, Conversations
 from interplay.envs.programs.talk import Names
 from interplay.envs.programs.wire import ChatOrder, route
-from interplay.errors import InterplayError
+from interplay.errors import ConfigError, InterplayError
 from interplay.rollout.resolve import resolve
 from interplay.types import HistoryMatch, Observation, Task
 
@@ -54,7 +54,7 @@ class ServedTeam:
         self.counts: Counter[tuple[str, str]] = Counter()  # by what is counted, and of which role
         self._numbers = itertools.count()
 
-    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         from interplay.agents.player import Stamp
 
         asked = route(order, self.options)
@@ -124,6 +124,11 @@ class TeamServer:
 
 def serve_run(console: Console, path: str, host: str, port: int, folder: Path | None) -> None:
     plan = resolve(load(path, []), training=False)
+    if plan.recipe.channels:
+        raise ConfigError(
+            f"channels.{next(iter(plan.recipe.channels))} joins the agents of this run, and a served agent gets "
+            "messages alone; expected a run without [channels], or interplay eval and interplay play."
+        )
     from interplay.cli.evaluate import newest
     from interplay.cli.quiet import quiet_libraries
 

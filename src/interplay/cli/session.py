@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from interplay.cli.progress import reporter
+from interplay.config import TEAM
 from interplay.errors import EngineLost, LearnerLost
 from interplay.evaluation import report, strategies
 from interplay.evaluation.benchmark import SeatResult, evaluate
@@ -34,7 +35,7 @@ class Session:
     def __init__(self, console: Console, plan: RunPlan, folder: Path) -> None:
         self.console, self.plan, self.recipe, self.folder = console, plan, plan.recipe, folder
         self.memory = estimate(plan)
-        self.memory.refuse()
+        self.memory.refuse(plan)
         with explained(plan):
             self.trainer = self._make_trainer()
         short = self._short if self.recipe.eval.every else None
@@ -148,11 +149,11 @@ class Session:
         if self.recipe.eval.before and at == 0 and "before" not in self.stages:
             self._measure("before")
             self._write({})  # now, so that a run that is killed later still has it
-        self.progress.stage("train", at, self.recipe.train.steps)
+        self.progress.stage("train", at, self.recipe.train.steps, each=True)
 
     def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
         self.wins.update({k: v for k, v in metrics.items() if k.startswith("eval/win_rate")})
-        wins = " ".join(f"wins vs {k.split(':')[-1]} {100 * v:.0f}%" for k, v in self.wins.items())
+        wins = " ".join(f"{_measured(k)} {100 * v:.0f}%" for k, v in self.wins.items())
         name = "reward" if "reward" in metrics else "reward_kept"
         info = f"{name} {metrics[name]:+.2f} {wins} {metrics['tokens_per_second']:.0f} tok/s"
         self.progress.advance(step, self.recipe.train.steps, " ".join(info.split()))
@@ -207,3 +208,9 @@ class Session:
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
+
+
+def _measured(metric: str) -> str:
+    """What a metric of a short evaluation is called on the terminal: `eval/win_rate/team` is the success of a team."""
+    opponent = metric.removeprefix("eval/win_rate/")
+    return "success" if opponent == TEAM else f"wins vs {opponent.removeprefix('bot:')}"

@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from interplay.config import Recipe, load
 from interplay.errors import ConfigError
 from interplay.rollout.resolve import resolve
-from interplay.seats import RunPlan
-
-if TYPE_CHECKING:
-    from interplay.training.memory import MemoryEstimate
-
-
-def show(console: Console, path: str, overrides: Sequence[str], memory: bool = False, as_json: bool = False) -> None:
-    """Checks a recipe and prints it with every default filled in. Imports torch only for `memory`, which fails if a
-    model is missing or the run does not fit. `as_json` prints one JSON object and nothing else."""
-    plan = resolve(load(path, overrides))
-    recipe, seats = plan.recipe.model_dump(), {role: str(who) for role, who in plan.seats.items()}
-    found = _estimated(plan) if memory else None
-    if as_json:
-        needs = None if found is None else {**asdict(found), "needed": found.needed}
-        about = {"recipe": recipe, "seats": seats, "plan": str(plan.algorithm.plan), "memory": needs}
-        console.file.write(json.dumps(about, indent=1) + "\n")
-        return
-    console.print_json(json.dumps(recipe))
-    listed = ", ".join(f"{role} = {who}" for role, who in seats.items())
-    console.print(f"seats: {listed}; plan: {plan.algorithm.plan}", highlight=False, soft_wrap=True)
-    if found is not None:
-        console.print(str(found), highlight=False, soft_wrap=True)
-
-
-def _estimated(plan: RunPlan) -> MemoryEstimate:
-    from interplay.cli.quiet import quiet_libraries
-
-    quiet_libraries()
-    from interplay.training.memory import estimate
-
-    found = estimate(plan)
-    found.refuse()
-    return found
 
 
 def train_recipe(console: Console, path: str, overrides: Sequence[str], run: Path | None, resume: bool) -> bool:
@@ -79,7 +43,7 @@ def refuse_used(folder: Path, resume: bool) -> None:
     """A new run does not overwrite another one."""
     if (folder / "checkpoints").exists() and not resume:
         raise ConfigError(
-            f"run folder '{folder}' already holds a run; add --resume to go on with it, or choose another --run."
+            f"run folder '{folder}' already contains a run; add --resume to continue it, or choose another --run."
         )
 
 
@@ -97,8 +61,8 @@ def alone(folder: Path) -> Iterator[None]:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    f"run folder '{folder}' is being trained by another process; wait for it, end it, or choose "
-                    "another --run."
+                    f"another process is training in run folder '{folder}'; wait for it, end it, or choose another "
+                    "--run."
                 ) from None
         yield
     finally:

@@ -8,6 +8,7 @@ Every mistake becomes one sentence that names the key, what was expected and the
     league.py       [league]
     judges.py       [judges]
     rollout.py      [reward] [sampling] [tools] [rollout] [stream] [curriculum]
+    channels.py     [channels]
     cluster.py      [cluster]
     engine.py       [engine]
     training.py     [train] [warmstart] [checkpoint] [records]
@@ -18,6 +19,7 @@ Two sections have keys that others define and check: `[env]` (the environment's 
 algorithm's `Settings`); see `rollout/resolve.py`.
 """
 
+from interplay.config.channels import ChannelSection
 from interplay.config.cluster import ClusterSection
 from interplay.config.engine import EngineSection
 from interplay.config.evaluation import TEAM, EvalSection
@@ -38,8 +40,8 @@ from interplay.config.section import Open, Section, validate
 from interplay.config.training import CheckpointSection, Optimizer, RecordSection, TrainSection, WarmstartSection
 
 __all__ = [
-    "REMOTE", "TEAM", "AdapterSection", "CheckpointSection", "ClusterSection", "CurriculumSection", "Draw",
-    "EngineSection", "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection", "LeagueSection",
+    "REMOTE", "TEAM", "AdapterSection", "ChannelSection", "CheckpointSection", "ClusterSection", "CurriculumSection",
+    "Draw", "EngineSection", "EvalSection", "JudgeAuditSection", "JudgeSection", "JudgeTrainSection", "LeagueSection",
     "MatchupSection", "Open", "Optimizer", "PolicySection", "Recipe", "RecordSection", "RemoteSection",
     "RewardSection", "RolloutSection", "SamplingSection", "Section", "SensesSection", "StreamSection", "ToolSection",
     "TrainSection", "WarmstartSection", "load", "parse", "parse_options", "split_seat", "validate",

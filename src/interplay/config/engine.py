@@ -12,25 +12,57 @@ from interplay.errors import ConfigError
 
 class EngineSection(Section):
     """The engine that samples replies. `local` samples in this process, from the learner's own tensors. `vllm` samples
-    on a vLLM server: the run starts one for each base model, or uses one that is already running."""
+    on a vLLM server: the run starts one for each base model, or uses one that is already running. `sglang` samples on
+    an SGLang server that is already running."""
 
-    kind: Literal["local", "vllm"] = Field("local", description="the engine that samples replies")
-    url: str | None = Field(None, description="vllm: a server that is already running, such as http://host:8000")
+    kind: Literal["local", "vllm", "sglang"] = Field("local", description="the engine that samples replies")
+    url: str | None = Field(
+        None, description="vllm, sglang: a server that is already running, such as http://host:8000"
+    )
     python: str | None = Field(None, description="vllm: the Python that has vLLM installed; default: this one")
     options: list[str] = Field([], description="vllm: more arguments for a server that the run starts")
     variables: dict[str, str] = Field({}, description="vllm: more environment variables for a started server")
     tensor_parallel: int = Field(1, ge=1, description="vllm: number of GPUs over which a server splits a model")
     gpu_share: float = Field(0.4, gt=0, le=1, description="vllm: share of a GPU's memory for weights and cache")
     context: int | None = Field(None, ge=2, description="vllm: most tokens of prompt plus reply; default: the model's")
-    concurrency: int = Field(256, ge=1, description="vllm: most sequences that a server samples at the same time")
+    concurrency: int = Field(
+        256, ge=1, description="vllm, sglang: most sequences that a server samples at the same time"
+    )
     start_timeout: float = Field(900.0, gt=0, description="vllm: seconds a server may take to start")
-    timeout: float = Field(600.0, gt=0, description="vllm: seconds one reply may take")
-    update_timeout: float = Field(120.0, gt=0, description="vllm: seconds a weight update may take")
+    timeout: float = Field(600.0, gt=0, description="vllm, sglang: seconds one reply may take")
+    transfer: Literal["folder", "gloo", "nccl", "ipc"] = Field(
+        "folder",
+        description="vllm: how new weights reach a server: files in a folder, a broadcast from host memory (gloo) or "
+        "from another GPU (nccl), or the learner's memory on the same GPU (ipc)",
+    )
+    in_flight: bool = Field(
+        True,
+        description="vllm, sglang: replies in progress go on with the new weights; false: an update waits for their "
+        "end",
+    )
+    update_timeout: float = Field(120.0, gt=0, description="vllm, sglang: seconds a weight update may take")
 
     @model_validator(mode="after")
-    def _belongs_to_vllm(self) -> EngineSection:
-        given = [key for key in ("url", "python", "context") if getattr(self, key) is not None]
-        if self.kind == "local" and (given or self.options or self.variables):
-            key = (*given, *(k for k in ("options", "variables") if getattr(self, k)))[0]
-            raise ConfigError(f"engine.{key} is set, but engine.kind is 'local'; expected engine.kind = 'vllm'.")
+    def _belongs_to_its_kind(self) -> EngineSection:
+        kinds = {"url": ("vllm", "sglang")} | dict.fromkeys(("python", "context", "options", "variables"), ("vllm",))
+        for key in (key for key, kinds_of_key in kinds.items() if getattr(self, key) and self.kind not in kinds_of_key):
+            expected = " or ".join(f"'{kind}'" for kind in kinds[key])
+            raise ConfigError(
+                f"engine.{key} is set, but engine.kind is '{self.kind}'; expected engine.kind = {expected}."
+            )
+        if self.kind == "sglang" and self.url is None:
+            raise ConfigError(
+                "engine.kind is 'sglang' without engine.url; start an SGLang server and set engine.url to its address, "
+                "such as http://127.0.0.1:30000."
+            )
+        if self.transfer != "folder" and self.kind != "vllm":
+            raise ConfigError(
+                f"engine.transfer is '{self.transfer}', but engine.kind is '{self.kind}'; expected "
+                "engine.kind = 'vllm', or engine.transfer = 'folder'."
+            )
+        if self.transfer == "ipc" and self.tensor_parallel > 1:
+            raise ConfigError(
+                f"engine.transfer is 'ipc' with engine.tensor_parallel = {self.tensor_parallel}, but the learner's "
+                "memory is on one GPU; expected engine.transfer = 'folder', 'gloo' or 'nccl'."
+            )
         return self

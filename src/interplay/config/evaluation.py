@@ -21,9 +21,9 @@ class SingleSection(Section):
 class EvalSection(Section):
     """Evaluation before and after training, and short evaluations during it. Nothing is masked unless `legal` is set.
 
-    Every policy plays the roles that [seats] gives it. An opponent is a bot or a policy in all other seats; "team"
-    seats the recipe's own policies together, and `success` names the reward that says whether they made it. What
-    stands under `samples` is for `interplay eval` alone."""
+    Every policy plays the roles that [seats] gives it. An opponent is a bot or a policy in all other seats. With
+    "team", the policies of [seats] play together, and `success` names the reward that decides whether they succeed.
+    The options from `samples` on are only for `interplay eval`."""
 
     opponents: list[str] = Field(
         ["bot:random"], description="bots, policies or team; short evaluations use the first one"
@@ -60,10 +60,10 @@ class EvalSection(Section):
     seeds: list[int] = Field(
         [], description="seeds, each with its own tasks and sampling; an empty list uses the recipe's seed"
     )
-    ablations: list[Literal["budget", "swap", "without"]] = Field(
+    ablations: list[Literal["budget", "swap", "without", "mute"]] = Field(
         [],
         description="budget: one agent with the team's tokens; swap: policies in each other's roles; without: each "
-        "agent replaced in turn",
+        "agent replaced in turn; mute: each channel muted in turn",
     )
     substitute: str = Field(
         "base", description="who replaces an agent: base (its weights before training), start, bot:NAME or a policy"

@@ -12,8 +12,8 @@ MotifName = Literal["vote", "ensemble", "review", "test", "program", "hand_over"
 
 
 class EvolveSection(Section):
-    """Candidates are workflows as data. They are made from the champion by whole motifs, or by a designer, and played
-    on the validation split with frozen policies; the best goes on."""
+    """Candidates are workflows as data. Whole motifs applied to the champion, or a designer, make new candidates. They
+    are played on the validation split with frozen policies, and the best one becomes the champion."""
 
     every: int = Field(10, ge=1, description="training steps between two rounds")
     candidates: int = Field(8, ge=1, description="new workflows in each round")

@@ -124,27 +124,39 @@ class JudgeSection(Section):
                 "POLICY@start for pairwise judges, and nothing for the others."
             )
         if (kind == "rubric") != bool(self.rubric):
-            raise ConfigError(f"a judge of kind '{kind}' has the rubric {self.rubric}; expected criteria for 'rubric'.")
+            raise ConfigError(
+                f"a judge of kind '{kind}' has the rubric {self.rubric}; expected criteria for kind 'rubric', and none "
+                "for the others."
+            )
         if kind == "rubric" and gold:
-            raise ConfigError(f"a rubric judge's who is '{who}'; expected a policy: a gold program gives one number.")
+            raise ConfigError(
+                f"a rubric judge's who is '{who}', but a gold program gives only one number; expected a policy."
+            )
         if served and kind not in SCORING:
             raise ConfigError(f"a judge's who is '{who}'; expected kind 'reward_model' or 'verifier' for a server.")
         if len(self.scale) != 2 or self.scale[0] >= self.scale[1]:
             raise ConfigError(f"a judge's scale is {self.scale}; expected the lowest and the highest mark.")
         if who.startswith(BASE) and self.train is None:
-            raise ConfigError(f"a judge's who is '{who}', a model without a score; expected [judges.NAME.train].")
+            raise ConfigError(
+                f"a judge's who is '{who}', a model that is not trained to give scores yet; expected "
+                "[judges.NAME.train]."
+            )
         if self.train is not None and (kind not in SCORING or served or gold):
             raise ConfigError(
                 f"a judge of kind '{kind}' played by '{who}' has [train]; expected a reward model or verifier of this "
-                "run, base:MODEL or a folder. (A judge that speaks is a policy: train it by a recipe of its own.)"
+                "run, base:MODEL or a folder. (A judge that answers in words is a policy: train it with its own "
+                "recipe.)"
             )
         if self.audit is not None and self.audit.checks:
             if gold:
-                raise ConfigError(f"a judge played by '{who}' has audit.checks; expected none: a program has no taste.")
+                raise ConfigError(
+                    f"a judge played by '{who}' has audit.checks, but a program has no biases to check; expected no "
+                    "checks."
+                )
             if "position" in self.audit.checks and kind != "pairwise":
                 raise ConfigError(
-                    f"a judge of kind '{kind}' has the check 'position'; expected it of pairwise judges: the others "
-                    "look at one reply at a time."
+                    f"a judge of kind '{kind}' has the check 'position', but only a pairwise judge sees replies in an "
+                    "order; expected other checks."
                 )
         for name in [t.labels for t in [self.train] if t] + [a.gold for a in [self.audit] if a and a.gold]:
             if not name.startswith(GOLD):

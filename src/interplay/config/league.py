@@ -16,8 +16,8 @@ from interplay.types.occupant import parse_one
 
 
 class ExploiterSection(Section):
-    """A policy that lives to beat whom its matchups name: when it does, or its patience ends, it is kept as a snapshot
-    and begins a new life."""
+    """A policy that is trained to beat the opponents in its matchups. When it beats them, or when its patience ends, it
+    is saved as a snapshot and begins a new life."""
 
     beats: float = Field(
         0.7, gt=0.5, le=1, description="a life ends when its score against every opponent is at least this"
@@ -79,14 +79,15 @@ class LeagueSection(Section):
             )
         for name in self.exploiters:
             if name not in policies:
-                raise ConfigError(f"league.exploiters.{name} is no policy; {did_you_mean(name, policies)}")
+                raise ConfigError(f"league.exploiters.{name} is not a policy; {did_you_mean(name, policies)}")
             if name not in named or not policies[name].trainable:
                 raise ConfigError(
-                    f"league.exploiters.{name} must be trainable and sit in a matchup, in which it learns."
+                    f"league.exploiters.{name} is not trainable or has no seat; expected a trainable policy in a "
+                    "matchup."
                 )
         panel = [] if self.alarm is None else self.alarm.panel
         if self.alarm is not None and not panel:
-            raise ConfigError("league.alarm.panel is empty; expected bots, or policies as they began: policy@start.")
+            raise ConfigError("league.alarm.panel is empty; expected bots, or policies at their start: policy@start.")
         for key, name in [*(("bots", n) for n in self.bots), *(("alarm.panel", n) for n in panel)]:
             who = parse_one(name)
             start = key == "alarm.panel" and isinstance(who, Snapshot) and who.at == "start" and who.policy in policies

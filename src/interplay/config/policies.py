@@ -46,7 +46,7 @@ class RemoteSection(Section):
 
     @model_validator(mode="after")
     def _has_an_address(self) -> RemoteSection:
-        expected = "expected http:// or https://, the host, up to and with /v1"
+        expected = "expected http:// or https://, the host, and the path up to /v1"
         if any(mark in self.url for mark in "@?#"):  # the message does not show the URL: it may hold a password
             raise ConfigError(
                 f"remote.url has a user name, a password or a query in it; {expected}, and the key in the environment "
@@ -167,7 +167,7 @@ class PolicySection(Section):
             raise ConfigError(f"policies.{name}.adapter cannot be added to the remote model '{self.base}'; remove it.")
         if self.is_remote and self.senses is not None:
             raise ConfigError(
-                f"policies.{name}.senses belongs to local models, and '{self.base}' is remote; set "
+                f"policies.{name}.senses is for local models, but '{self.base}' is remote; set "
                 f"policies.{name}.remote.images instead."
             )
         if self.remote is not None and not self.is_remote:

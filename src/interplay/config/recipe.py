@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.config.channels import ChannelSection
 from interplay.config.cluster import ClusterSection
 from interplay.config.engine import EngineSection
 from interplay.config.evaluation import EvalSection
@@ -70,6 +71,7 @@ class Recipe(Section):
     evolve: EvolveSection | None = None
     league: LeagueSection | None = None
     judges: dict[str, JudgeSection] = Field({}, description="judges, by the names of the rewards that they give")
+    channels: dict[str, ChannelSection] = Field({}, description="soft channels between agents, by name")
     eval: EvalSection = EvalSection()
     checkpoint: CheckpointSection = CheckpointSection()
     records: RecordSection = RecordSection()
@@ -78,7 +80,7 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _workflow_is_an_option_of_the_environment(cls, data: Any) -> Any:
-        """[workflow] stands beside [env] in a recipe, and belongs to it."""
+        """In a recipe, [workflow] is a section of its own. It becomes an option of [env]."""
         if isinstance(data, dict) and "workflow" in data and isinstance(data.get("env"), dict):
             rest = {key: value for key, value in data.items() if key != "workflow"}
             return {**rest, "env": {**data["env"], "workflow": data["workflow"]}}
@@ -92,34 +94,47 @@ class Recipe(Section):
             section.refuse_half_remote(name)
         if not self.seats:
             raise ConfigError("seats is empty; expected a policy name, or a table of role = policy.")
-        for name in self.policies:
+        for key, name in [*(("policies", n) for n in self.policies), *(("channels", n) for n in self.channels)]:
             if not _POLICY_NAME.fullmatch(name):
-                raise ConfigError(f"policies has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
+                raise ConfigError(f"{key} has '{name}'; expected a name of letters, digits, '_', '-' and '.'.")
         for table in [self.seats, *(m.seats for m in self.matchups)]:
             for key in table if isinstance(table, dict) else ():
                 split_seat(key)
+        named = self._named
+        for key, name in named.items():
+            self._check_occupant(key, name)
+        if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
+            raise ConfigError(
+                "the shares of [[matchups]] add up to more than 1; expected at most 1, since [seats] play the "
+                "remaining episodes."
+            )
+        if self._designer and self._designer not in self.policies:
+            known = did_you_mean(self._designer, self.policies)
+            raise ConfigError(f"evolve.designer is '{self._designer}', which is not a policy; {known}")
+        if self.league is not None:
+            self.league.check(self.policies, set(named.values()))
+        return self
+
+    @property
+    def _named(self) -> dict[str, str]:
+        """Every name of a player in [seats], a matchup or a judge, by its key."""
         named = {"seats": self.seats} if isinstance(self.seats, str) else keyed("seats", self.seats)
         for i, matchup in enumerate(self.matchups):
             named |= {f"matchups.{i}.{key}": name for key, name in matchup.named.items()}
         for key, judge in self.judges.items():
             players = {"who": judge.policy, "against": judge.against}
             named |= {f"judges.{key}.{k}": v for k, v in players.items() if v and v not in ("group", "reference")}
-        for key, name in named.items():
-            self._check_occupant(key, name)
-        if any(sum(m.share_at(step) for m in self.matchups) > 1 + 1e-9 for step in self._turning_points()):
-            raise ConfigError("the shares of [[matchups]] add up to more than 1; what is left is played with [seats].")
-        if self._designer and self._designer not in self.policies:
-            known = did_you_mean(self._designer, self.policies)
-            raise ConfigError(f"evolve.designer is '{self._designer}', which is no policy; {known}")
-        if self.league is not None:
-            self.league.check(self.policies, set(named.values()))
+        return named
+
+    def refuse_unseated(self) -> None:
+        """Raise if a policy sits nowhere: nothing could train it."""
+        named = set(self._named.values())
         for name in self.policies:
-            if name not in named.values() and name not in (*self.eval.opponents, self._designer):
+            if name not in {*named, *self.eval.opponents, self._designer}:
                 raise ConfigError(
                     f"policies.{name} sits in no seat; expected seats to name it (or remove it), "
-                    f"seats hold: {', '.join(sorted(set(named.values())))}."
+                    f"seats hold: {', '.join(sorted(named))}."
                 )
-        return self
 
     @property
     def _designer(self) -> str:
@@ -160,7 +175,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         file = _PACKAGED.joinpath(*file.parts[1:])
     if not file.is_file():
         if Path(path).is_dir():
-            raise ConfigError(f"folder '{path}' holds no run.json; expected a run that interplay train has begun.")
+            raise ConfigError(
+                f"folder '{path}' has no run.json; expected the folder of a run that interplay train started."
+            )
         beside = [*file.parent.glob("*.toml"), *(p.parent for p in file.parent.glob("*/run.json"))]
         near = map(str, beside or Path("recipes").glob("*/*.toml"))
         raise ConfigError(
@@ -180,7 +197,7 @@ def parse(data: Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     try:
         tree: dict[str, Any] = json.loads(json.dumps(data))  # a private copy
     except TypeError:
-        raise ConfigError("a recipe holds a date or time; expected strings, numbers, lists and tables.") from None
+        raise ConfigError("a recipe contains a date or time; expected strings, numbers, lists and tables.") from None
     before = {table: _name_in(tree, table) for table in ("env", "algorithm")}
     for text in overrides:
         _override(tree, text)
@@ -219,6 +236,9 @@ def _override(tree: dict[str, Any], text: str) -> None:
     for i, part in enumerate(path):
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
-            raise ConfigError(f"override '{text}' goes below {'.'.join(path[: i + 1])}, which is not a table.")
+            raise ConfigError(
+                f"override '{text}' sets a key below {'.'.join(path[: i + 1])}, which is not a table; expected the key "
+                "of a table."
+            )
         node = child
     node[last] = value

@@ -118,7 +118,7 @@ class CurriculumSection(Section):
             raise ConfigError("curriculum.easy is empty; expected options with their values at difficulty 0.")
         if self.easy.keys() != self.hard.keys():
             raise ConfigError(
-                f"curriculum.easy has {', '.join(self.easy) or 'nothing'} and curriculum.hard "
+                f"curriculum.easy has {', '.join(self.easy) or 'nothing'} and curriculum.hard has "
                 f"{', '.join(self.hard) or 'nothing'}; expected the same options in both."
             )
         return self

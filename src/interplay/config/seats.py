@@ -40,7 +40,10 @@ class MatchupSection(Section):
     @model_validator(mode="after")
     def _is_whole(self) -> MatchupSection:
         if (self.one is None) != (self.others is None) or (self.one is None) == (not self.seats):
-            raise ConfigError("a matchup has either seats, a table of role = player, or both one and others.")
+            raise ConfigError(
+                "a matchup has none or both of seats and one/others; expected seats (a table of role = player), or "
+                "both one and others."
+            )
         if isinstance(self.share, list):
             steps = [point[0] for point in self.share if len(point) == 2]
             if len(steps) < len(self.share) or steps[:1] != [0] or any(b <= a for a, b in pairwise(steps)):
@@ -77,7 +80,7 @@ def split_seat(key: str) -> tuple[str, int | None]:
     if not at:
         return key, None
     if not turn.isdecimal() or int(turn) < 1:
-        raise ConfigError(f"seat '{key}' has the turn '{turn}'; expected role@turn, turns counted from 1.")
+        raise ConfigError(f"seat '{key}' has the turn '{turn}'; expected role@turn, with turns counted from 1.")
     return role, int(turn)
 
 

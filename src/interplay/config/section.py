@@ -25,7 +25,7 @@ class Section(BaseModel):
 
 
 class Open(BaseModel):
-    """A section that names an environment or an algorithm; its other keys are the options of that one."""
+    """A section that names an environment or an algorithm. Its other keys are the options of that class."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 

@@ -106,11 +106,15 @@ class WarmstartSection(Section):
     @model_validator(mode="after")
     def _one_source(self) -> WarmstartSection:
         if (self.bot is None) == (self.records is None):
-            raise ConfigError("warmstart has neither or both of bot and records; expected one: who is imitated.")
+            raise ConfigError(
+                "warmstart has neither or both of bot and records; expected exactly one of them, to be imitated."
+            )
         if self.read and self.bot is None:
-            raise ConfigError("warmstart.read is set without warmstart.bot; expected a bot, whose play is read.")
+            raise ConfigError(
+                "warmstart.read is set without warmstart.bot; expected a bot, whose pictures and sounds are described."
+            )
         if self.min_reward is not None and self.bot is not None:
-            raise ConfigError("warmstart.min_reward is set with warmstart.bot; expected it with warmstart.records.")
+            raise ConfigError("warmstart.min_reward is set with warmstart.bot; it only works with warmstart.records.")
         return self
 
 
@@ -136,6 +140,17 @@ class RecordSection(Section):
     keep: Literal["first", "even"] = Field(
         "first", description="which episodes of a step are written: the first ones, or evenly spaced ones"
     )
+    tokens: bool = Field(
+        True,
+        description="also write the entropy of each trained token, and its log-prob of the learner minus that of the "
+        "engine; a sharded learner (train.shard) writes none",
+    )
     tensorboard: Literal["auto", "on", "off"] = Field(
         "auto", description="write TensorBoard logs; auto does so if TensorBoard is installed"
     )
+    wandb: Literal["off", "online", "offline"] = Field(
+        "off",
+        description="also send the metrics to Weights & Biases, under the same names; offline keeps them in the run "
+        "folder, for wandb sync",
+    )
+    wandb_project: str = Field("interplay", description="the project on Weights & Biases")

@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from interplay.config import ClusterSection
+from interplay.distributed.busy import BusyTime
 from interplay.distributed.worker import EpisodeJob, NewWeights, RolloutWorker
 from interplay.engines.census import census
 from interplay.errors import ConfigError, EngineError
 from interplay.rollout.runner import Seated
 from interplay.training.state import RunState
+from interplay.training.tally import update_cost
 from interplay.types import Episode, Snapshot, Task
 
 log = logging.getLogger("interplay")
@@ -64,6 +67,10 @@ class RolloutFleet:
         self._sent = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._repairing: dict[int, asyncio.Lock] = {}
+        self._busy = BusyTime(self.section.rollout_workers)
+        self._cost: dict[str, float] = {}  # what the last update cost
+        self._computed: dict[int, tuple[float, float]] = {}  # by worker: the time and its engines' seconds at an update
+        self._engine_idle: dict[int, float] = {}  # by worker: between its last two updates
         self.workers = [self._start() for _ in range(self.section.rollout_workers)]
 
     def _start(self) -> Any:
@@ -79,8 +86,11 @@ class RolloutFleet:
 
     async def sync(self) -> None:
         """Send the newest weights to every worker. With staleness 0, wait until every worker has loaded them."""
-        self._weights = self.ray.put(self._newest())
-        await asyncio.gather(*(self._repaired(i, self._update) for i in range(len(self.workers))))
+        began, newest = time.perf_counter(), self._newest()
+        self._weights = self.ray.put(newest)
+        await asyncio.gather(*(self._repaired(i, self._load) for i in range(len(self.workers))))
+        size = sum(weights.nbytes for weights in newest.values())
+        self._cost = update_cost("cluster/", time.perf_counter() - began, size)
 
     def _newest(self) -> dict[str, NewWeights]:
         out = {}
@@ -91,8 +101,13 @@ class RolloutFleet:
             out[name] = NewWeights(member.version, adapter, tensors)
         return out
 
-    async def _update(self, index: int) -> None:
-        await self._limited(self.workers[index].update.remote(self._weights))
+    async def _load(self, index: int) -> None:
+        computed: float = await self._limited(self.workers[index].update.remote(self._weights))
+        now = time.monotonic()
+        if index in self._computed:
+            then, before = self._computed[index]
+            self._engine_idle[index] = 1.0 - (computed - before) / max(now - then, 1e-9)
+        self._computed[index] = (now, computed)
 
     async def _seat(self, index: int) -> None:
         """If the snapshots that play have changed, make a worker load the present ones."""
@@ -101,6 +116,13 @@ class RolloutFleet:
         if self._seated.get(index, {}) != wanted:
             await self._limited(self.workers[index].seat.remote(wanted))
             self._seated[index] = wanted
+
+    def metrics(self) -> dict[str, float]:
+        """Workers that were lost so far; what the last update cost; and for each worker, the share of the time in which
+        it played no episode (since the last call) and its engines computed nothing (between the last two updates)."""
+        out = {"cluster/workers_lost": float(self.lost), **self._cost}
+        out |= {f"cluster/idle/worker_{i}": share for i, share in enumerate(self._busy.idle())}
+        return out | {f"cluster/engine_idle/worker_{i}": share for i, share in sorted(self._engine_idle.items())}
 
     # -- episodes -------------------------------------------------------------------------------------------------
 
@@ -134,8 +156,9 @@ class RolloutFleet:
 
     async def _play(self, index: int, share: Sequence[tuple[EpisodeJob, asyncio.Future[Episode]]]) -> None:
         async def once(index: int) -> list[Episode]:
-            await self._seat(index)
-            return await self.workers[index].play.remote([job for job, _ in share])
+            with self._busy.at_work(index):
+                await self._seat(index)
+                return await self.workers[index].play.remote([job for job, _ in share])
 
         try:
             found = await self._repaired(index, once)
@@ -176,9 +199,10 @@ class RolloutFleet:
             self.lost += 1
             self.ray.kill(worker)
             self._seated.pop(index, None)
+            self._computed.pop(index, None)
             self.workers[index] = self._start()
             if self._weights is not None:
-                await self._update(index)
+                await self._load(index)
 
     async def _limited(self, call: Awaitable[T]) -> T:
         return await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(call)), self.section.worker_timeout)

@@ -30,7 +30,7 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
     learning = sum(parts.values()) - parts["weights"]
     out: list[ProcessPlan] = []
     sharded = recipe.train.shard == "fsdp"
-    served = recipe.engine.kind == "vllm"
+    served = recipe.engine.kind != "local"
     # The run's own process trains unless there are ranks, and samples unless there are vLLM servers.
     mine = parts["weights"] + (0 if sharded else learning) + (0 if served else needs.cache)
     alone = gpu and not (sharded and served)

@@ -43,6 +43,11 @@ class NewWeights:
     adapter: Adapter | None
     tensors: Mapping[str, Tensor]
 
+    @property
+    def nbytes(self) -> int:
+        pairs = () if self.adapter is None else self.adapter.weights.values()
+        return sum(t.nbytes for t in (*self.tensors.values(), *(t for pair in pairs for t in pair)))
+
 
 class RolloutWorker:
     """Plays episodes. `recipe` is the recipe of the run; its bases are the folders that the run has prepared."""
@@ -61,8 +66,9 @@ class RolloutWorker:
         """Return the process id. Tests use it to kill the worker."""
         return os.getpid()
 
-    async def update(self, weights: Mapping[str, NewWeights]) -> None:
-        """Load new weights and clear everything that was computed with older weights."""
+    async def update(self, weights: Mapping[str, NewWeights]) -> float:
+        """Load new weights and clear everything that was computed with older weights. Return how many seconds the
+        engines have computed so far."""
         for name, new in weights.items():
             member = self.team.members[name]
             if member.adapter is not None and new.adapter is not None:
@@ -76,6 +82,7 @@ class RolloutWorker:
                 member.publish(new.version)
         for engine in self.team.engines:
             engine.flush()
+        return sum(engine.stats().seconds for engine in self.team.engines)
 
     async def seat(self, wanted: Mapping[Snapshot, str]) -> None:
         """Load these snapshots from their folders and release all other snapshots."""

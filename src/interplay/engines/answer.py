@@ -53,7 +53,7 @@ def read_answer(body: bytes, limit: object) -> Answer:
 
 
 def words_of(body: bytes) -> str:
-    """The message of an error object, or the beginning of the body if it is no error object."""
+    """The message of an error object, or the beginning of the body if it is not an error object."""
     try:
         error = json.loads(body)["error"]
         text = str(error["message"] if isinstance(error, dict) else error)

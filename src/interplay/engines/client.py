@@ -67,7 +67,7 @@ def chat_client(section: RemoteSection, secret: Secret) -> Any:
     except (http.InvalidURL, ValueError, ImportError) as error:  # the text may show a proxy's password
         kind = type(error).__name__
     raise ConfigError(
-        f"no connection to '{section.url}' can be set up ({kind}); check remote.url and the environment variables "
+        f"the connection to '{section.url}' cannot be set up ({kind}); check remote.url and the environment variables "
         "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY."
     )
 

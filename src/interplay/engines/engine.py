@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from interplay.types import Completion, MediaSpan, Message, identity
 
 if TYPE_CHECKING:
     from interplay.models.adapter import Adapter
+    from interplay.models.load import Loaded
 
 # The local engine's defaults. The memory estimate reads them too.
 CPU_CACHE_TOKENS = 131_072
@@ -76,7 +76,7 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What an engine can do. `media` names the kinds of media that it accepts, such as "image". If it is `shared`, its
-    weights are the learner's tensors; otherwise `update` needs a folder to read them from."""
+    weights are the learner's tensors; otherwise `update` needs the model that has the new ones."""
 
     token_ids: bool
     logprobs: bool
@@ -89,13 +89,15 @@ class Capabilities:
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counters since the engine was made, and the numbers of running and waiting requests. `prompt_tokens` counts the
-    tokens of all prompts, `cached_tokens` those of them that were found in the cache."""
+    tokens of all prompts, `cached_tokens` those of them that were found in the cache. `seconds` is the time that its
+    steps took; 0 if the engine computes in another process."""
 
     sampled_tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     running: int = 0
     waiting: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,9 @@ class Engine(Protocol):
         """Empty the prefix cache, so that nothing computed so far is reused."""
         ...
 
-    def update(self, version: int, source: Path | None = None) -> None:
-        """Switch to the base's weights of `version`; no cached prefix is reused. `source` is the folder to read them
-        from; None if the engine shares its tensors with the learner."""
+    def update(self, version: int, source: Loaded | None = None) -> None:
+        """Switch to the base's weights of `version`; no cached prefix is reused. `source` is the model that has them;
+        None if the engine shares its tensors with the learner."""
         ...
 
     def load(self, name: str, adapter: Adapter, version: int) -> None:

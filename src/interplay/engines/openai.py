@@ -19,7 +19,6 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from interplay.config import RemoteSection
@@ -31,6 +30,7 @@ from interplay.engines.loop_thread import LoopThread
 from interplay.engines.secret import Secret, masked
 from interplay.errors import ConfigError, EngineError, RemoteError
 from interplay.models.adapter import Adapter
+from interplay.models.load import Loaded
 from interplay.types import Completion, MediaSpan, Message, Stop
 
 _SHOWN = 200  # characters of a server's text that an error shows
@@ -67,10 +67,10 @@ class RemoteEngine:
 
     async def generate(self, request: Request) -> Completion:
         if not request.messages:
-            raise EngineError(f"remote model '{self.model}' was asked without messages; expected at least one.")
+            raise EngineError(f"remote model '{self.model}' got a request without messages; expected at least one.")
         if request.legal or request.forced:
             raise EngineError(
-                f"remote model '{self.model}' cannot be held to given replies; set sampling.legal = false."
+                f"remote model '{self.model}' cannot be restricted to given replies; set sampling.legal = false."
             )
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
@@ -159,7 +159,7 @@ class RemoteEngine:
     def flush(self) -> None:
         """Does nothing: the server has its own cache."""
 
-    def update(self, version: int, source: Path | None = None) -> None:
+    def update(self, version: int, source: Loaded | None = None) -> None:
         raise EngineError(f"the weights of remote model '{self.model}' cannot be updated; expected a local model.")
 
     def cancel(self, key: tuple[object, ...]) -> bool:

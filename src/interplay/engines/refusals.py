@@ -19,34 +19,34 @@ def refuse_impossible(request: Request, vocabulary: int, context: int, adapters:
     if request.room < 1:
         raise EngineError(f"max_tokens is {sampling.max_tokens}; expected at least 1.")
     if min(everything) < 0 or max(everything) >= vocabulary:
-        raise EngineError(f"the request holds a token id outside the model's vocabulary of {vocabulary}.")
+        raise EngineError(f"the request has a token id outside the model's vocabulary of {vocabulary} ids.")
     if request.adapter is not None and request.adapter not in adapters:
         raise EngineError(f"no adapter '{request.adapter}' is loaded; {did_you_mean(request.adapter, adapters)}")
     _refuse_legal(request)
     if not 0 <= sampling.temperature < inf or not 0 <= request.seed < 1 << 63:
         raise EngineError(
-            f"temperature {sampling.temperature}, seed {request.seed}: "
-            "expected a temperature of at least 0 and a seed from 0 to 2^63 - 1."
+            f"the temperature is {sampling.temperature} and the seed {request.seed}; expected a temperature of at "
+            "least 0 and a seed from 0 to 2^63 - 1."
         )
     if sampling.top_k < 0 or not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p <= 1:
         raise EngineError(
-            f"top_k {sampling.top_k}, top_p {sampling.top_p}, min_p {sampling.min_p}: "
-            "expected top_k ≥ 0, 0 < top_p ≤ 1 and 0 ≤ min_p ≤ 1."
+            f"top_k is {sampling.top_k}, top_p {sampling.top_p} and min_p {sampling.min_p}; expected top_k ≥ 0, 0 < "
+            "top_p ≤ 1 and 0 ≤ min_p ≤ 1."
         )
     total = len(request.ids) + request.room
     if total > context:
         raise EngineError(
-            f"prompt ({len(request.ids)}) plus max_tokens ({request.room}) is {total} tokens; "
-            f"the model takes at most {context}: shorten the prompt or lower sampling.max_tokens."
+            f"prompt ({len(request.ids)}) plus max_tokens ({request.room}) is {total} tokens, but the model takes at "
+            f"most {context}; shorten the prompt, or lower sampling.max_tokens."
         )
 
 
 def _refuse_legal(request: Request) -> None:
     if not all(request.legal):
-        raise EngineError("a legal reply has no tokens; expected at least the token that ends it.")
+        raise EngineError("a legal reply has no tokens; expected at least its end token.")
     ordered = sorted(request.legal)  # if a reply is a prefix of others, one of those follows it directly
     if any(len(a) < len(b) and b[: len(a)] == a for a, b in pairwise(ordered)):
-        raise EngineError("a legal reply is the beginning of another; expected the token that ends it in each.")
+        raise EngineError("a legal reply is the beginning of another one; expected each to end with an end token.")
     longest, limit = max(map(len, request.legal), default=0), request.sampling.max_tokens
     if longest > limit:
-        raise EngineError(f"a legal reply has {longest} tokens; sampling.max_tokens ({limit}) must allow it.")
+        raise EngineError(f"a legal reply has {longest} tokens, but sampling.max_tokens is {limit}; raise it.")

@@ -1,4 +1,4 @@
-"""What is played. `make`, `sample_task` and `register` are the whole surface; no torch here."""
+"""The environments. Use `make`, `sample_task` and `register`. No torch here."""
 
 from interplay.envs.env import Env, known, lookup, make, outcome_of, outside, prefixes, register, sample_task
 from interplay.envs.splits import SPLITS

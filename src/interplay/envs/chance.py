@@ -1,8 +1,9 @@
-"""Every way that chance can go, with its probability: for exact evaluation of small games.
+"""Enumerates all random outcomes with their probabilities, for exact evaluation of small games.
 
-An environment draws from `self.rng` only, so putting loaded dice there and playing once for each way they can fall
-enumerates its chance without a word from its author. Only whole-number draws can be listed (`choice`, `sample`,
-`randrange`, `shuffle`), and each should be as small as the rules allow: a shuffled deck of 52 has too many orders.
+An environment draws random numbers only from `self.rng`. Here this generator is replaced by one whose draws are given,
+and the game is played once for each possible sequence of draws. The author of the environment has to do nothing for
+this. Only whole-number draws can be enumerated (`choice`, `sample`, `randrange`, `shuffle`), and each should be as
+small as the rules allow: a shuffled deck of 52 cards has too many orders.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from interplay.envs.env import Env, lookup
 from interplay.errors import EnvError
 from interplay.types import Rewards, Role, Task
 
-LIMIT = 100_000  # ways one draw, or one run of draws, may go; more would look like a hang
+LIMIT = 100_000  # outcomes that one draw, or one sequence of draws, may have; more would take too long
 T = TypeVar("T")
 
 
 class _Dice(random.Random):
-    """Falls as `plan` says, then always on 0, noting how many faces every throw had."""
+    """Draws the numbers of `plan`, then always 0, and records how many outcomes every draw had."""
 
     def __init__(self) -> None:
         super().__init__(0)
         self.plan: list[int] = []
         self.faces: list[int] = []
+
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        """Does nothing: the plan says how the dice fall, and seeding takes longer than most steps of a game."""
 
     def _randbelow(self, n: int) -> int:
         self.faces.append(n)
@@ -39,14 +43,14 @@ class _Dice(random.Random):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise EnvError("this environment draws real numbers or bits, so that its chance cannot be listed.")
+        raise EnvError("this environment draws real numbers or bits, so its random outcomes cannot be enumerated.")
 
 
 def _every(play: Callable[[_Dice], T]) -> Iterator[tuple[float, T]]:
-    """`play` with every way the dice can fall, and the probability of each: the last throw that can turns first."""
+    """Call `play` with every possible sequence of draws, and yield each result with its probability."""
     plan: list[int] = []
     for _ in range(LIMIT):
-        dice = _Dice()  # random.Random would take an argument for a seed
+        dice = _Dice()  # without an argument, because random.Random would take it as a seed
         dice.plan = plan
         result, chance = play(dice), 1.0
         for n in dice.faces:
@@ -58,11 +62,11 @@ def _every(play: Callable[[_Dice], T]) -> Iterator[tuple[float, T]]:
         if not fell:
             return
         plan = [*fell[:-1], fell[-1] + 1]
-    raise EnvError(f"chance can go more than {LIMIT:,} ways here; expected a smaller game.")
+    raise EnvError(f"there are more than {LIMIT:,} random outcomes here; expected a smaller game.")
 
 
 def starts(task: Task) -> Iterator[tuple[float, Env]]:
-    """Every way the environment of `task` can begin, whatever its seed says."""
+    """Every possible start of the environment of `task`, for any seed."""
     cls = lookup(task.env).played_by(task.data)
 
     def begin(dice: _Dice) -> Env:
@@ -73,7 +77,7 @@ def starts(task: Task) -> Iterator[tuple[float, Env]]:
 
 
 def steps(env: Env, actions: Mapping[Role, str]) -> Iterator[tuple[float, tuple[Env, Rewards]]]:
-    """Every way `env.step(actions)` can go; `env` itself is not changed."""
+    """Every possible result of `env.step(actions)`; `env` itself is not changed."""
 
     def step(dice: _Dice) -> tuple[Env, Rewards]:
         twin = env.fork(0)

@@ -1,10 +1,10 @@
-"""The conformance suite for environment authors: `check(name, options)` gives one `Finding` for each rule.
+"""The conformance suite for environment authors: `check(name, options)` returns one `Finding` for each rule.
 
-Deterministic from (task, actions); a fork shares nothing; hidden information never reaches an observation; every
-episode ends; illegal actions have a defined consequence; scores cannot be won by echoing the prompt; tools change
-nothing. All this is tested from outside, by playing; what the environment raises becomes a failed finding. Out of
-reach: a secret that `redeal` does not deal again, and an order that depends on Python's string hashes, stable within
-one process.
+The rules are: an episode depends only on (task, actions); a fork shares nothing; hidden information never reaches an
+observation; every episode ends; illegal actions have a defined consequence; nothing is earned by echoing the prompt;
+tools change nothing. All this is tested from outside, by playing. Whatever the environment raises becomes a failed
+finding. Two things cannot be found: a secret that `redeal` does not draw again, and an order that depends on Python's
+string hashes, which do not change within one process.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from interplay.errors import ConfigError
 from interplay.types import Level, Observation, Rewards, Role, Task, seed_of
 
 LIMIT = 10_000  # decisions after which an episode counts as endless
-SHORT = 200  # as far as the other rules look, so that an endless environment fails one rule, and soon
-TRIES = 20  # listed actions tried at one decision
-TASKS = 400  # tasks compared between splits
+SHORT = 200  # the limit for the other rules, so that an endless environment fails only one rule, and soon
+TRIES = 20  # listed actions that are tried at one decision
+TASKS = 400  # tasks that are compared between splits
 
-# Replies that mean nothing in any game; then also some that a parser may stumble over, and may well accept.
+# Replies that mean nothing in any game, and some that a parser may have trouble with, and may accept.
 _NONSENSE = ("", "x" * 20_000, "☃ 🂡 \u202eñ\x00", "999999999")
 _NOISE = (*_NONSENSE, " \n\t", "-1", "0.5", '{"action": null}', "<|im_end|>")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one rule found; `detail` says what was looked at, or the first thing that was wrong."""
+    """The result of one rule. `detail` says what was tested, or the first thing that was wrong."""
 
     rule: str
     passed: bool
@@ -44,7 +44,7 @@ class Finding:
 
 
 class _Broken(Exception):
-    """A rule does not hold; the text says where."""
+    """A rule does not hold. The text says where."""
 
 
 def _require(holds: bool, otherwise: str) -> None:
@@ -52,13 +52,13 @@ def _require(holds: bool, otherwise: str) -> None:
         raise _Broken(otherwise)
 
 
-# A player is shown what every acting role sees and gives an action for each; None stops the play.
+# A player gets what every acting role sees and returns an action for each. None stops the play.
 PlayRule = Callable[[Mapping[Role, Observation]], dict[Role, str] | None]
 
 
 @dataclass(slots=True)
 class _Play:
-    """What happened, decision by decision. The trace is text, so that nothing later can change it."""
+    """What happened at each decision. The trace is text, so that it cannot change later."""
 
     seen: list[dict[Role, Observation]] = field(default_factory=list)
     actions: list[dict[Role, str]] = field(default_factory=list)
@@ -89,7 +89,7 @@ def _advance(env: Env, player: PlayRule, limit: int = SHORT) -> _Play:
 
 
 def _finish(env: Env, player: PlayRule) -> _Play:
-    """Play to the end (or the short limit) and ask for the outcome, which closes the trace."""
+    """Play to the end (or the short limit) and ask for the outcome, which ends the trace."""
     play = _advance(env, player)
     play.rewards.append(outcome_of(env))
     play.trace.append(f"observations {env.observe()!r}, state {env.state()!r}, outcome {play.rewards[-1]!r}")
@@ -101,12 +101,12 @@ def _text(observation: Observation) -> str:
 
 
 def _random(rng: random.Random) -> PlayRule:
-    """Uniform over the legal actions; where they are not listed, any reply at all."""
+    """Play uniformly over the legal actions. If they are not listed, give any reply."""
     return lambda seen: {role: rng.choice(o.legal or (*_NOISE, _text(o))) for role, o in seen.items()}
 
 
 def _garbage(rng: random.Random) -> PlayRule:
-    """Bad replies only, or for half of the decisions, so that states later in the game meet them too."""
+    """Give only bad replies, or bad replies in half of the decisions, to reach later states of the game too."""
     heard: dict[Role, tuple[str, ...]] = {}
     share = rng.choice((0.5, 1.0))
 
@@ -123,13 +123,13 @@ def _garbage(rng: random.Random) -> PlayRule:
 
 
 def _scripted(script: list[dict[Role, str]]) -> PlayRule:
-    """The given actions; stops where the environment asks other roles than it did, which the trace then shows."""
+    """Give the given actions. Stop if the environment asks other roles than before; the trace then shows this."""
     lines = iter(script)
     return lambda seen: said if (said := next(lines, {})).keys() == seen.keys() else None
 
 
 def _saying(role: Role, reply: str | None, rng: random.Random) -> PlayRule:
-    """One role says the same thing every time, or with None its whole prompt; the others play at random."""
+    """One role always says the same or, with None, repeats its whole prompt. The others play at random."""
     prompt: list[str] = []
 
     def say(seen: Mapping[Role, Observation]) -> dict[Role, str]:
@@ -151,7 +151,7 @@ def _same(first: list[str], second: list[str], what: str) -> None:
     _require(len(first) == len(second), f"{what}: {len(first)} decisions against {len(second)}")
 
 
-# The rules, for one task. Each returns how many things it looked at, or raises _Broken.
+# The rules, for one task. Each returns the number of things it tested, or raises _Broken.
 
 
 def _determinism(task: Task, rng: random.Random) -> int:
@@ -169,7 +169,7 @@ def _determinism(task: Task, rng: random.Random) -> int:
 def _fork_independence(task: Task, rng: random.Random) -> int:
     env, length = make(task), len(_advance(make(task), _random(rng)).actions)
     _advance(env, _random(rng), limit=rng.randrange(max(1, length)))
-    # The first fork says how it should go on. Others are played differently; then all must go on like the first.
+    # The first fork shows how the game goes on. Other forks are played differently. Then all must go on like the first.
     late, first = env.fork(), _finish(env.fork(), _random(rng))
     for stray in (env.fork(), env.fork(rng.getrandbits(62))):
         _finish(stray, _random(rng))
@@ -226,7 +226,7 @@ def _legal_lists(task: Task, rng: random.Random) -> int:
     for role, o in play.seen[cut].items() if play.seen else ():
         bad = [text for text in _NONSENSE if text not in o.legal] if o.legal else []
         for text in [*rng.sample(o.legal, min(TRIES, len(o.legal))), *bad]:
-            env = make(task)  # replayed, not forked: a broken fork is another rule's finding
+            env = make(task)  # replayed and not forked, because a broken fork is the finding of another rule
             _advance(env, _scripted(play.actions[:cut]))
             rewards = env.step({**play.actions[cut], role: text})
             refused = any((r.name, r.level, r.role) == ("illegal", Level.PROCESS, role) for r in rewards)
@@ -241,11 +241,11 @@ def _echo(task: Task, rng: random.Random) -> int:
     seen = [o for seen in _finish(make(task), _random(rng)).seen for o in seen.items()]
     roles, listed = {role for role, _ in seen}, any(o.legal for _, o in seen)
     for role in sorted(roles):
-        # The others draw the same chance each time, so that a partner's luck is not the echo's doing.
+        # The others use the same random numbers each time, so that the echo does not get credit for a partner's luck.
         seed = rng.getrandbits(62)
         echo, *noise = (_finish(make(task), _saying(role, r, random.Random(seed))) for r in (None, *_NONSENSE))
         earned, usual = echo.total(role), max(play.total(role) for play in noise)
-        # Where nothing is listed, the others' random play is noise: who loses by that is not beaten by the echo.
+        # If no actions are listed, the random play of others is noise: if they lose by it, the echo did not beat them.
         fine = earned <= usual + 1e-9 or (not listed and echo.lost_to(role))
         _require(earned <= 0 or fine, f"{role} earned {earned:g} by echoing")
     return len(roles)
@@ -254,7 +254,7 @@ def _echo(task: Task, rng: random.Random) -> int:
 def _over_is_over(task: Task, rng: random.Random) -> int:
     env = make(task)
     _advance(env, rng.choice((_random, _garbage))(rng))
-    if env.observe():  # an endless episode is another rule's finding
+    if env.observe():  # an endless episode is the finding of another rule
         return 0
     first, again = (repr((outcome_of(env), env.state())) for _ in range(2))
     _require(first == again, f"outcome() and state() asked for twice: {first} and {again}")
@@ -306,8 +306,8 @@ RULES = (*_RULES, "splits")
 
 
 def check(name: str, options: Mapping[str, Any], episodes: int = 20, seed: int = 0) -> list[Finding]:
-    """Play environment `name` as the rules ask for; one finding for each of `RULES`, in that order."""
-    # An unknown name and wrong options are the caller's mistakes, not findings: these raise ConfigError.
+    """Play environment `name` as the rules require. Returns one finding for each of `RULES`, in that order."""
+    # An unknown name and wrong options are mistakes of the caller and not findings: these raise ConfigError.
     validate(lookup(name).Options, options, prefix="env")
     draw = partial(sample_task, name, options, seed=seed)
 
@@ -325,9 +325,9 @@ def _finding(rule: str, unit: str, looks: Sequence[Callable[[], int]]) -> Findin
             count += look()
         except _Broken as broken:
             return Finding(rule, False, f"task {i}: {broken}" if len(looks) > 1 else str(broken))
-        except ConfigError:  # options that only the environment itself can refuse
+        except ConfigError:  # options that only the environment itself can check
             raise
-        except Exception as error:  # whatever the environment raised is a finding about it
+        except Exception as error:  # whatever the environment raises is a finding
             at = traceback.extract_tb(error.__traceback__)[-1]
             return Finding(rule, False, f"task {i}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})")
     return Finding(rule, True, f"{count} {unit}")

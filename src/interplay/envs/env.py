@@ -1,8 +1,8 @@
 """The environment contract, and the registry of environments by name.
 
-An `Env` is single-use: made from a `Task`, played to its end, thrown away. `observe()` names the roles that
-must act *now*, one of them in turn-taking games and several in simultaneous ones; `{}` means it is over.
-The environment never knows who sits in a seat. `interplay check NAME` runs the conformance suite on it.
+An `Env` is single-use: it is made from a `Task`, played to its end and thrown away. `observe()` names the roles that
+must act *now*: one role in turn-taking games, several in simultaneous games. `{}` means that the episode is over. The
+environment never knows who plays a role. `interplay check NAME` runs the conformance suite on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interplay.errors import ConfigError, did_you_mean
 from interplay.registry import Registry
 from interplay.types import MediaKind, Observation, Rewards, Role, Task, Turn, seed_of
 
-PENALTY = -0.1  # the usual process reward of an illegal action; a game may take more
+PENALTY = -0.1  # the usual process reward of an illegal action; some games use a larger one
 
 
 class Options(Section):
@@ -29,15 +29,15 @@ class Options(Section):
 
 
 class Env(ABC):
-    """Subclass, set the class attributes, write five methods, `@register("name")`.
+    """Subclass it, set the class attributes, write five methods, and add `@register("name")`.
 
-    Randomness comes from `self.rng` only, so that (task, actions) determines the episode.
+    All randomness comes from `self.rng`, so that (task, actions) determines the episode.
     """
 
     Options: ClassVar[type[Section]] = Options
     reward_names: ClassVar[tuple[str, ...]] = ()  # every name that step() and outcome() can give
     version: ClassVar[str] = "1"
-    slow: ClassVar[bool] = False  # step() waits for programs or files: rollouts then take it to a thread
+    slow: ClassVar[bool] = False  # step() waits for programs or files, so rollouts run it in a thread
     roles: tuple[Role, ...]
 
     def __init__(self, task: Task) -> None:
@@ -45,33 +45,33 @@ class Env(ABC):
 
     @cached_property
     def rng(self) -> random.Random:
-        """Made when it is first asked for: many games leave nothing to chance."""
+        """Made at its first use, because many games need no random numbers."""
         return self.dice(self.task.seed)
 
     @staticmethod
     def dice(seed: int) -> random.Random:
-        """Where all chance comes from. `envs/chance.py` puts loaded dice here, to see every way they can fall."""
+        """The source of all randomness. `envs/chance.py` replaces it to enumerate all outcomes."""
         return random.Random(seed)
 
     @abstractmethod
     def observe(self) -> dict[Role, Observation]:
-        """The roles that must act now and what each sees; `{}` when the episode is over."""
+        """The roles that must act now, and what each sees; `{}` when the episode is over."""
 
     @abstractmethod
     def step(self, actions: dict[Role, str]) -> Rewards:
-        """Play one action for each observed role. An illegal one has a defined consequence and adds a
-        process reward named `illegal` for its role."""
+        """Play one action for each observed role. An illegal action has a defined consequence and adds a process reward
+        named `illegal` for its role."""
 
     def act(self, turns: Mapping[Role, Turn]) -> Rewards:
-        """`step`, told everything about the replies: for environments that pass on more than their words."""
+        """Like `step`, with all data about the replies, for environments that use more than their text."""
         return self.step({role: turn.text for role, turn in turns.items()})
 
     @abstractmethod
     def outcome(self) -> Rewards | Awaitable[Rewards]:
-        """The final rewards, asked for once, when the episode is over (or was truncated). It may be `async`."""
+        """The final rewards. It is called once, when the episode is over or was truncated. It may be `async`."""
 
     async def settle(self) -> None:  # noqa: B027
-        """Awaited before `observe()`: for environments that wait for something outside, such as a program."""
+        """Awaited before `observe()`, for environments that wait for something outside, such as a program."""
 
     @abstractmethod
     def state(self) -> str:
@@ -79,36 +79,37 @@ class Env(ABC):
 
     def caption(self, role: Role) -> str:
         """What the pictures and sounds that `role` is shown now say, in words; empty if there are none. Imitation can
-        teach a policy to say it first."""
+        train a policy to say this first."""
         return ""
 
     @property
     def answered(self) -> bool:
-        """Whether the end holds an answer at all: one without has no vote where several episodes are put together."""
+        """Whether the end state holds an answer. An episode without an answer has no vote if several episodes are
+        combined."""
         return True
 
     def fork(self, seed: int | None = None) -> Env:
-        """An independent copy, with the same randomness ahead of it or, given a seed, with fresh."""
+        """An independent copy, with the same random numbers ahead or, if a seed is given, with new ones."""
         rng = random.Random(0 if seed is None else seed)
         if seed is None:
             rng.setstate(self.rng.getstate())
-        # A generator's state is 625 numbers, and a task never changes: neither is worth a deep copy.
+        # A generator's state is 625 numbers, and a task never changes, so neither is deep-copied.
         return copy.deepcopy(self, {id(self.rng): rng, id(self.task): self.task})
 
     def twin(self) -> Self:
-        """A copy that shares every value: all there is to a fork where none of them changes in place."""
+        """A copy that shares every value. This is enough for a fork if no value is changed in place."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         return twin
 
     def redeal(self, role: Role, rng: random.Random) -> Env:
-        """A copy in which everything hidden from `role` is drawn again, consistent with what it has seen.
-        Games of perfect information only have the future hidden. `interplay check` compares observations."""
+        """A copy in which everything hidden from `role` is drawn again, consistent with what the role has seen. In
+        games of perfect information only the future is hidden. `interplay check` compares the observations."""
         return self.fork(rng.getrandbits(62))
 
     @classmethod
     def played_by(cls, options: Mapping[str, Any]) -> type[Env]:
-        """The class that plays tasks with these options: this one, unless there is one for each kind of team."""
+        """The class that plays tasks with these options: this class, unless there is one for each kind of team."""
         return cls
 
     @classmethod
@@ -120,7 +121,7 @@ class Env(ABC):
     def make_task(cls, name: str, split: str, index: int, seed: int, options: Mapping[str, Any]) -> Task:
         """Task number `index` of a split. The seeds of different splits differ in their last two bits."""
         if split not in SPLITS:
-            raise ConfigError(f"'{split}' is no split; {did_you_mean(split, SPLITS)}")
+            raise ConfigError(f"'{split}' is not a split; {did_you_mean(split, SPLITS)}")
         drawn = seed_of("task", name, split, seed, index)
         return Task(f"{name}-{split}-{seed}-{index}", name, drawn & ~3 | SPLITS.index(split), dict(options))
 
@@ -157,6 +158,7 @@ _PLACES = {
     "robotics": "interplay.envs.tasks.robotics",
     "science": "interplay.envs.tasks.science",
     "sokoban": "interplay.envs.games.sokoban",
+    "signalling": "interplay.envs.games.signalling",
     "spotter_pilot": "interplay.envs.games.spotter_pilot",
     "sql": "interplay.envs.tasks.sql",
     "sudoku": "interplay.envs.games.sudoku",
@@ -170,18 +172,18 @@ _PLACES = {
 }
 _TOLD = ("program",)
 ENVIRONMENTS: Registry[Env] = Registry(Env, "an environment", "env.name", _PLACES, group="interplay.environments")
-# A name that ends in a colon is an adapter's: it stands for every name with something after the colon, which the class
-# finds in `task.env`.
+# A name that ends in a colon belongs to an adapter. It stands for every name with something after the colon, which the
+# class finds in `task.env`.
 register = ENVIRONMENTS.register
 
 
 def known() -> list[str]:
-    """The environments by name that can be made from their defaults, without the adapters."""
+    """The names of environments that can be made with their default options, without the adapters."""
     return [name for name in ENVIRONMENTS.known() if not name.endswith(":") and name not in _TOLD]
 
 
 def outside() -> list[str]:
-    """Those that must be told what to run, and cannot be made from their defaults."""
+    """The names of environments that need options, because they must be told what to run."""
     return list(_TOLD)
 
 
@@ -191,28 +193,30 @@ def prefixes() -> list[str]:
 
 
 def lookup(name: str) -> type[Env]:
-    """The class behind `name`, or behind its prefix where that is an adapter's, as in `openspiel:kuhn_poker`;
+    """The class behind `name`, or behind its prefix if that belongs to an adapter, as in `openspiel:kuhn_poker`.
     `package.module:Class` works for environments outside Interplay."""
     prefix, colon, game = name.partition(":")
     if not colon and name in ENVIRONMENTS.classes:  # the usual case, once for each episode
         return ENVIRONMENTS.classes[name]
     if prefix + colon in prefixes():
         if not game:
-            raise ConfigError(f"env.name '{name}' names no game; expected {name}GAME, see interplay envs {prefix}.")
+            raise ConfigError(
+                f"env.name '{name}' does not name a game; expected {name}GAME, see interplay envs {prefix}."
+            )
         name = prefix + colon
     hint = f", or a game after an adapter's name, {did_you_mean(prefix + colon, prefixes())}" if colon else ""
     return ENVIRONMENTS.lookup(name, hint)
 
 
 def sample_task(name: str, options: Mapping[str, Any], split: str = "train", index: int = 0, seed: int = 0) -> Task:
-    """A task of environment `name`, its options checked and completed with their defaults."""
+    """A task of environment `name`. Its options are checked, and missing ones get their defaults."""
     cls = lookup(name)
     full = validate(cls.Options, options, prefix="env").model_dump()
     return cls.make_task(name, split, index, seed, full)
 
 
 def outcome_of(env: Env) -> Rewards:
-    """An episode's final rewards, for who does not run on an event loop."""
+    """An episode's final rewards, for code that does not run on an event loop."""
     found = env.outcome()
     if isinstance(found, Rewards):
         return found

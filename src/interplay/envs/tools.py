@@ -1,7 +1,7 @@
 """Tools that environments give to their roles: a calculator, SQL on a database, search, Python in the sandbox.
 
-Each function makes a `Tool`; an environment puts it into `Observation.tools`. All of them answer what a caller did
-wrong in words, limit themselves, and give the same answer every time (a search service, as long as a run lasts).
+Each function makes a `Tool`, which an environment puts into `Observation.tools`. All of them explain a caller's mistake
+in words, limit their own work, and always give the same answer (a search service only within one run).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def calculator() -> Tool:
 
 
 def sql(data: bytes, rows: int = 10) -> Tool:
-    """Queries on one database; `rows` of a result are shown."""
+    """Queries on one database. The first `rows` rows of a result are shown."""
 
     def run(query: str) -> str:
         return database.text(database.run(data, query), rows)
@@ -35,7 +35,7 @@ def sql(data: bytes, rows: int = 10) -> Tool:
 
 
 def search(find: Callable[[str], Sequence[tuple[str, str]]], characters: int = 600) -> Tool:
-    """Passages, by title and text, that `find` has for a query."""
+    """The passages, with title and text, that `find` returns for a query."""
 
     def run(query: str) -> str:
         found = find(query.strip())
@@ -45,7 +45,7 @@ def search(find: Callable[[str], Sequence[tuple[str, str]]], characters: int = 6
 
 
 def python(seconds: float = 5.0, characters: int = 4000) -> Tool:
-    """Programs in the shared sandbox; its walls are as strong as the machine offers."""
+    """Programs in the shared sandbox, with the strongest isolation that the machine offers."""
     from interplay.execution.sandbox import Job, Limits, shared
 
     limits = Limits(seconds=2 * seconds, cpu_seconds=seconds, processes=1)
@@ -63,5 +63,5 @@ def python(seconds: float = 5.0, characters: int = 4000) -> Tool:
 
 
 def named(names: Sequence[str]) -> tuple[Tool, ...]:
-    """The tools that need nothing of the environment, by name."""
+    """Tools by name, for those that need nothing from the environment."""
     return tuple({"calculator": calculator, "python": python}[name]() for name in names)

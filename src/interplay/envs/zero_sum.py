@@ -1,4 +1,4 @@
-"""Zero-sum games for two: what the one gains, the other loses."""
+"""Zero-sum games for two players: one player's gain is the other's loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interplay.types import Level, Rewards, Role
 
 
 def gain(roles: Sequence[Role], rewards: Rewards, refuse: Callable[[str], NoReturn]) -> float:
-    """What the first of `roles` gets; where all together get something, `refuse` is told why that cannot be."""
+    """The gain of the first of `roles`. If the rewards do not sum to zero, `refuse` is called with the reason."""
     gains = dict.fromkeys(roles, 0.0)
     for r in rewards:
         if r.level is Level.AGENT and r.role is not None and r.value is not None:

@@ -1,4 +1,5 @@
-"""Ablations that show what each agent contributes: policies exchange their roles, or one agent is replaced.
+"""Ablations that show what each agent and each channel contributes: policies exchange their roles, one agent is
+replaced, or a channel is muted.
 
 A drop is the figure of the original line-up minus the figure of the changed one, paired task by task, with a bootstrap
 interval. An interval that does not contain 0 means that the change makes a difference.
@@ -7,8 +8,10 @@ interval. An interval that does not contain 0 means that the change makes a diff
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from interplay.config import TEAM, Recipe
 from interplay.errors import ConfigError
@@ -18,6 +21,9 @@ from interplay.evaluation.intervals import Estimate
 from interplay.evaluation.measures import by_task, paired, verdict
 from interplay.seats import RunPlan
 from interplay.types import Episode, Occupant, Role, Scripted
+
+if TYPE_CHECKING:
+    from interplay.rollout.team import Team
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,17 @@ def without(plan: RunPlan, substitutes: Mapping[Role, Occupant]) -> Iterator[tup
             yield f"{role} = {substitutes[role]}", {**plan.seats, role: substitutes[role]}
 
 
+@contextmanager
+def muted(team: Team, name: str) -> Iterator[None]:
+    """Inside, a channel passes on nothing. `Field.play` begins with an empty cache, so none of its vectors stay."""
+    channel = team.pool.channels[name]
+    before, channel.mute = channel.mute, True
+    try:
+        yield
+    finally:
+        channel.mute = before
+
+
 def change(
     recipe: Recipe,
     what: str,
@@ -82,14 +99,16 @@ def check(plan: RunPlan) -> None:
     policies = {w for w in plan.seats.values() if not isinstance(w, Scripted)}
     if "swap" in section.ablations and len(policies) < 2:
         raise ConfigError(
-            "eval.ablations has 'swap', but one policy sits in every seat, and has nobody to exchange roles with; "
-            "remove it, or give the roles policies of their own in [seats]."
+            "eval.ablations has 'swap', but a single policy plays every role, so no roles can be exchanged; remove "
+            "'swap', or give the roles different policies in [seats]."
         )
-    of_a_team = [name for name in section.ablations if name != "swap"]
+    if "mute" in section.ablations and not plan.recipe.channels:
+        raise ConfigError("eval.ablations has 'mute', but the recipe has no [channels] to mute; remove it.")
+    of_a_team = [name for name in section.ablations if name not in ("swap", "mute")]
     if of_a_team and TEAM not in section.opponents:
         raise ConfigError(
-            f"eval.ablations has {' and '.join(map(repr, of_a_team))}, which is asked of a team; set "
-            f'eval.opponents = ["{TEAM}"] and eval.success to the reward that says whether it made it.'
+            f"eval.ablations has {' and '.join(map(repr, of_a_team))}, which measures a team; set "
+            f'eval.opponents = ["{TEAM}"], and eval.success to the reward that says whether the team succeeded.'
         )
     if "without" in section.ablations:
         _check_substitute(plan)
@@ -113,14 +132,14 @@ def single(plan: RunPlan) -> tuple[Role, str]:
     section = plan.recipe.eval.single
     if section is None:
         raise ConfigError(
-            "eval.ablations has 'budget', but eval.single is missing; expected the options that leave one role, such "
-            'as eval.single = { options = { team = "single" } }.'
+            "eval.ablations has 'budget', but eval.single is missing; expected options that leave only one role, "
+            'such as eval.single = { options = { team = "single" } }.'
         )
     roles = envs.make(plan.task(0, "test", section.options)).roles
     if len(roles) != 1:
         raise ConfigError(
-            f"eval.single.options leaves the roles {', '.join(roles)}; expected options of {plan.recipe.env.name} "
-            "that leave one."
+            f"eval.single.options leaves the roles {', '.join(roles)}; expected options of {plan.recipe.env.name} that "
+            "leave only one role."
         )
     policy = section.policy or str(plan.seats.get(roles[0], ""))
     if policy not in plan.recipe.policies:

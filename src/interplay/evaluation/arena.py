@@ -19,7 +19,7 @@ from interplay import envs
 from interplay.algorithms import credit
 from interplay.errors import ConfigError, InterplayError
 from interplay.evaluation import strategies
-from interplay.evaluation.exploitability import decisions
+from interplay.evaluation.exploitability import GameTree, decisions
 from interplay.evaluation.field import Field
 from interplay.evaluation.intervals import Estimate, bootstrap
 from interplay.evaluation.ratings import RatedGame, Rating, rate
@@ -97,11 +97,13 @@ async def meet(field: Field, players: Mapping[str, Entrant], together: bool | No
     """Plays all meetings, against each other or together. If `together` is None, `shares_rewards` decides."""
     plan = field.plan
     if len(players) < 2:
-        raise ConfigError("an arena needs at least two players; name another, such as bot:random or a run folder.")
+        raise ConfigError("an arena needs at least two players; add another one, such as bot:random or a run folder.")
     if together is None:
         together = shares_rewards(plan)
     if len(plan.roles) == 1:
-        raise ConfigError(f"{plan.recipe.env.name} has one role, and nobody to meet there; interplay eval measures it.")
+        raise ConfigError(
+            f"{plan.recipe.env.name} has only one role, so players cannot meet in it; use interplay eval to measure it."
+        )
     played: dict[Meeting, list[Episode]] = {}
     for meeting in meetings(plan, players, together):
         played[meeting] = await field.play(seats_of(plan, players, meeting))
@@ -195,14 +197,15 @@ def _habits(plan: RunPlan, played: Mapping[Meeting, Sequence[Episode]], name: st
 
 async def _hunt(field: Field, players: Mapping[str, Entrant]) -> dict[str, Hunted]:
     """The exploitability of each player, or why it cannot be computed, for example because the game is too large."""
+    tree = GameTree(field.plan.task(0))
     try:
-        asked = decisions(field.plan.task(0))
+        decisions(tree)
     except InterplayError as error:
         return {name: Hunted(None, why=str(error)) for name in players}
     out = {}
     for name, seats in players.items():
         try:
-            found = await strategies.measure(field.plan, field.team, seats, asked)
+            found = await strategies.measure(field.plan, field.team, seats, tree)
             out[name] = Hunted(found.found.exploitability, found.stray)
         except InterplayError as error:
             out[name] = Hunted(None, why=str(error))

@@ -76,8 +76,9 @@ class Lineup:
 
 def lineups(plan: RunPlan, opponents: Sequence[str], seats: Mapping[Role, Occupant] | None = None) -> Iterator[Lineup]:
     """For the opponent `team`, one line-up. For every other opponent, one line-up per seat of `seats` (default: the
-    recipe's seats without those of bots)."""
-    mine = {r: w for r, w in plan.seats.items() if not isinstance(w, Scripted)} if seats is None else seats
+    recipe's seats without those of bots, or all of them if they hold nothing else)."""
+    models = {r: w for r, w in plan.seats.items() if not isinstance(w, Scripted)}
+    mine = (models or plan.seats) if seats is None else seats
     for opponent in opponents:
         if opponent == TEAM:
             yield Lineup(TEAM, TEAM, TEAM, dict(plan.seats))

@@ -67,7 +67,7 @@ class Thrifty:
         turn = await short.sample(env, view, stamp)
         if turn.sampled > self.purse.left or max(s.size for s in turn.samples) > limit:
             raise InterplayError(
-                f"{self.policy} was given {limit} tokens and used {turn.sampled}: no budget can be matched."
+                f"{self.policy} was given {limit} tokens but used {turn.sampled}, so its budget cannot be matched."
             )
         self.purse.left -= turn.sampled
         self.purse.cut = self.purse.left == 0 and turn.status is Status.LENGTH
@@ -129,7 +129,7 @@ async def matched(field: Field, team: Sequence[Episode]) -> Matched:
     role, policy = single(field.plan)
     slots = [_Slot(e, [], []) for e in team if e.replica == 0]
     if not any(_used([s.team]) for s in slots):
-        raise InterplayError("the team sampled no tokens; there is no budget to match.")
+        raise InterplayError("the team sampled no tokens, so there is no budget to match.")
     assert recipe.eval.single is not None
     for name in ("longer", "samples"):
         ahead = iter(slots)
@@ -151,7 +151,7 @@ async def matched(field: Field, team: Sequence[Episode]) -> Matched:
     if not whole:
         errors = [e.error for s in slots for e in (*s.longer, *s.samples) if e.error]
         raise InterplayError(
-            f"all games of the one agent failed; the first: {errors[0] if errors else 'none was played'}"
+            f"all games of the single agent failed; the first error: {errors[0] if errors else 'none was played'}"
         )
     return Matched(role, policy, _ways(recipe, whole), [_row(s) for s in whole])
 
@@ -211,7 +211,9 @@ async def _spend(
                     earlier.error = game.error
                 break
             if purse.left == before:
-                raise InterplayError(f"{policy} played {task.id} without a token; there is no budget to match.")
+                raise InterplayError(
+                    f"{policy} played {task.id} without sampling a token, so there is no budget to match."
+                )
         field.done(games[0])
         return games
 

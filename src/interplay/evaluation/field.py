@@ -69,7 +69,7 @@ class Field:
             out += await self.keep(part, seats, ("play", count), lambda r=runner, t=tasks, d=done: r.run(t, seating, d))  # type: ignore[misc]
         if all(e.error is not None for e in out):
             who = ", ".join(f"{r} = {w}" for r, w in seats.items())
-            raise InterplayError(f"all {len(out)} games with {who} failed; the first: {out[0].error}")
+            raise InterplayError(f"all {len(out)} games with {who} failed; the error of the first one: {out[0].error}")
         return out
 
     async def keep(
@@ -109,7 +109,8 @@ class Field:
             recipe.tools,
         )
         where = (recipe.device, recipe.dtype, __version__, envs.lookup(recipe.env.name).version)
-        return key_of(how, part.seed, who, tasks, limits, where)
+        wires = [([fingerprint(s) for s in self.team.sources[n]], c.mute) for n, c in self.team.pool.channels.items()]
+        return key_of(how, part.seed, who, tasks, limits, where, *([wires] if wires else []))
 
     def _weights(self, occupant: Occupant) -> tuple[list[list[str]], bool]:
         """What identifies the weights of everybody who takes turns in a seat."""

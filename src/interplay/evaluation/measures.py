@@ -62,7 +62,7 @@ def pass_at_k(games: int, won: int, k: int) -> float:
     (0.25, 0.5, 1.0)
     """
     if not 1 <= k <= games:
-        raise ValueError(f"pass@{k} needs at least {k} games of a task, there are {games}.")
+        raise ValueError(f"pass@{k} needs at least {k} games of a task, but there are {games}.")
     return 1.0 - comb(games - won, k) / comb(games, k)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from interplay.errors import InterplayError
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.rollout.media import MediaFolder
 from interplay.types import Episode
 
@@ -43,13 +43,14 @@ class Played:
         with self.path.open("rb") as file:
             file.seek(self._at[key])
             try:
-                return [records.from_json(e, self.media)[0] for e in json.loads(file.readline())["episodes"]]
+                return [episode_json.from_json(e, self.media)[0] for e in json.loads(file.readline())["episodes"]]
             except (ValueError, KeyError, TypeError, InterplayError):  # damaged, or written by another version
                 return None
 
     def put(self, key: str, episodes: Sequence[Episode]) -> None:
-        self.media.put(m for e in episodes for m in records.media(e))
-        line = json.dumps({"chunk": key, "episodes": [records.to_json(e) for e in episodes]}, separators=(",", ":"))
+        self.media.put(m for e in episodes for m in episode_json.media(e))
+        found = [episode_json.to_json(e) for e in episodes]
+        line = json.dumps({"chunk": key, "episodes": found}, separators=(",", ":"))
         with self.path.open("ab") as file:
             self._at[key] = file.tell()
             file.write(line.encode() + b"\n")

@@ -23,8 +23,13 @@ Stages = Mapping[str, Sequence[SeatResult]]  # "before", "after" -> results
 
 
 def table(stages: Stages, title: str) -> Group:
-    """A table for a terminal of 80 columns. For each opponent it has one row per seat and stage, then rows for all
-    seats together. It has a column of policies only if several policies play the same seat."""
+    """The table before → after, for a terminal of 80 columns."""
+    return terminal(before_after(stages, title))
+
+
+def before_after(stages: Stages, title: str) -> Sheet:
+    """For each opponent, one row per seat and stage, then rows for all seats together. There is a column of policies
+    only if several policies play the same seat."""
     seated = {(r.role, r.policy) for results in stages.values() for r in results}
     several = len(seated) > len({role for role, _ in seated})
     rows: list[list[str]] = []
@@ -40,7 +45,7 @@ def table(stages: Stages, title: str) -> Group:
         rows.append([])
     head = [*(["policy"] if several else []), "against", "seat", "stage"]
     numbers = ["wins (95%)", "draws", "losses", "illegal", "games"]
-    return terminal(Sheet(f"{title}; shares in percent", [*head, *numbers], rows, len(head)))
+    return Sheet(f"{title}; shares in percent", [*head, *numbers], rows, len(head))
 
 
 def _cells(rows: Sequence[SeatResult]) -> list[str]:
@@ -87,6 +92,12 @@ def sheets(report: Report) -> Iterator[Sheet]:
             report.without,
             "A drop is the figure of the whole team minus the figure of this row, task by task.",
         )
+    if report.muted:
+        yield _changes(
+            "One channel muted",
+            report.muted,
+            "A drop is the figure with all channels minus the figure of this row, task by task.",
+        )
     if report.swaps:
         yield _changes(
             "Policies in each other's roles",
@@ -111,7 +122,12 @@ def charts(report: Report) -> Iterator[Chart]:
     if report.budget is not None:
         ways = [(w.name, w.won) for w in report.budget.ways]
         yield Bars("The same tokens for a team and for one agent: success, percent", ways)
-    for title, changes in (("Cost of replacing one agent", report.without), ("Cost of exchanged roles", report.swaps)):
+    costs = {
+        "Cost of replacing one agent": report.without,
+        "Cost of muting a channel": report.muted,
+        "Cost of exchanged roles": report.swaps,
+    }
+    for title, changes in costs.items():
         rows = [(_label(c), c.won_drop) for c in changes if c.won_drop is not None]
         if rows:
             yield Bars(

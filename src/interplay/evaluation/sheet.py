@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interplay.evaluation.intervals import Estimate
-from interplay.rollout.records import finite
+from interplay.rollout.episode_json import finite
 
 # Control characters (an escape sequence can rewrite a terminal), halves of surrogate pairs (no file can hold them) and
 # marks that reverse the direction of the text after them.

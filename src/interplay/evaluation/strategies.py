@@ -17,6 +17,7 @@ from interplay.agents.bots import make_bot
 from interplay.errors import ConfigError
 from interplay.evaluation.exploitability import (
     Exploitability,
+    GameTree,
     StrategyPrompt,
     StrategyQuestion,
     decisions,
@@ -44,12 +45,13 @@ async def measure(
     plan: RunPlan,
     team: Team,
     seats: Mapping[Role, Occupant] | None = None,
-    asked: Sequence[StrategyQuestion] | None = None,
+    tree: GameTree | None = None,
 ) -> Measured:
-    """The exploitability of `seats` (default: the recipe's), each player in its role. Pass `asked` if the `decisions`
-    of the game are known already."""
+    """The exploitability of `seats` (default: the recipe's), each player in its role. Pass the `tree` of the game if
+    another player was measured on it already: most of the time goes into building it."""
     task = plan.task(0)
-    asked = decisions(task) if asked is None else asked
+    tree = tree or GameTree(task)
+    asked = decisions(tree)
     found: dict[tuple[Role, StrategyPrompt], Odds] = {}
     for role, who in (seats or plan.seats).items():
         mine = [a for a in asked if a.role == role]
@@ -57,7 +59,7 @@ async def measure(
         found |= {(a.role, a.prompt): o for a, o in zip(mine, odds, strict=True)}
     table = {key: odds for key, (odds, _) in found.items()}
     stray = sum(stray for _, stray in found.values()) / len(found)
-    return Measured(exploitability(task, lambda role, prompt, legal: table[role, prompt]), table, stray)
+    return Measured(exploitability(task, lambda role, prompt, legal: table[role, prompt], tree), table, stray)
 
 
 def _bot(team: Team, who: Scripted, asked: Sequence[StrategyQuestion]) -> list[Odds]:
@@ -66,7 +68,7 @@ def _bot(team: Team, who: Scripted, asked: Sequence[StrategyQuestion]) -> list[O
     for a in asked:
         odds = bot.odds(a.env, a.role)
         if odds is None:
-            raise ConfigError(f"{who} does not say how likely its moves are.")
+            raise ConfigError(f"{who} does not report the probabilities of its moves.")
         out.append((odds, 0.0))
     return out
 
@@ -74,7 +76,7 @@ def _bot(team: Team, who: Scripted, asked: Sequence[StrategyQuestion]) -> list[O
 async def _model(team: Team, who: Occupant, asked: Sequence[StrategyQuestion]) -> list[Odds]:
     member = team.members.get(str(who))
     if member is None:
-        raise ConfigError(f"{who} is a remote model, which gives no log-probs.")
+        raise ConfigError(f"{who} is a remote model, which returns no log-probs.")
     return list(await asyncio.gather(*(_scored(member, a) for a in asked)))
 
 

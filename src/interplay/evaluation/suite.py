@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from interplay.config import TEAM
-from interplay.evaluation.ablation import Change, change, swaps, without
+from interplay.evaluation.ablation import Change, change, muted, swaps, without
 from interplay.evaluation.benchmark import Lineup, SeatResult, lineups, tally_lineup
 from interplay.evaluation.budget import Matched, matched
 from interplay.evaluation.field import Field
@@ -43,6 +43,7 @@ class Report:
     entries: list[SuiteEntry]
     swaps: list[Change]
     without: list[Change]
+    muted: list[Change]
     budget: Matched | None
 
     def to_json(self) -> dict[str, Any]:
@@ -61,6 +62,7 @@ class Report:
             "results": entries,
             "swap": [_plain(_change(c)) for c in self.swaps],
             "without": [_plain(_change(c)) for c in self.without],
+            "mute": [_plain(_change(c)) for c in self.muted],
             "budget": None if self.budget is None else _plain(asdict(self.budget)),
         }
 
@@ -85,7 +87,7 @@ async def measure(field: Field, substitutes: Mapping[Role, Occupant]) -> Report:
     team must already hold the weights of the substitutes."""
     plan, recipe = field.plan, field.plan.recipe
     section = recipe.eval
-    entries, exchanged, removed, budget = [], list[Change](), list[Change](), None
+    entries, exchanged, removed, silenced, budget = [], list[Change](), list[Change](), list[Change](), None
     for lineup in lineups(plan, section.opponents):
         episodes = await field.play(lineup.seats)
         entries.append(_entry(field, episodes, lineup))
@@ -95,12 +97,16 @@ async def measure(field: Field, substitutes: Mapping[Role, Occupant]) -> Report:
         if lineup.role == TEAM and "without" in section.ablations:
             for what, seats in without(plan, substitutes):
                 removed.append(change(recipe, what, lineup, seats, episodes, await field.play(seats)))
+        for name in recipe.channels if "mute" in section.ablations else ():
+            with muted(field.team, name):
+                games = await field.play(lineup.seats)
+            silenced.append(change(recipe, f"{name} muted", lineup, lineup.seats, episodes, games))
         if lineup.role == TEAM and "budget" in section.ablations:
             budget = await matched(field, episodes)
     seeds = list(field.seeds or [recipe.seed])
     return Report(
         recipe.name, recipe.env.name, dict(plan.seats), field.split, seeds, field.games, field.samples,
-        field.temperature, section.legal, entries, exchanged, removed, budget,
+        field.temperature, section.legal, entries, exchanged, removed, silenced, budget,
     )  # fmt: skip
 
 
@@ -112,6 +118,8 @@ def expected(field: Field, substitutes: Mapping[Role, Occupant]) -> int:
         total += field.size
         if "swap" in ablations:
             total += field.size * sum(1 for _ in swaps(plan, lineup))
+        if "mute" in ablations:
+            total += field.size * len(plan.recipe.channels)
         if lineup.role == TEAM:
             total += field.size * len(substitutes) if "without" in ablations else 0
             total += 2 * field.size // field.samples if "budget" in ablations else 0

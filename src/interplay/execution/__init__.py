@@ -1,1 +1,1 @@
-"""Running what models wrote: programs, queries, formulas and circuits, behind walls and within limits."""
+"""Runs what models wrote (programs, queries, formulas and circuits), isolated and within limits."""

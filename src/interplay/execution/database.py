@@ -1,8 +1,8 @@
-"""Queries that nobody trusts, on real SQLite and DuckDB databases: read-only, limited, and the same every time.
+"""Runs untrusted queries on real SQLite and DuckDB databases: read-only, limited and deterministic.
 
-A database is its bytes. What a model wrote is run by `run`: in a service behind the sandbox's walls (`sqlite.py`,
-`duck.py`), each query in a process of its own that cannot change what the next one finds. Queries of ours, which tasks
-are made with by the thousand, are run by `ask`, in this process. What went wrong is a sentence in `QueryResult.error`.
+A database is given as its bytes. `run` runs a query that a model wrote, in a service inside the sandbox (`sqlite.py`,
+`duck.py`). Each query has its own process, which cannot change anything that a later query reads. `ask` runs our own
+queries in this process; tasks are made with thousands of them. If a query fails, `QueryResult.error` says why.
 
 `rewards/query_match.py` compares results, and `rewards/shadow.py` makes databases with the same schema and other
 contents.
@@ -27,13 +27,13 @@ from interplay.execution.job import Limits, RunResult
 from interplay.execution.query import Cell, Column, QueryResult, quoted
 from interplay.execution.services import LibraryQuestion, service
 
-STEPS = 20_000_000  # of SQLite's virtual machine, in one query
-SECONDS = 5.0  # of processor time, for what single steps can cost; DuckDB counts no steps
+STEPS = 20_000_000  # steps of SQLite's virtual machine in one query
+SECONDS = 5.0  # processor time of one query, because a single step can be slow and DuckDB counts no steps
 ROWS = 10_000
-TEXT = 20_000  # characters of a query
-MEMORY = 2048.0  # megabytes of the process that answers one query
+TEXT = 20_000  # the largest number of characters of a query
+MEMORY = 2048.0  # megabytes for the process that answers one query
 RESULT = 65_536.0  # kilobytes of a result
-BUSY = 10.0  # seconds on the wall for each second of processor time: machines are busy
+BUSY = 10.0  # wall-clock seconds per second of processor time, because machines may be busy
 _ENDS = {
     "timeout": "it took too long", "memory": "it took too much memory", "output": "its result is too large",
     "killed": "it ended the database", "disk": "it filled the disk", "processes": "it started processes",
@@ -44,7 +44,7 @@ _NOW = re.compile(
 
 
 def read(path: str | Path) -> bytes:
-    """The database in a file."""
+    """Read a database from a file."""
     file = Path(path)
     try:
         return _read(file, file.stat().st_mtime_ns)
@@ -57,17 +57,17 @@ def _read(file: Path, stamp: int) -> bytes:
     data = file.read_bytes()
     if is_duck(data):
         if why := _duck(data, "check"):
-            raise DataError(f"the file is no DuckDB database that this version reads: {why}.")
+            raise DataError(f"the file is not a DuckDB database that this version can read: {why}.")
         return data
     if not data.startswith(b"SQLite format 3\0"):
-        raise DataError(f"'{file}' is no SQLite or DuckDB database.")
+        raise DataError(f"'{file}' is not a SQLite or DuckDB database.")
     with closing(_open(data)) as db:
         try:
             db.execute("PRAGMA journal_mode=DELETE")
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return db.serialize()
         except sqlite3.DatabaseError as error:
-            raise DataError(f"'{file}' is no SQLite database: {error}.") from None
+            raise DataError(f"'{file}' is not a SQLite database: {error}.") from None
 
 
 def is_duck(data: bytes) -> bool:
@@ -79,7 +79,7 @@ def dialect(data: bytes) -> str:
 
 
 def build(script: str, rows: dict[str, Sequence[Sequence[Cell]]]) -> bytes:
-    """A database from its CREATE statements and the rows of its tables."""
+    """Make a database from its CREATE statements and the rows of its tables."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(script)
         for table, values in rows.items():
@@ -96,12 +96,12 @@ def _open(data: bytes) -> sqlite3.Connection:
 
 
 def _plain(data: bytes) -> bytes:
-    """Without the mark of a write-ahead log: there is none."""
+    """Remove the mark of a write-ahead log from the header, because there is no such log here."""
     return data[:18] + b"\x01\x01" + data[20:] if data[18:20] == b"\x02\x02" else data
 
 
 def run(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
-    """One query that nobody trusts."""
+    """Run one untrusted query."""
     if why := _unread(query):
         return QueryResult(error=why)
     if is_duck(data):
@@ -114,7 +114,7 @@ def run(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
 
 
 def ask(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
-    """The same for a query of ours: one that makes a task, or the gold query of a data set."""
+    """Run one of our own queries: one that makes a task, or the gold query of a data set."""
     if is_duck(data):
         return run(data, query, rows)
     if why := _unread(query):
@@ -125,7 +125,7 @@ def ask(data: bytes, query: str, rows: int = ROWS) -> QueryResult:
 
 
 def _unread(query: str) -> str:
-    """Why a query is not even read; empty if it is."""
+    """Why a query is refused before it is parsed; empty if it is not."""
     if len(query) > TEXT:
         return f"the query has {len(query):,} characters; at most {TEXT:,} are read"
     if "\0" in query:
@@ -146,7 +146,7 @@ def _result(result: RunResult) -> QueryResult:
 
 @lru_cache(maxsize=256)
 def _name(data: bytes) -> str:
-    """What a service keeps the database under."""
+    """The name under which a service keeps the database."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -159,7 +159,7 @@ def _ask_duck(data: bytes, asked: dict[str, Any], ours: bool = False) -> RunResu
 
 
 def _duck(data: bytes, task: str, **asked: Any) -> Any:
-    """A question of ours, which must have an answer."""
+    """Ask one of our own questions, which must be answered."""
     result = _ask_duck(data, {"task": task, **asked}, ours=True)
     if not result.ok:
         raise DataError(f"DuckDB cannot read the database: {result.status} {result.stdout[:200]}".strip() + ".")
@@ -167,7 +167,7 @@ def _duck(data: bytes, task: str, **asked: Any) -> Any:
 
 
 def timely(query: str) -> bool:
-    """Whether a query asks for the present, which is another one every time."""
+    """Whether a query uses the current time, whose value differs each time."""
     return bool(_NOW.search(query))
 
 
@@ -175,7 +175,7 @@ def timely(query: str) -> bool:
 
 
 def text(result: QueryResult, rows: int) -> str:
-    """A result for people and models to read."""
+    """A result as text, for people and models."""
     if result.error:
         return f"error: {result.error}"
     lines = [" | ".join(result.columns)]
@@ -190,7 +190,7 @@ def text(result: QueryResult, rows: int) -> str:
 
 @lru_cache(maxsize=256)
 def tables(data: bytes) -> dict[str, tuple[Column, ...]]:
-    """Every table with its columns, in the order they were made."""
+    """All tables with their columns, in the order in which they were created."""
     if is_duck(data):
         return {
             table: tuple(Column(c["name"], c["type"], c["key"], c["refers"] and tuple(c["refers"])) for c in columns)
@@ -207,7 +207,7 @@ def tables(data: bytes) -> dict[str, tuple[Column, ...]]:
 
 
 def schema(data: bytes) -> str:
-    """The schema on a line per table."""
+    """The schema, one line per table."""
     lines = []
     for name, columns in tables(data).items():
         parts = [

@@ -1,9 +1,9 @@
-"""DuckDB databases, inside a service: what `database.py` asks about files that DuckDB wrote.
+"""DuckDB databases, inside a service: answers what `database.py` asks about DuckDB files.
 
-A file is opened read-only, without access to any other file, to extensions or to its own settings. DuckDB counts no
-steps, does not heed its own limit of memory in a list of many numbers, nor an interruption while it makes one: the
-service limits processor time and memory. What a query does is read from DuckDB's own syntax tree, not from its text:
-a name can be quoted, and a comment can stand between a name and its brackets.
+A file is opened read-only, without access to other files, to extensions or to DuckDB's settings. DuckDB counts no
+steps. While it builds a list of many numbers, it ignores its own memory limit and cannot be interrupted. So the service
+limits processor time and memory. What a query does is read from DuckDB's syntax tree and not from the query's text,
+because a name can be quoted, and a comment can stand between a name and its brackets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SETTINGS = {
     "python_enable_replacements": "false", "max_temp_directory_size": "0KB", "threads": "1",
 }  # fmt: skip
 _READING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-# Chance, the present, the machine, and functions that run SQL from a string.
+# Functions of chance, the current time and the machine, and functions that run SQL from a string.
 _REFUSED = re.compile(
     r"random|setseed|uuid|uuidv\d|gen_random_uuid|now|today|get_current_\w+|current_(?:date|time|timestamp|setting)|"
     r"localtime|localtimestamp|transaction_timestamp|txid_current|nextval|currval|getenv|getvariable|"
@@ -38,15 +38,15 @@ def _library() -> Any:
     return duckdb
 
 
-_made: list[Any] = []  # one connection, made before the walls go up: DuckDB looks at the machine, and takes long
+_made: list[Any] = []  # one connection, made before the process is isolated: this reads the machine and is slow
 
 
 def prepare() -> None:
-    """With as few threads as possible: it is forked for every question."""
+    """Use as few threads as possible, because the process is forked for every question."""
     library = _library()
     try:
         _made.append(library.connect(":memory:", config={**_SETTINGS, "async_threads": "0"}))
-    except library.Error:  # before DuckDB 2.0 there is no such setting
+    except library.Error:  # this setting exists only from DuckDB 2.0 on
         _made.append(library.connect(":memory:", config=_SETTINGS))
 
 
@@ -60,7 +60,7 @@ def answer(text: bytes) -> bytes:
 
 
 def _connected(file: str) -> duckdb.DuckDBPyConnection:
-    """This process ends with its answer: the next one finds the connection as it was made."""
+    """Attach the file. This process ends after its answer, so the next one gets the connection unchanged."""
     db: duckdb.DuckDBPyConnection = _made[0]
     db.execute(f"ATTACH '{file}' AS given (READ_ONLY)")
     for statement in ("USE given", "SET enable_external_access = false", "SET lock_configuration = true"):
@@ -73,7 +73,7 @@ def _first(error: BaseException) -> str:
 
 
 def _check(file: str) -> str:
-    """Empty, or why the file is no database."""
+    """Why the file is not a database; empty if it is one."""
     try:
         _connected(file).execute("SELECT 1").fetchone()
     except _library().Error as error:
@@ -101,7 +101,7 @@ def _query(file: str, query: str, rows: int) -> dict[str, Any]:
 
 
 def _refused(db: duckdb.DuckDBPyConnection, query: str) -> str:
-    """Why a query may not run; empty if it may."""
+    """Why a query must not run; empty if it may."""
     one = db.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
     tree = json.loads(one[0]) if one else {}
     if tree.get("error_type") == "parser":
@@ -132,7 +132,7 @@ def _faults(tree: Any) -> Iterator[str]:
 
 
 def _cell(value: Any) -> Any:
-    """As JSON takes it; bytes are a list with their digits."""
+    """A value as JSON. Bytes become a list with their hexadecimal digits."""
     if isinstance(value, bytes):
         return [value.hex()]
     if value is None or isinstance(value, int | float | str):

@@ -1,4 +1,4 @@
-"""Which walls this machine offers, found by trying to break out of them, and the choice of one."""
+"""Finds which isolation levels this machine offers, by trying to break out of each, and chooses one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Isolation = Literal["strongest", "namespaces", "landlock", "rlimits"]
 VARIABLE = "INTERPLAY_ISOLATION"
 LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
 
-# Tries what a program must not be able to do; prints what it could.
+# This program tries everything that a program must not be able to do, and prints what succeeded.
 _ESCAPE = """
 import os, resource, socket, sys
 could = []
@@ -49,7 +49,7 @@ print(", ".join(could) or "nothing")
 
 @cache
 def offered(level: IsolationLevel) -> str:
-    """Empty if this machine offers `level`, else the reason; found by trying to break out of it, once."""
+    """Empty if this machine offers `level`, else the reason. It is found once, by trying to break out."""
     try:
         worker = SandboxWorker(level)
     except (SandboxError, OSError) as error:
@@ -59,7 +59,7 @@ def offered(level: IsolationLevel) -> str:
         canary.flush()
         os.chmod(canary.name, 0o644)
         try:
-            forks = 24 if level == "namespaces" else 0  # elsewhere the limit has slack
+            forks = 24 if level == "namespaces" else 0  # at other levels the limit is not exact
             result = worker.run(Job(_ESCAPE, stdin=f"{canary.name}\0{forks}"))
         except (SandboxError, OSError) as error:
             return str(error)
@@ -71,21 +71,21 @@ def offered(level: IsolationLevel) -> str:
 
 
 def choose(isolation: Isolation) -> IsolationLevel:
-    """The level behind the name, or a refusal; never a weaker one. The variable INTERPLAY_ISOLATION names the level of
-    everything that names none itself: databases and formulas have no setting of their own."""
+    """The level behind the name, or an error; never a weaker level. The variable INTERPLAY_ISOLATION sets the level for
+    everything that does not name one itself: databases and formulas have no setting of their own."""
     named: str = os.environ.get(VARIABLE) or isolation if isolation == "strongest" else isolation
     if named == "strongest":
         for level in LEVELS[:2]:
             if not offered(level):
                 return level
         raise SandboxError(
-            f"this machine isolates programs neither by namespaces ({offered('namespaces')}) nor by Landlock "
-            f"({offered('landlock')}); isolation = 'rlimits' (for databases and formulas: {VARIABLE}=rlimits) runs "
-            "them with limits only, able to read your files."
+            f"this machine can isolate programs neither with namespaces ({offered('namespaces')}) nor with Landlock "
+            f"({offered('landlock')}); set isolation = 'rlimits' (for databases and formulas: {VARIABLE}=rlimits) to "
+            "run them with limits only, although they can then read your files."
         )
     for level in LEVELS:
         if level == named:
             if reason := offered(level):
-                raise SandboxError(f"isolation = '{level}' is more than this machine offers: {reason}")
+                raise SandboxError(f"isolation is '{level}', but this machine does not offer it: {reason}")
             return level
     raise SandboxError(f"isolation is '{named}'; {did_you_mean(named, ('strongest', *LEVELS))}")

@@ -1,4 +1,4 @@
-"""What the sandbox is asked to run, within which limits, and what came of it."""
+"""What the sandbox runs, its limits, and its result."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ RunStatus = Literal["ok", "error", "timeout", "memory", "output", "disk", "proce
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may use, all its processes together; CPU seconds count for each process."""
+    """What one program may use, all its processes together. CPU seconds count for each process."""
 
-    seconds: float = 10.0  # on the wall
+    seconds: float = 10.0  # wall-clock time
     cpu_seconds: float = 5.0  # rounded up to whole seconds
     memory_mb: float = 512.0
     files_mb: float = 16.0
-    processes: int = 16  # threads count
+    processes: int = 16  # threads count as processes
     output_kb: float = 256.0  # standard output and error together
 
 
 @dataclass(frozen=True)
 class Job:
-    """A Python program (`source`), a command (`argv`) or a `harness` of ours (`jail/program.py`); its standard input,
-    and the files it finds in its folder."""
+    """A Python program (`source`), a command (`argv`) or one of our harnesses (`jail/program.py`), with its standard
+    input and the files in its folder."""
 
     source: str = ""
     argv: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Job:
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.source, self.argv, self.harness))) > 1:
-            raise SandboxError("a job has two of source, argv and harness; expected one of them.")
+            raise SandboxError("a job has more than one of source, argv and harness; expected only one of them.")
         for name in self.files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -57,13 +57,13 @@ class Job:
 
 
 def framed(head: Mapping[str, Any], *parts: bytes) -> bytes:
-    """A message as `jail/job.py` reads it: the head gives the sizes of the parts."""
+    """A message in the format that `jail/job.py` reads. The head gives the sizes of the parts."""
     text = json.dumps(head).encode()
     return b"".join((struct.pack("I", len(text)), text, *parts))
 
 
 def _bytes(text: str) -> bytes:
-    """As written; half a surrogate pair, which no encoding has, becomes a question mark."""
+    """The text in UTF-8. Half of a surrogate pair, which cannot be encoded, becomes a question mark."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -72,10 +72,10 @@ def _bytes(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a program did. `ok` is exit code 0 and nothing more: it says nothing about what was computed.
+    """The result of a program. `ok` only means exit code 0; it says nothing about what was computed.
 
     `error`: another exit code. `killed`: a signal ended it. `timeout`, `memory`, `output`, `disk`, `processes`: it
-    failed at, or was ended for, that limit; `code` is None where it was ended. Output is as far as it came.
+    failed at that limit or was ended because of it; if it was ended, `code` is None. Output is what it wrote so far.
     """
 
     status: RunStatus
@@ -83,7 +83,7 @@ class RunResult:
     seconds: float
     output: bytes = b""
     errors: bytes = b""
-    lost: bool = False  # it vanished without a reason that is known: its own doing, or the machine's
+    lost: bool = False  # it vanished for an unknown reason: the program or the machine may be the cause
 
     @property
     def ok(self) -> bool:

@@ -1,8 +1,8 @@
-"""A fixed number of workers, started when first needed, replaced when they die.
+"""A fixed number of workers, which are started when they are first needed and replaced when they die.
 
-Whatever a program does, it gets a result. One that vanished for no known reason, or whose worker died, is run once more
-by a fresh worker: it may have been somebody else's victim. If that happens again, a harmless message is sent: where it
-is answered the machinery works, and the program ended itself; where it is not, the machinery failed.
+Every program gets a result. If a program vanished for an unknown reason, or if its worker died, a new worker runs it
+once more, because another program may have been the cause. If that happens again, a harmless message is sent. If it is
+answered, the sandbox works, and the program ended itself. If it is not answered, the sandbox has failed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interplay.execution.worker import SandboxWorker, Sendable
 
 
 class WorkerPool:
-    """Safe to use from many threads. `probe` is a harmless message and what must come back."""
+    """Can be used from many threads. `probe` is a harmless message and its expected answer."""
 
     def __init__(self, workers: int, make: Callable[[], SandboxWorker], probe: tuple[Sendable, bytes]) -> None:
         self.workers, self.make, self.probe = workers, make, probe
@@ -26,7 +26,7 @@ class WorkerPool:
         self.closed = False
 
     def warm(self) -> None:
-        """Start every worker now, not when it is first needed."""
+        """Start every worker now instead of when it is first needed."""
         held = [self.idle.get() for _ in range(self.workers)]
         try:
             held = [self.make() if worker is None else worker for worker in held]
@@ -53,7 +53,7 @@ class WorkerPool:
         return RunResult("killed", None, 0.0, lost=True)
 
     def _try(self, message: Sendable) -> RunResult:
-        """OSError where the worker died."""
+        """Raises OSError if the worker died."""
         worker, well = self.idle.get(), False
         try:
             if self.closed:

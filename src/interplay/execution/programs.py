@@ -1,12 +1,12 @@
-"""What a program is worth: run on test cases in the sandbox, and compared where it cannot interfere.
+"""Tests programs: runs them on test cases in the sandbox, and compares results where the program cannot interfere.
 
-A program that reads and prints is run once for each case; what it should have printed never enters the sandbox. A
-program with functions is called by a second process, the referee, which alone knows the tests and alone may report:
-the two share nothing but plain values over a pipe. So a program cannot pass by leaving early, by redefining `==` or
-`assert`, by printing what success looks like, or by looking for the answers in memory.
+A program that reads and prints is run once per case. The expected output never enters the sandbox. The functions of a
+program are called by a second process, the referee. Only the referee knows the tests and may report. The two processes
+only exchange plain values over a pipe. So a program cannot pass by exiting early, by redefining `==` or `assert`, by
+printing what a success looks like, or by searching memory for the answers.
 
-A program whose answers are all the same where not all of them are right ignores what it is given, and one that always
-leaves instead of answering says nothing: these count as no program at all.
+If all answers of a program are the same and not all of them are right, the program ignores its input. If a program
+always exits instead of answering, it says nothing. Neither counts as a program.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 from interplay.errors import SandboxError
 from interplay.execution.sandbox import Isolation, Job, Limits, RunResult, shared
 
-LONGEST = 20_000  # characters of a program; more is no program
-MARGIN = 10.0  # seconds by the clock for each second of processor time: machines are busy
-# As programs print numbers; Python's float() also reads 1_0.5 and the digits of other scripts.
+LONGEST = 20_000  # a longer text, in characters, does not count as a program
+MARGIN = 10.0  # wall-clock seconds per second of processor time, because machines may be busy
+# The way programs print numbers. Python's float() also accepts 1_0.5 and the digits of other scripts.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """How a program did on its tests: one entry for each. `trouble` is the first thing that went wrong, for people."""
+    """The results of a program on its tests, one per test. `trouble` is the first problem, for people to read."""
 
     built: bool
     ran: bool
@@ -48,7 +48,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class CheckerVerdict:
-    """What a checker said of an output; `trouble` is why it said nothing."""
+    """What a checker said about an output. If it said nothing, `trouble` says why."""
 
     accepted: bool
     trouble: str = ""
@@ -68,10 +68,10 @@ def nothing(count: int, trouble: str) -> Trial:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how programs are tried. Trials are remembered: the same program is not run twice."""
+    """Where and how programs are tested. Results are cached, so the same program is not run twice."""
 
     isolation: Isolation = "strongest"
-    seconds: float = 2.0  # of processor time, for each test
+    seconds: float = 2.0  # processor time for each test
     memory_mb: float = 256.0
 
     @property
@@ -79,23 +79,23 @@ class Bench:
         return Limits(seconds=MARGIN * self.seconds, cpu_seconds=self.seconds, memory_mb=self.memory_mb, files_mb=4.0)
 
     def cases(self, program: str, cases: Sequence[Sequence[str]], checker: str = "") -> Trial:
-        """A program that reads standard input, on pairs of input and expected output. Where several outputs are right,
-        a `checker` decides (see `check`)."""
+        """Test a program that reads standard input, on pairs of input and expected output. If several outputs can be
+        right, a `checker` decides (see `check`)."""
         if not 0 < len(program.strip()) <= LONGEST:
             return nothing(len(cases), "there is no program")
         return _cases(self, program, tuple((given, wanted) for given, wanted in cases), checker)
 
     def calls(self, program: str, tests: Sequence[str], entry: str, setup: str = "") -> Trial:
-        """A program that defines `entry`, on statements that call it (as itself or as `candidate`)."""
+        """Test a program that defines `entry`, with statements that call it (by its name or as `candidate`)."""
         if not 0 < len(program.strip()) <= LONGEST:
             return nothing(len(tests), "there is no program")
         return _calls(self, program, tuple(tests), entry, setup)
 
     def check(self, checker: str, outputs: Sequence[tuple[str, str, str]]) -> tuple[CheckerVerdict, ...]:
-        """What a checker says of outputs, each given as (input, expected, actual).
+        """The verdicts of a checker on outputs, each given as (input, expected, actual).
 
-        A checker is a Python program that defines `check(input, expected, actual) -> bool`, all three as text. It runs
-        in the sandbox too. An output on which it fails, or takes longer than a program may, is not accepted."""
+        A checker is a Python program that defines `check(input, expected, actual) -> bool`, all three as text. It also
+        runs in the sandbox. If it fails on an output, or takes longer than a program may, it rejects the output."""
         jobs = []
         for given, wanted, got in outputs:
             asked = {"checker": checker, "input": given, "expected": wanted, "actual": got}
@@ -107,7 +107,7 @@ class Bench:
 def _cases(bench: Bench, program: str, cases: tuple[tuple[str, str], ...], checker: str) -> Trial:
     jobs = []
     for given, wanted in cases:
-        room = max(bench.limits.output_kb, len(wanted) / 256)  # four times what is expected
+        room = max(bench.limits.output_kb, len(wanted) / 256)  # four times the size of the expected output
         jobs.append(Job(program, stdin=given, limits=replace(bench.limits, output_kb=room)))
     results = shared(bench.isolation).map(jobs)
     if any("SyntaxError" in r.stderr.rpartition("\n  File")[2] and not r.stdout for r in results[:1]):
@@ -140,7 +140,7 @@ def _ignores(answers: Sequence[str], passed: Sequence[bool]) -> bool:
 
 
 def same(wanted: str, got: str) -> bool:
-    """Whether two outputs say the same: word by word and line by line, numbers with a point to a part in a million.
+    """Whether two outputs are equal: by words and lines, with a relative tolerance of 1e-6 for decimal numbers.
 
     >>> same("1 2\\n3.0\\n", "1 2 \\n3.0000001"), same("12", "1 2"), same("a\\nb", "a b")
     (True, False, False)
@@ -167,7 +167,7 @@ def _alike(wanted: str, got: str) -> bool:
 def _calls(bench: Bench, program: str, tests: tuple[str, ...], entry: str, setup: str) -> Trial:
     report = _refereed(bench, program, tests, entry, setup)
     if isinstance(report, str):
-        if program != _SOUND[0]:  # the program's own doing, unless the referee fails any program
+        if program != _SOUND[0]:  # the program is the cause, unless the referee fails for every program
             sound = _refereed(bench, *_SOUND)
             if isinstance(sound, str) or sound["passed"] != [True]:
                 raise SandboxError(f"the referee of a program failed: {report}")
@@ -187,8 +187,8 @@ _SOUND = "def f(x): return x + 1", ("assert f(1) == 2",), "f", ""
 
 
 def _refereed(bench: Bench, program: str, tests: tuple[str, ...], entry: str, setup: str) -> dict[str, Any] | str:
-    """The referee's report, or why there is none."""
-    total = MARGIN * bench.seconds + 2 * bench.seconds * len(tests)  # a right program uses a part of each test's time
+    """The referee's report, or a text that says why there is no report."""
+    total = MARGIN * bench.seconds + 2 * bench.seconds * len(tests)  # a right program needs less than its time limits
     times = {"seconds": bench.seconds, "wall": MARGIN * bench.seconds, "total": total}
     stdin = _messages({"program": program, "entry": entry}, {"setup": setup, "tests": tests, **times})
     cpu = bench.seconds * (len(tests) + 1)
@@ -204,6 +204,6 @@ def _refereed(bench: Bench, program: str, tests: tuple[str, ...], entry: str, se
 
 
 def _messages(*parts: dict[str, Any]) -> str:
-    """As the harnesses of the jail read them."""
+    """The messages in the format that the harnesses of the jail read."""
     texts = [json.dumps(part).encode() for part in parts]
     return b"".join(struct.pack("I", len(text)) + text for text in texts).decode("utf-8", "surrogateescape")

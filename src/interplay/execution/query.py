@@ -1,4 +1,4 @@
-"""What a query gives back, and what a table's columns are: the same for every kind of database."""
+"""The result of a query and the columns of a table, the same for every kind of database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Cell = int | float | str | bytes | None
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a query gave; `error` says why it gave nothing."""
+    """The result of a query. If there is none, `error` says why."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
@@ -25,4 +25,4 @@ class Column:
     name: str
     type: str
     key: bool  # part of the primary key
-    refers: tuple[str, str] | None = None  # the table and column that it points to
+    refers: tuple[str, str] | None = None  # the table and column that it refers to

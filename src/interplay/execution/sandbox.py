@@ -1,16 +1,18 @@
-"""Runs programs nobody trusts: a pool of warm interpreters, each program in a jail of its own.
+"""Runs untrusted programs: a pool of warm interpreters, in which each program has its own jail.
 
-No network, no files but its own folder (and, read-only, the system's binaries and libraries and Python's standard
-library), no inherited environment; limits on time, memory, disk, processes and output; ended with all its children.
-What the program did is a `RunResult`; that the machinery failed is a `SandboxError`. How strong the walls are:
+A program has no network, no inherited environment, and no files except its own folder and (read-only) the system's
+binaries and libraries and Python's standard library. Its time, memory, disk, processes and output are limited, and it
+is ended with all its children. What the program did is a `RunResult`. A failure of the sandbox itself is a
+`SandboxError`. The isolation levels are:
 
     namespaces   process and mount namespaces and a folder in memory made afresh for each program, an empty network, a
                  private root, a system-call filter, resource limits. Needs user namespaces; no privileges, no packages.
     landlock     Landlock, a system-call filter and resource limits in a temporary folder. Linux 5.13 or later.
-    rlimits      resource limits and a clean environment only: the program can read what this user can. By name only.
+    rlimits      resource limits and a clean environment only: the program can read what this user can. Never automatic.
 
 `strongest` takes the first of the first two that this machine offers, and refuses a machine that offers neither. A
-level is offered if a program that tries to get out, run at start, does not (`offered`). What runs: `jail/`.
+level is offered if a test program that tries to break out at the start does not succeed (`offered`). The isolated part
+is in `jail/`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ PROBE = Job("print('alive')"), b"alive\n"
 
 
 class Sandbox:
-    """A pool of `workers` (default: one for each core). Safe to use from many threads; close it, or use `with`."""
+    """A pool of `workers` (default: one per core). Can be used from many threads. Close it, or use `with`."""
 
     def __init__(self, workers: int | None = None, isolation: Isolation = "strongest") -> None:
         self.level = choose(isolation)
@@ -53,7 +55,7 @@ class Sandbox:
         self._threads = ThreadPoolExecutor(self.workers, "sandbox")
 
     def warm(self) -> Sandbox:
-        """Start every worker now, not when it is first needed."""
+        """Start every worker now instead of when it is first needed."""
         self.pool.warm()
         return self
 
@@ -61,7 +63,7 @@ class Sandbox:
         return self.pool.run(job)
 
     def map(self, jobs: Iterable[Job]) -> list[RunResult]:
-        """All results, in the order of the jobs; as many at once as there are workers."""
+        """Run all jobs, as many at once as there are workers. The results are in the order of the jobs."""
         return list(self._threads.map(self.run, jobs))
 
     def close(self) -> None:
@@ -75,12 +77,12 @@ class Sandbox:
         self.close()
 
 
-_shared: dict[tuple[int, Isolation], Sandbox] = {}  # by process: a child of fork must not use its parent's channels
+_shared: dict[tuple[int, Isolation], Sandbox] = {}  # by process id: a forked child must not use its parent's channels
 _lock = threading.Lock()
 
 
 def shared(isolation: Isolation = "strongest") -> Sandbox:
-    """The one pool of this process at that level: environments come and go, its workers stay warm."""
+    """The pool of this process at that level. It stays warm while environments are made and closed."""
     with _lock:
         key = os.getpid(), isolation
         if key not in _shared:

@@ -1,9 +1,9 @@
-"""Questions to libraries that read what models wrote: SQLite, DuckDB, sympy. They run behind the sandbox's walls.
+"""Asks questions to libraries that parse what models wrote (SQLite, DuckDB, sympy). They run inside the sandbox.
 
-Such a library cannot be interrupted from a thread, takes memory that nobody counts, and may have a hole: `9**9**9` does
-not return, and a short query can ask for fourteen gigabytes. A service is a module with three functions:
-`prepare()`, called once before the walls go up; `answer(text: bytes) -> bytes`, called behind them, in a process that
-ends with the answer (`jail/service.py`); and `probe()`, a question that is always answered the same, with its answer.
+Such a library cannot be interrupted from a thread, uses memory without a limit, and may have a security hole: `9**9**9`
+does not return, and a short query can ask for fourteen gigabytes. A service is a module with three functions.
+`prepare()` is called once before the process is isolated. `answer(text: bytes) -> bytes` is called isolated, in a
+process that ends with the answer (`jail/service.py`). `probe()` returns a question with its known answer.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from interplay.execution.pool import WorkerPool
 from interplay.execution.worker import SOURCE, SandboxWorker
 
 WORKERS = max(2, min(8, len(os.sched_getaffinity(0)) // 2))
-PROBING = Limits(seconds=60.0)  # of the question that shows whether a service works
+PROBING = Limits(seconds=60.0)  # limits of the question that tests whether a service works
 PACKAGES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
 class LibraryQuestion:
-    """`content` is sent as JSON; `files` are what it is about, by names that say what is in them. `ours`: nothing in it
-    was written by a model, and it may write."""
+    """`content` is sent as JSON. `files` are the files that it is about; their names identify their contents. `ours`
+    means that no part of it was written by a model; such a question may write."""
 
     content: Any
     files: Mapping[str, bytes] = field(default_factory=dict)
     limits: Limits = PROBING
     ours: bool = False
-    sending: bool = False  # the files themselves: a service keeps those it was sent
+    sending: bool = False  # whether to send the files themselves; a service keeps files that it was sent
 
     def encoded(self) -> bytes:
         text = json.dumps(self.content).encode()
@@ -58,17 +58,17 @@ class LibraryService:
         self.pool = WorkerPool(WORKERS, lambda: SandboxWorker(level, module, packages), probe)
 
     def ask(self, question: LibraryQuestion) -> RunResult:
-        """`output` is the answer, where the result is ok."""
+        """Ask a question. If the result is ok, `output` is the answer."""
         result = self.pool.run(question)
         return self.pool.run(replace(question, sending=True)) if result.code == MISSING else result
 
 
-_services: dict[tuple[int, str], LibraryService] = {}  # by process: a child of fork must not use its parent's channels
+_services: dict[tuple[int, str], LibraryService] = {}  # by process: a forked child must not use its parent's channels
 _lock = threading.Lock()
 
 
 def service(module: str) -> LibraryService:
-    """The one of this process for that module; its workers stay warm."""
+    """The service of this process for that module. Its workers stay warm."""
     with _lock:
         key = os.getpid(), module
         if key not in _services:

@@ -14,12 +14,12 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-VALUE = 1_000_000  # bytes of one value
+VALUE = 1_000_000  # the largest number of bytes in one value
 MEMORY = 512 * 1024 * 1024  # bytes for all of SQLite
 _TICK = 1_000
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _CHANCE = {"random", "randomblob", "load_extension", "current_date", "current_time", "current_timestamp"}
-_REPEATED = re.compile(r"%[-+ 0#,!]*(?:\*|\d+)?\.(?:\*|\d+)l*c")  # a character as often as it says: one long step
+_REPEATED = re.compile(r"%[-+ 0#,!]*(?:\*|\d+)?\.(?:\*|\d+)l*c")  # repeats a character any number of times in one step
 
 
 def prepare() -> None:
@@ -32,7 +32,7 @@ def probe() -> tuple[Any, Any]:
 
 
 def answer(text: bytes) -> bytes:
-    """`file`, `query`, at most `rows` and `steps` are asked; `columns`, `rows` and `error` answered."""
+    """The question has `file`, `query` and the limits `rows` and `steps`. The answer has `columns`, `rows`, `error`."""
     asked = json.loads(text)
     with closing(_opened(asked["file"])) as db:
         columns, rows, error = select(db, asked["query"], asked["rows"], asked["steps"])
@@ -40,19 +40,19 @@ def answer(text: bytes) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    """As JSON takes it; bytes are a list with their digits."""
+    """A value as JSON. Bytes become a list with their hexadecimal digits."""
     return [value.hex()] if isinstance(value, bytes) else value
 
 
 def _opened(file: str) -> sqlite3.Connection:
-    """Without a copy: nobody can write to it."""
+    """Open the file without a copy, because nobody can write to it."""
     return sqlite3.connect(f"file:{file}?mode=ro&immutable=1" if file != ":memory:" else file, uri=True)
 
 
 def select(db: sqlite3.Connection, query: str, rows: int, steps: int) -> tuple[list[str], list[Any], str]:
-    """The columns, the rows, and what went wrong. The connection is of no use afterwards."""
+    """The columns, the rows, and what went wrong. The connection cannot be used afterwards."""
     spent = itertools.count(1)
-    refused: list[str] = []  # why, in words
+    refused: list[str] = []  # reasons, in words
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as plain:
         plain.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE)
         _limit(db)
@@ -92,7 +92,7 @@ def _let_nothing_through_but_reading(db: sqlite3.Connection, refused: list[str])
 
 
 def _replace_printf(db: sqlite3.Connection, plain: sqlite3.Connection, refused: list[str]) -> None:
-    """SQLite's own, but for a character that is repeated without end."""
+    """Replace printf by a version that refuses to repeat a character without limit."""
 
     def printf(form: Any = None, *given: Any) -> Any:
         if _REPEATED.search(str(form)):

@@ -1,9 +1,9 @@
-"""What Verilog is worth: designs and test benches, simulated by Icarus Verilog in the sandbox.
+"""Tests Verilog designs and test benches by simulating them with Icarus Verilog in the sandbox.
 
-A design is compared with a reference by a bench that prints `Mismatches: N in M samples`. It may not print, read, use
-directives, or name anything outside itself: whatever could reach the reference or the count is refused before it is
-compiled. A written bench needs no such rule. It says PASS or FAIL of a design, and is judged by saying PASS of the
-right one and FAIL of those with a planted bug.
+A bench compares a design with a reference and prints `Mismatches: N in M samples`. A design may not print, read files,
+use directives, or name anything outside itself: everything that could reach the reference or the count is refused
+before it is compiled. A bench that a model wrote needs no such rule. It prints PASS or FAIL for a design, and it is
+judged by whether it prints PASS for the right design and FAIL for designs with a planted bug.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORBIDDEN = (
 
 @dataclass(frozen=True)
 class Simulation:
-    """How a design did: mismatches of so many samples, where it could be simulated."""
+    """The result of a design: the number of mismatches and of samples, if it could be simulated."""
 
     built: bool
     mismatches: int | None = None
@@ -43,7 +43,7 @@ class Simulation:
 
 
 def refused(design: str, others: str = "") -> str:
-    """Why a design cannot be taken beside the modules in `others`; empty if it can."""
+    """Why a design cannot be used beside the modules in `others`; empty if it can."""
     if not 0 < len(design.strip()) <= LONGEST:
         return "there is no design"
     plain = _COMMENT.sub(" ", design)
@@ -56,7 +56,7 @@ def refused(design: str, others: str = "") -> str:
 
 
 def measure(design: str, reference: str, bench: str, isolation: Isolation) -> Simulation:
-    """A design against a reference, by the data set's own bench."""
+    """Compare a design with a reference, with the data set's own bench."""
     if why := refused(design, reference + bench):
         return Simulation(False, trouble=why)
     return simulated(design, reference, bench, isolation)
@@ -78,7 +78,7 @@ def simulated(design: str, reference: str, bench: str, isolation: Isolation) -> 
 
 @lru_cache(maxsize=8192)
 def judged(bench: str, design: str, isolation: Isolation) -> bool | None:
-    """What a written bench says of a design: True for PASS, False for FAIL, None where it says neither."""
+    """What a bench says about a design: True for PASS, False for FAIL, None if it says neither."""
     if not 0 < len(bench.strip()) <= LONGEST or not re.search(r"\bmodule\s+tb\b", bench):
         return None
     result = _simulate({"top.sv": design, "bench.sv": bench}, isolation)

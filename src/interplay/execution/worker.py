@@ -22,7 +22,7 @@ from interplay.execution.jail.folder import remove
 from interplay.execution.job import Limits, RunResult
 
 IsolationLevel = Literal["namespaces", "landlock", "rlimits"]
-# The package is on the path only until its part that runs there is imported.
+# The package is on the path only until the part that runs there is imported.
 START = """
 import sys
 sys.path.insert(0, sys.argv[2])
@@ -31,15 +31,15 @@ del sys.path[0]
 main(sys.argv[1])
 """
 SOURCE = str(Path(__file__).parents[2])
-# Nothing is inherited. One thread for each library: a process with threads cannot be forked safely.
+# Nothing is inherited. Each library uses one thread, because a process with threads cannot be forked safely.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
 }  # fmt: skip
-STARTING = 120.0  # seconds for a worker to start: some libraries take long to import
-GRACE = 30.0  # seconds past its limit after which a worker that has not answered counts as dead
-LEAVING = 15.0  # seconds for a worker to end its job and to clean up
+STARTING = 120.0  # seconds that a worker may take to start, because some libraries import slowly
+GRACE = 30.0  # seconds beyond its limit after which a worker that has not answered counts as dead
+LEAVING = 15.0  # seconds that a worker may take to end its job and clean up
 PREFIX = "interplay-"
-OLD = 60.0  # seconds after which a folder that nobody holds was left behind
+OLD = 60.0  # seconds after which an unlocked folder counts as left behind
 
 
 class Sendable(Protocol):
@@ -80,7 +80,7 @@ class SandboxWorker:
             undo.pop_all()
 
     def run(self, message: Sendable) -> RunResult:
-        """OSError where the worker died."""
+        """Raises OSError if the worker died."""
         self.channel.settimeout(message.limits.seconds + GRACE)
         self.channel.sendall(message.encoded())
         return RunResult(**self._answer())
@@ -102,7 +102,7 @@ class SandboxWorker:
         return bytes(parts)
 
     def leave(self) -> None:
-        """The worker ends when it hears nobody, and removes its folder; `close` waits for that."""
+        """Close the channel. The worker then ends and removes its folder; `close` waits for that."""
         self.channel.close()
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class SandboxWorker:
 
 
 def _folder() -> tuple[str, int]:
-    """A new folder, and a descriptor whose lock says that somebody uses it."""
+    """Make a folder, and a descriptor whose lock marks it as used."""
     sweep(tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix=PREFIX)
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -126,7 +126,7 @@ def _folder() -> tuple[str, int]:
 
 @cache
 def sweep(parent: str) -> None:
-    """Remove what workers left behind that were killed with their keepers; once for each process."""
+    """Remove folders of workers that were killed together with their keepers. Done once per process."""
     for entry in os.scandir(parent):
         if not entry.name.startswith(PREFIX):
             continue

@@ -108,9 +108,10 @@ class Fused:
         device = next(model.parameters()).device
         with torch.no_grad():
             like = torch.zeros((1, 1, 1), dtype=model.dtype, device=device)
-            cos, sin = core.rotary_emb(like, torch.arange(limit, device=device).unsqueeze(0))
-        half = self.size // 2
-        self.cos, self.sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+            positions = torch.arange(limit, device=device).expand(3 if self.sections else 1, 1, limit)
+            # Newer transformers return one table; older ones return three equal tables for a model with sections.
+            turned = core.rotary_emb(like, positions if self.sections else positions[0])
+        self.cos, self.sin = (t.reshape(-1, limit, self.size)[0, :, : self.size // 2].contiguous() for t in turned)
 
     def _layers(self, core: Any) -> list[Layer]:
         return [self._layer(layer) for layer in core.layers]

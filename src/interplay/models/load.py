@@ -72,7 +72,7 @@ def load(base: str, device: str, dtype: torch.dtype, seed: int) -> Loaded:
     stop_ids = _stop_ids(model, tokenizer)
     if not stop_ids:
         raise ModelError(
-            f"model '{base}' has no end token, so no reply of it would end; expected eos_token in its "
+            f"model '{base}' has no end token, so its replies would never end; expected eos_token in its "
             "tokenizer_config.json, or eos_token_id in its generation_config.json."
         )
     if tokenizer.eos_token_id is None:
@@ -89,7 +89,8 @@ def _from_pretrained(source: str, dtype: torch.dtype, multimodal: bool) -> Any:
 
 
 def _attending(model: Any) -> Any:
-    """Make the language part of a model that sees or hears use our attention, which is causal, and not its eye."""
+    """Make the language part of a model that sees or hears use our attention, which is causal. Its eye keeps its
+    own."""
     windows = model.config.model_type in ("qwen2_vl", "qwen2_5_vl")
     eye = {
         part: EYE if windows else "sdpa" for part in ("vision_config", "audio_config") if hasattr(model.config, part)
@@ -99,7 +100,7 @@ def _attending(model: Any) -> Any:
 
 
 def blank(base: str, config: Any, dtype: torch.dtype) -> PreTrainedModel:
-    """A model of this shape with random weights; where torch's device is meta, without weights."""
+    """A model of this shape with random weights. If torch's default device is meta, it has no weights."""
     if senses.family_of(base, config) is None:
         return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     found: PreTrainedModel = _attending(AutoModelForMultimodalLM.from_config(config, dtype=dtype))
@@ -135,8 +136,8 @@ def read_config(base: str, seed: int) -> Any:
 def _unloadable(base: str, error: Exception, what: str = "") -> ModelError:
     if "trust_remote_code" in str(error):
         return ModelError(
-            f"model '{base}' brings code of its own that would run on this machine, and Interplay runs no such code; "
-            "expected a model whose class is part of transformers."
+            f"model '{base}' contains its own code, which would run on this machine, but Interplay does not run code "
+            "of models; expected a model whose class is part of transformers."
         )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ModelError(
@@ -157,14 +158,14 @@ def _refuse_unsupported(base: str, config: Any) -> None:
     odd = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     if odd:
         raise ModelError(
-            f"model '{base}' has layers of {', '.join(sorted(odd))}; expected full attention or sliding windows."
+            f"model '{base}' has layers of type {', '.join(sorted(odd))}; expected full attention or sliding windows."
         )
     rope = getattr(text, "rope_parameters", None) or {}
     limit = rope.get("original_max_position_embeddings")
     if rope.get("rope_type") == "longrope" and text.max_position_embeddings > limit:
         raise ModelError(
-            f"model '{base}' turns positions by other angles once a sequence passes {limit} tokens (longrope), so that "
-            "nothing cached could be kept; expected angles that do not depend on the length."
+            f"model '{base}' uses other rotary angles when a sequence is longer than {limit} tokens (longrope), so "
+            "cached keys would become wrong; expected angles that do not depend on the length."
         )
 
 
@@ -189,14 +190,14 @@ def _refuse_other_attention(base: str, model: PreTrainedModel) -> None:
     count = model.config.get_text_config().num_hidden_layers
     if set(witness.seen) != set(range(count)):
         raise ModelError(
-            f"model '{base}' ({type(model).__name__}) sends {len(witness.seen)} of its {count} layers through "
-            "transformers' attention interface; expected softmax attention in every layer, no linear attention."
+            f"only {len(witness.seen)} of the {count} layers of model '{base}' ({type(model).__name__}) use "
+            "transformers' attention interface; expected softmax attention in every layer, and no linear attention."
         )
     _, heads, size = cache_shape(model)
     if set(witness.seen.values()) != {(heads, size, size)}:
         raise ModelError(
-            f"model '{base}' ({type(model).__name__}) has keys and values of sizes that differ, as latent attention "
-            f"has; expected {heads} heads of {size} in every layer."
+            f"model '{base}' ({type(model).__name__}) has keys and values of different sizes, as in latent attention; "
+            f"expected {heads} heads of {size} in every layer."
         )
 
 
@@ -207,6 +208,6 @@ def _refuse_altered_logits(base: str, model: PreTrainedModel) -> None:
     plain = model.get_output_embeddings()(decoder_of(model)(input_ids=ids, use_cache=False).last_hidden_state)
     if not torch.allclose(model(input_ids=ids, use_cache=False).logits.float(), plain.float(), rtol=1e-2, atol=1e-2):
         raise ModelError(
-            f"model '{base}' ({type(model).__name__}) scales or caps its logits after the output layer, "
-            "which Interplay does not support yet; expected plain logits, as of Llama or Qwen models."
+            f"model '{base}' ({type(model).__name__}) scales or caps its logits after the output layer, which "
+            "Interplay does not support yet; expected unchanged logits, as in Llama or Qwen models."
         )

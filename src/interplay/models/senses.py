@@ -62,7 +62,7 @@ def family_of(base: str, config: Any) -> Family | None:
         return FAMILIES[kind]
     if kind not in _REFUSED and not any(hasattr(config, part) for part in ("vision_config", "audio_config")):
         return None
-    why = _REFUSED.get(kind, "is a family whose log-probs were never compared with those of transformers")
+    why = _REFUSED.get(kind, "belongs to a family whose log-probs were never compared with those of transformers")
     raise ModelError(
         f"model '{base}' ({kind}) {why}, which Interplay does not support; expected a text model, LLaVA, Idefics3, "
         "SmolVLM, Qwen2-VL, Qwen2.5-VL or Qwen2-Audio."
@@ -104,7 +104,7 @@ class Sight:
 
     @property
     def done(self) -> Sight:
-        """What is left of it when the whole prompt is computed: the shift alone."""
+        """What remains of it when the whole prompt is computed: only the shift."""
         return Sight(self.at_K[:0].copy(), self.features_KC.new_empty((0, self.features_KC.shape[1])), None, self.shift)
 
 
@@ -158,7 +158,7 @@ class Senses:
         return any(p.requires_grad for part in self.parts for p in part.parameters())
 
     def moved(self) -> None:
-        """The eye's weights have changed: no kept features are used any more."""
+        """Called when the eye's weights have changed: kept features are not used any more."""
         self.version += 1
 
     # -- media ----------------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ class Senses:
     def _perceived(self, digest: str, media: Media | None) -> Perceived:
         if media is None:
             raise ModelError(
-                f"a prompt has the medium {digest}, whose bytes are not here; expected the media that the prompt was "
-                "made with."
+                f"a prompt refers to the medium {digest}, but its bytes are missing; expected the media that the "
+                "prompt was made with."
             )
         found = perceive(self.processor, self.token, media, self.max_pixels)
         inputs = {n: t.to(self.model.dtype) if t.is_floating_point() else t for n, t in found.inputs.items()}
@@ -279,7 +279,7 @@ class Senses:
 def _refuse_mismatch(places: int, features_KC: Tensor) -> None:
     if places != len(features_KC):
         raise ModelError(
-            f"a prompt has {places} placeholders, and its media have {len(features_KC)} features; expected a prompt "
+            f"a prompt has {places} placeholders, but its media have {len(features_KC)} features; expected a prompt "
             "that was rendered with this model's processor."
         )
 
@@ -295,7 +295,7 @@ def attach(model: PreTrainedModel, senses: Senses) -> None:
 
 
 def thaw(model: PreTrainedModel) -> None:
-    """Make all weights of a model trainable; its eye only if that learns."""
+    """Make all weights of a model trainable. The weights of its eye become trainable only if the eye is to learn."""
     model.requires_grad_(True)
     senses = of(model)
     if senses is not None and not senses.learns:

@@ -124,14 +124,15 @@ class Bank:
         """Write an adapter to its rank rows. Returns True if the buffers had to grow, and so moved in memory."""
         unknown = [n for n in adapter.weights if n not in self.layers]
         if unknown:
-            raise EngineError(f"adapter '{name}' has weights for '{unknown[0]}', a layer this model does not have.")
+            raise EngineError(
+                f"adapter '{name}' has weights for '{unknown[0]}', a layer that this model does not have."
+            )
         for layer_name, (down, up) in adapter.weights.items():
             k, n = sizes(self.layers[layer_name])
             if tuple(down.shape) != (adapter.rank, k) or tuple(up.shape) != (n, adapter.rank):
                 raise EngineError(
-                    f"adapter '{name}' has weights of shape {tuple(down.shape)} and {tuple(up.shape)} "
-                    f"for '{layer_name}'; "
-                    f"expected {(adapter.rank, k)} and {(n, adapter.rank)}."
+                    f"adapter '{name}' has weights of shape {tuple(down.shape)} and {tuple(up.shape)} for "
+                    f"'{layer_name}'; expected {(adapter.rank, k)} and {(n, adapter.rank)}."
                 )
         grown = False
         if name in self.places and len(self.places[name]) != adapter.rank:
@@ -166,7 +167,7 @@ class Bank:
         self.owner[place.start : place.stop] = -2
 
     def _find(self, rank: int) -> range | None:
-        """The first free range of `rank` rows; None if there is none."""
+        """The first free range of `rank` rows; None if no range is free."""
         start = 0
         for place in sorted(self.places.values(), key=lambda p: p.start):
             if place.start - start >= rank:

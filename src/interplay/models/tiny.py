@@ -43,7 +43,7 @@ def _pieces() -> list[str]:
 def build_tokenizer() -> PreTrainedTokenizerFast:
     pieces = _pieces()
     if len(SPECIAL) + len(pieces) > VOCABULARY:
-        raise ValueError(f"tiny's vocabulary holds {len(pieces)} pieces; at most {VOCABULARY - len(SPECIAL)} fit.")
+        raise ValueError(f"tiny's vocabulary has {len(pieces)} pieces; expected at most {VOCABULARY - len(SPECIAL)}.")
     # The unigram model takes the split with the best total score; with equal costs that is the one with fewest tokens.
     vocabulary = [(t, 0.0) for t in SPECIAL] + [(p, -1.0 - 0.001 * (len(p) == 1)) for p in pieces]
     raw = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=False))

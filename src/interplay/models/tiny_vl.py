@@ -36,8 +36,8 @@ def shape_of(base: str) -> tuple[int, int, int]:
     digits = len(parts) == 3 and all(p.isdecimal() and int(p) for p in parts)
     if not digits or int(parts[0]) % 16 or int(parts[2]) % PATCH:
         raise ModelError(
-            f"model '{base}' is no {name} shape; expected {name} or {name}-HIDDENxLAYERSxPIXELS, such as "
-            f"{name}-64x3x32, with pixels of a picture's side in multiples of {PATCH}."
+            f"model '{base}' is not the name of a {name} model; expected {name} or {name}-HIDDENxLAYERSxPIXELS, such "
+            f"as {name}-64x3x32, where PIXELS is the side of a picture and a multiple of {PATCH}."
         )
     return int(parts[0]), int(parts[1]), int(parts[2])
 

@@ -1,1 +1,1 @@
-"""What it is worth: checkers and verifiers. No torch."""
+"""Decides what replies are worth: checkers and verifiers. No torch."""

@@ -1,8 +1,8 @@
 """How well verdicts agree with labels: accuracy with its interval, Cohen's κ, calibration, and the baseline that every
-table of judges needs beside it, "the longer reply wins". No torch.
+table of judges should show, "the longer reply wins". No torch.
 
-A label is 1 where the first reply is better, 0 where the second is, ½ for a tie. Verdicts that abstain count in the
-coverage and in nothing else.
+A label is 1 if the first reply is better, 0 if the second is, and ½ for a tie. Verdicts that abstain count only in the
+coverage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Z95 = 1.959963984540054  # 97.5% of a standard normal distribution are below it
 def wilson(hits: float, total: float) -> tuple[float, float]:
     """The 95% interval of a share (Wilson, 1927), which also holds near 0 and 1 and for few trials.
 
-    SciPy has it for whole numbers (`binomtest`); an effective number of games is none.
+    SciPy has it only for whole numbers (`binomtest`), but an effective number of games need not be whole.
     """
     if total == 0:
         return 0.0, 1.0
@@ -35,8 +35,8 @@ def wilson(hits: float, total: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """`accuracy` is over pairs with a strict label and a verdict, a verdict of exactly ½ counting half. `kappa` is
-    Cohen's, with ties as a class of their own. `longer` is the accuracy of choosing the longer reply."""
+    """`accuracy` is over pairs with a strict label and a verdict; a verdict of exactly ½ counts half. `kappa` is
+    Cohen's, with ties as a separate class. `longer` is the accuracy of choosing the longer reply."""
 
     accuracy: float
     low: float
@@ -53,9 +53,9 @@ class Agreement:
 
 
 def agreement(pairs: Sequence[Pair], verdicts: Sequence[Verdict]) -> Agreement:
-    """Of verdicts with the labels of their pairs. Pairs without a label are refused."""
+    """The agreement of verdicts with the labels of their pairs. Pairs without a label are refused."""
     if len(pairs) != len(verdicts):
-        raise DataError(f"{len(pairs)} pairs have {len(verdicts)} verdicts; expected one for each.")
+        raise DataError(f"{len(pairs)} pairs have {len(verdicts)} verdicts; expected one verdict for each pair.")
     if any(p.label is None for p in pairs):
         raise DataError("a pair has no label; expected 1 (the first reply is better), 0 or 0.5.")
     labels = [float(p.label or 0.0) for p in pairs]
@@ -77,7 +77,7 @@ def agreement(pairs: Sequence[Pair], verdicts: Sequence[Verdict]) -> Agreement:
 
 
 def longer_wins(pair: Pair) -> float:
-    """What a judge would say that only counts characters."""
+    """The verdict of a judge that only counts characters."""
     first, second = len(pair.first), len(pair.second)
     return 0.5 if first == second else float(first > second)
 
@@ -91,7 +91,7 @@ def _credit(label: float, p: float) -> float:
 
 
 def kappa(ours: Sequence[object], theirs: Sequence[object]) -> float:
-    """Cohen's κ (1960): agreement beyond what the two would reach by chance with the classes they use.
+    """Cohen's κ (1960): agreement beyond what both would reach by chance with the classes they use.
 
     >>> kappa([1, 1, 0, 0], [1, 0, 0, 0])
     0.5
@@ -106,8 +106,9 @@ def kappa(ours: Sequence[object], theirs: Sequence[object]) -> float:
 
 
 def expected_error(probabilities: Sequence[float], labels: Sequence[float], bins: int = 10) -> float:
-    """Expected calibration error (Guo et al., 2017): the mean distance between stated probability and how often it came
-    true, over bins of equal width. Every probability is of the first reply, so both orders of a pair count alike."""
+    """Expected calibration error (Guo et al., 2017): the mean distance between the stated probability and how often it
+    was right, over bins of equal width. All probabilities are of the first reply, so both orders of a pair count
+    equally."""
     if not probabilities:
         return math.nan
     p, y = np.asarray(probabilities), np.asarray(labels)
@@ -117,7 +118,8 @@ def expected_error(probabilities: Sequence[float], labels: Sequence[float], bins
 
 
 def temperature(probabilities: Sequence[float], labels: Sequence[float]) -> float:
-    """The temperature that makes σ(logit(p) / T) most likely: above 1 the judge was too sure, below 1 too shy."""
+    """The temperature T that makes σ(logit(p) / T) most likely. Above 1 the judge was too sure, below 1 not sure
+    enough."""
     scores = scipy.special.logit(np.clip(np.asarray(probabilities), 1e-6, 1 - 1e-6))
     y = np.asarray(labels)
 
@@ -129,7 +131,7 @@ def temperature(probabilities: Sequence[float], labels: Sequence[float]) -> floa
 
 
 def auc(scores: Sequence[float], labels: Sequence[bool]) -> float:
-    """The chance that a right answer scores above a wrong one, ties counting half; without both kinds, not a number."""
+    """The probability that a right answer scores above a wrong one; ties count half. NaN if one kind is missing."""
     right = [s for s, y in zip(scores, labels, strict=True) if y]
     wrong = [s for s, y in zip(scores, labels, strict=True) if not y]
     if not right or not wrong:

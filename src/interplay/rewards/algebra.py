@@ -1,7 +1,7 @@
 """Equality of formulas by math-verify and sympy, in a service behind the sandbox's walls (`execution/services.py`).
 
-Neither library can be interrupted from a thread, `9**9**9` does not return, and sympy evaluates text. Too slow counts
-as not equal.
+Neither library can be interrupted from a thread, `9**9**9` does not return, and sympy evaluates text as code. If a
+comparison takes too long, the answers count as not equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interplay.errors import InterplayError
 from interplay.execution.job import Limits
 from interplay.execution.services import LibraryQuestion, service
 
-LIMITS = Limits(seconds=60.0, cpu_seconds=3.0, memory_mb=2048.0, output_kb=64.0)  # of one comparison
+LIMITS = Limits(seconds=60.0, cpu_seconds=3.0, memory_mb=2048.0, output_kb=64.0)  # for one comparison
 
 _TOWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(?:\d+|[a-zA-Z])\s*[)}]?\s*(?:\^|\*\*|!)|!\s*[)}\]]*\s*(?:\^|\*\*|!)")
 _POWER = re.compile(r"(?:\^|\*\*)\s*[{(]?\s*-?\s*(\d+)")
@@ -27,7 +27,7 @@ LARGEST_POWER, LARGEST_FACTORIAL, DEEPEST = 5_000, 1_000, 16
 
 
 def same(gold: str, answer: str) -> bool:
-    """Whether two answers, in LaTeX or plain, are mathematically the same; False also where it takes too long."""
+    """Whether two answers, in LaTeX or plain text, are mathematically equal. False if the comparison takes too long."""
     if monstrous(answer):
         return False
     if find_spec("math_verify") is None:
@@ -37,7 +37,7 @@ def same(gold: str, answer: str) -> bool:
 
 
 def monstrous(text: str) -> bool:
-    """Whether a formula is built to be endless: powers of powers, enormous powers and factorials, endless nesting."""
+    """Whether a formula is built to take forever: powers of powers, enormous powers and factorials, deep nesting."""
     if _TOWER.search(text) or max(accumulate((c in "([{") - (c in ")]}") for c in text), default=0) > DEEPEST:
         return True
     limits = ((_POWER, LARGEST_POWER), (_FACTORIAL, LARGEST_FACTORIAL))
@@ -47,7 +47,7 @@ def monstrous(text: str) -> bool:
 # -- in the service ---------------------------------------------------------------------------------------------------
 
 
-# Of every form once: parser and algebra import and remember a lot, and each question starts from what is known here.
+# One example of every form. Parser and algebra import and cache a lot, and every question starts from this state.
 _FORMS = (
     r"\frac{1}{2}", "2n-2", "2(n-1)", r"\sqrt{8}+\sqrt[3]{2}", "(x-1)(x+1)", r"\frac{\pi}{4}", r"\arctan 1", "[0,1)",
     "(1,8),(2,7)", "x=2", r"\{1,2\}", r"\binom{5}{2}", "2^{10}", "5!", r"\sin(x)^2+\cos(x)^2", r"\log_{2}8", "e^{x}",
@@ -55,7 +55,7 @@ _FORMS = (
     r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
 )  # fmt: skip
 
-# Equal only by algebra: these pairs fill sympy's caches of rules, which comparing a form with itself does not.
+# Pairs that are equal only by algebra. They fill sympy's caches of rules, which comparing equal texts would not do.
 _PAIRS = (
     ("(a+b)^2", "a^2+2ab+b^2"), ("5y^2-20", "5(y-2)(y+2)"), (r"\frac{t^2-1}{t-1}", "t+1"), (r"\sqrt{12}", r"2\sqrt{3}"),
     (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}"), (r"\sin(2z)", r"2\sin(z)\cos(z)"), ("(e^u)^2", "e^{2u}"),
@@ -91,7 +91,7 @@ def _compare(gold: str, answer: str) -> bool:
 
 
 def _parse(text: str) -> list[Any]:
-    """What the whole text means; nothing if only a part of it can be read."""
+    """What the whole text means; empty if only a part of it can be parsed."""
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
     text = text.strip().strip("$").strip()

@@ -1,8 +1,8 @@
-"""What a judge looks at besides the reply: length, position, echo and style, by planting each; and how it drifts.
+"""What a judge looks at besides the reply: length, position, echo and style, tested by planting each; and its drift.
 
-A probe changes a reply in a way that cannot make it better, and asks which of the two the judge prefers, in both
-orders. A judge that prefers the changed one is named. Position is measured on plain pairs, before the orders are
-averaged. `Watch` compares gold with proxy over time. No torch.
+A probe changes a reply in a way that cannot make it better, and asks which of the two versions the judge prefers, in
+both orders. If the judge prefers the changed one, this is a fault. Position is measured on plain pairs, before the
+orders are averaged. `Watch` compares gold with proxy over time. No torch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from interplay.rewards.agreement import Z95
 from interplay.rewards.preference import Pair, Verdict, both_orders, flip_rate
 from interplay.types import Message
 
-Judge = Callable[[Sequence[Pair]], Sequence[Verdict]]  # one verdict for each pair, in the order it is shown
-MARGIN = 0.05  # of a preference around ½ that is not worth a word
+Judge = Callable[[Sequence[Pair]], Sequence[Verdict]]  # one verdict for each pair, in the order in which it is shown
+MARGIN = 0.05  # deviations of a preference from ½ that are ignored
 
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """What a check found: a number, its 95% interval, and whether it names a fault."""
+    """The result of a check: a number, its 95% interval, and whether it is a fault."""
 
     check: str
     value: float
@@ -35,7 +35,7 @@ class AuditFinding:
 
 
 def _padded(pair: Pair, reply: str) -> str:
-    """The reply and what says nothing: its own last sentence in other words would say something."""
+    """The reply with an addition that says nothing. (Its last sentence in other words would say something.)"""
     return f"{reply} That is to say, all of this is as it was said above, and there is nothing to add to it."
 
 
@@ -58,13 +58,13 @@ def audit(
     """Run the checks on a judge. `before` holds an earlier version's verdicts on these pairs, for drift."""
     for name in checks:
         if name not in CHECKS:
-            raise ConfigError(f"'{name}' is no check of a judge; {did_you_mean(name, CHECKS)}")
+            raise ConfigError(f"'{name}' is not a check of a judge; {did_you_mean(name, CHECKS)}")
     made = [name for name in checks if name != "drift" or before is not None]
     return [finding(name, judge(asked(name, pairs)), before) for name in made]
 
 
 def asked(check: str, pairs: Sequence[Pair]) -> list[Pair]:
-    """What a check asks a judge about: the pairs in the order they are shown, then each of them swapped."""
+    """The questions of a check: the pairs in the order in which they are shown, then each of them swapped."""
     change = PROBES.get(check)
     shown = (
         pairs if change is None else [replace(p, first=change(p, p.first), second=p.first, label=None) for p in pairs]
@@ -73,7 +73,7 @@ def asked(check: str, pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def finding(check: str, verdicts: Sequence[Verdict], before: Sequence[Verdict] | None = None) -> AuditFinding:
-    """What the answers to the questions of a check come to."""
+    """The result of a check, from the answers to its questions."""
     there, back = halves(verdicts)
     if check == "position":
         return _position(there, back)
@@ -82,14 +82,14 @@ def finding(check: str, verdicts: Sequence[Verdict], before: Sequence[Verdict] |
 
 
 def halves(verdicts: Sequence[Verdict]) -> tuple[Sequence[Verdict], Sequence[Verdict]]:
-    """The verdicts on the pairs as they were shown, and on the swapped ones."""
+    """The verdicts on the pairs as they were shown, and on the swapped pairs."""
     return verdicts[: len(verdicts) // 2], verdicts[len(verdicts) // 2 :]
 
 
 def _probe(name: str, verdicts: Sequence[Verdict]) -> AuditFinding:
     value, low, high = _mean([v.p for v in verdicts if v.p is not None])
     words = f"prefers a reply with nothing but {_NAMED[name]} added in {value:.0%} of pairs"
-    # A reply to which nothing was added may be preferred with good reason; the reverse is never one.
+    # There may be good reasons to prefer the unchanged reply, but never to prefer the changed one.
     return AuditFinding(name, value, low, high, low > 0.5 + MARGIN, words)
 
 
@@ -112,13 +112,13 @@ def _drift(now: Sequence[Verdict], before: Sequence[Verdict]) -> AuditFinding:
 
 
 def in_both_orders(judge: Judge, pairs: Sequence[Pair]) -> list[Verdict]:
-    """What a judge says of each pair after both orders."""
+    """A judge's verdict on each pair, from both orders."""
     there, back = judge(pairs), judge([p.swapped() for p in pairs])
     return [both_orders(a, b) for a, b in zip(there, back, strict=True)]
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """With the normal 95% interval; of fewer than two values nothing is known."""
+    """The mean with the normal 95% interval. With fewer than two values nothing is known."""
     if len(values) < 2:
         return (values[0] if values else math.nan), -math.inf, math.inf
     centre, half = fmean(values), Z95 * stdev(values) / math.sqrt(len(values))
@@ -127,15 +127,15 @@ def _mean(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass
 class Watch:
-    """Gold against proxy over time. It rings when gold has fallen by `drop` under its best while the proxy rose:
-    the policy has learned to please the judge. Means are compared over `window` measurements, because one is noisy."""
+    """Gold and proxy over time. It rings if gold has fallen by `drop` below its best while the proxy rose, because then
+    the policy has learned to please the judge. Means over `window` measurements are compared, because one is noisy."""
 
     drop: float
     window: int = 3
     seen: list[tuple[float, float]] = field(default_factory=list)  # gold and proxy of each measurement
 
     def see(self, gold: float, proxy: float) -> bool:
-        """Note a measurement; whether the bell rings."""
+        """Add a measurement; return whether the bell rings."""
         self.seen.append((gold, proxy))
         means = [
             (fmean(g for g, _ in part), fmean(p for _, p in part))
@@ -157,7 +157,7 @@ class Watch:
 
 @dataclass
 class Fixed:
-    """Pairs that a judge is asked about again and again in a run, and what it said the last time: its drift."""
+    """Pairs that a judge is asked about repeatedly in a run, and its previous answers, to measure its drift."""
 
     pairs: list[Pair] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Arithmetic as text, computed exactly and within limits: what a calculator tool can do, and nothing else.
+"""Computes arithmetic given as text, exactly and within limits, for a calculator tool.
 
-Numbers, + - * / // % ** and brackets. The text is parsed, never executed; its length, the size of every intermediate
-number and of every power are bounded, so that `9**9**9` is an error like any other and not a wait.
+It knows numbers, + - * / // % ** and brackets. The text is parsed and never executed. Its length, the size of every
+intermediate number and the size of every power are limited, so `9**9**9` is an error and does not take long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 LONGEST = 300  # characters
-LARGEST = 10**40  # of any number on the way, above and below the line
+LARGEST = 10**40  # limit of every intermediate numerator and denominator
 POWER = 64
 
 _ALLOWED = re.compile(r"[\d+\-*/%()., ]+")
@@ -29,7 +29,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] =
 
 
 class CalculatorError(ValueError):
-    """Why there is no result, in a few words that can be shown to whoever asked. `built`: it was an expression."""
+    """Says why there is no result, in words for the caller. `built` means that the text was a valid expression."""
 
     def __init__(self, why: str, built: bool = False) -> None:
         super().__init__(why)
@@ -87,7 +87,7 @@ def _bounded(value: Fraction) -> Fraction:
 
 
 def shown(value: Fraction) -> str:
-    """A value as people write it: whole, or as a decimal where that is exact and short, else as a fraction."""
+    """A value as people write it: an integer, a decimal if it is exact and short, else a fraction."""
     if value.denominator == 1:
         return str(value.numerator)
     decimal = f"{float(value):.10g}"

@@ -1,4 +1,4 @@
-"""Comparisons and labelled answers on disk, read into records. Files are JSON lines (also .gz) or one JSON list.
+"""Reads comparisons and labelled answers from disk. Files are JSON lines (also .gz) or one JSON list.
 
 {"question": text or [[role, content], …], "chosen": text, "rejected": text}      a comparison
 {"question": …, "answer": text, "right": true}                                     an answer for a verifier
@@ -6,7 +6,7 @@
 {"input": text, "output_1": text, "output_2": text, "label": 1 or 2}               people on MT-bench
 {"question": …, "ground_truth": …, "MODEL": {"is_correct": …, "solution": …}}      OpenAI's GSM8K solutions
 
-An answer may have a "group", the name of its question, where one question is asked in several prompts.
+An answer may have a "group", the name of its question, if one question is asked in several prompts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LabelledAnswer:
 
 
 def read_comparisons(path: Path) -> list[Pair]:
-    """Every comparison of a file; the first reply is the better one, except where people chose the second."""
+    """Every comparison of a file; the first reply is the better one, unless people chose the second."""
     out = []
     for n, row in enumerate(_rows(path), 1):
         pair = _pair(row, n)
@@ -93,14 +93,14 @@ def _messages(question: Any) -> tuple[Message, ...]:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
-        raise DataError(f"'{path}' does not exist; expected a file of comparisons, JSON lines or a JSON list.")
+        raise DataError(f"'{path}' does not exist; expected a file of comparisons: JSON lines or a JSON list.")
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             text = file.read()
         rows = json.loads(text) if text.lstrip().startswith("[") else map(json.loads, text.splitlines())
         for row in rows:
             if not isinstance(row, dict):
-                raise ValueError(f"{type(row).__name__} in place of an object")
+                raise ValueError(f"{type(row).__name__} instead of an object")
             yield row
     except (OSError, ValueError) as error:
-        raise DataError(f"'{path}' is no file of JSON lines or a JSON list ({error}).") from None
+        raise DataError(f"'{path}' is not a file of JSON lines or a JSON list ({error}).") from None

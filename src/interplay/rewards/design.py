@@ -1,8 +1,8 @@
-"""Which Verilog designs are taken: those that cannot reach the reference, the bench or the count.
+"""Decides which Verilog designs are accepted: those that cannot reach the reference, the bench or the count.
 
-A design is compared with a reference by a bench that prints `Mismatches: N in M samples`. It may not print, read,
+A bench compares a design with a reference and prints `Mismatches: N in M samples`. A design may not print, read files,
 define macros, or name anything outside itself. It may have a time scale, name the fields of its own structures, and
-look into its own instances and generated blocks.
+refer to its own instances and generated blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TYPE = re.compile(r"\btypedef\s+(?:struct|union)\b[^{;]*\{[^}]*\}\s*([A-Za-z_]\
 
 
 def refused(design: str, others: str = "") -> str:
-    """Why a design cannot be taken beside the modules in `others`; empty if it can."""
+    """Why a design cannot be used beside the modules in `others`; empty if it can."""
     if not 0 < len(design.strip()) <= verilog.LONGEST:
         return "there is no design"
     plain = _HARMLESS.sub(" ", _COMMENT.sub(" ", design))
@@ -47,7 +47,7 @@ def refused(design: str, others: str = "") -> str:
 
 
 def _own_names(plain: str) -> set[str]:
-    """Instances, generated blocks and structures of a design: what may stand before a dot."""
+    """The names of instances, generated blocks and structures of a design, which may stand before a dot."""
     types = _TYPE.findall(plain)
     variables = [part for found in _STRUCTURE.findall(plain) for part in found.split(",")]
     if types:
@@ -58,7 +58,7 @@ def _own_names(plain: str) -> set[str]:
 
 
 def measure(design: str, reference: str, bench: str, isolation: Isolation) -> verilog.Simulation:
-    """A design against a reference, by the data set's own bench."""
+    """Compare a design with a reference, with the data set's own bench."""
     if why := refused(design, reference + bench):
         return verilog.Simulation(False, trouble=why)
     return verilog.simulated(design, reference, bench, isolation)

@@ -1,7 +1,7 @@
 """The outer form of a mathematical answer: a quantity, a pair, a set, an interval, a matrix, an equation, a list.
 
-Forms are compared part by part, so that `(1, 2)` is not `\\{1, 2\\}`, `[2, 5)` is `2 \\le x < 5`, and `1011_2` is not
-`1011`. Only formulas without such a form are left to algebra (see verify.py).
+Forms are compared part by part, so `(1, 2)` differs from `\\{1, 2\\}`, `[2, 5)` equals `2 \\le x < 5`, and `1011_2`
+differs from `1011`. Only formulas without such a form are compared by algebra (see verify.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interplay.rewards.quantity import Quantity, quantity, without_unit
 from interplay.rewards.reply import tidy
 
 Kind = Literal["quantity", "formula", "text", "ordered", "set", "list", "union", "matrix", "ratio", "based", "relation"]
-DEEPEST = 6  # forms inside forms
+DEEPEST = 6  # how deep forms may be nested
 
 _VARIABLE = re.compile(r"(?:[A-Za-zα-ωΑ-Ω]|\\[A-Za-z]+)(?:_\{?\w{1,4}\}?)?'*")
 _NAME = re.compile(
@@ -34,26 +34,26 @@ _WORDS = re.compile(r"[A-Za-z][A-Za-z '\-]*")
 
 @dataclass(frozen=True)
 class Form:
-    """`text` is a formula or words; of an ordered form its brackets, of a based one its base."""
+    """`text` is a formula or words; for an ordered form, its brackets; for a number with a base, its base."""
 
     kind: Kind
     text: str = ""
     parts: tuple[Form, ...] = ()
     quantity: Quantity | None = None
-    unit: str = ""  # of a formula
-    name: str = ""  # the x of x = 3
+    unit: str = ""  # the unit of a formula
+    name: str = ""  # the x in x = 3
 
 
 @lru_cache(maxsize=20_000)
 def forms(text: str) -> tuple[Form, ...]:
-    """What a text can mean: usually one form; `1,234` is a number and a list. Empty where it means nothing."""
+    """What a text can mean: usually one form, but `1,234` is a number and a list. Empty if it means nothing."""
     text = plain(tidy(text))
     found = [form for form in (_form(text, 0), _listed(text)) if form is not None]
     return tuple(dict.fromkeys(found))
 
 
 def _listed(text: str) -> Form | None:
-    """A list whose commas could be those of thousands."""
+    """A list whose commas could also separate thousands."""
     if not re.fullmatch(r"-?\d{1,3}(?:,\d{3})+", text):
         return None
     return Form("list", parts=tuple(Form("quantity", part, quantity=quantity(part)) for part in text.split(",")))
@@ -92,7 +92,7 @@ def _form(text: str, depth: int) -> Form | None:
 
 
 def _unwrapped(text: str) -> str:
-    """Without the group, the text or the round brackets that hold all of it, where they hold a single thing."""
+    """The text without the group, text command or round brackets around it, if they contain a single thing."""
     if re.fullmatch(r"⟦[^⟦⟧]*⟧", text):
         return text[1:-1].strip()
     if text.startswith("{") and not text.startswith("{@") and closing(text, 0) == len(text) - 1:
@@ -136,7 +136,7 @@ def _several(text: str, depth: int) -> Form | None:
 
 
 def _membership(text: str, depth: int) -> Form | None:
-    """`x \\in S` is S, and `\\{x \\mid x > 3\\}` is what x > 3 is."""
+    """`x \\in S` means S, and `\\{x \\mid x > 3\\}` means x > 3."""
     pieces = split(text, "∈")
     if len(pieces) == 2 and _VARIABLE.fullmatch(pieces[0][1]):
         return _form(pieces[1][1], depth)
@@ -145,7 +145,7 @@ def _membership(text: str, depth: int) -> Form | None:
 
 
 def _relation(text: str, depth: int) -> Form | None:
-    """An inequality as an interval, where it bounds one variable; else as it stands."""
+    """An inequality as an interval, if it bounds one variable; otherwise unchanged."""
     pieces = split(text, _SIGNS)
     if len(pieces) == 1:
         return None
@@ -174,7 +174,7 @@ def _relation(text: str, depth: int) -> Form | None:
 
 
 def _equation(text: str, depth: int) -> Form | None:
-    """`x = 3` is 3 with a name; `6 * 7 = 42` is a chain, all of whose sides must be right."""
+    """`x = 3` is 3 with a name; `6 * 7 = 42` is a chain in which every side must be right."""
     sides = [side for _, side in split(text, "=")]
     if len(sides) == 1:
         return None
@@ -199,7 +199,7 @@ def _union(text: str, depth: int) -> Form | None:
 
 
 def _bracketed(text: str, depth: int) -> Form | None:
-    """`(1, 2)`, `[0, 1)` and `\\langle 1, 2 \\rangle` keep their order, `\\{1, 2\\}` does not."""
+    """`(1, 2)`, `[0, 1)` and `\\langle 1, 2 \\rangle` have an order, `\\{1, 2\\}` has none."""
     for opened, closed in (("{@", "@}"), ("(@", "@)")):
         if text.startswith(opened) and text.endswith(closed) and closing(text, 0) == len(text) - 1:
             made = _parts([piece for _, piece in split(text[2:-2], _COMMAS)], depth)

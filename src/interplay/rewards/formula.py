@@ -1,7 +1,8 @@
-"""Formulas as text, computed in floating point within limits, and compared by their values.
+"""Computes formulas given as text in floating point, within limits, and compares formulas by their values.
 
-Numbers, named variables, pi and e, + - * / ** (or ^), brackets, and a few functions. The text is parsed, never
-executed; its length and size are bounded, and what has no finite real value is None, so that nothing waits or raises.
+A formula has numbers, named variables, pi and e, + - * / ** (or ^), brackets, and a few functions. The text is parsed
+and never executed. Its length and size are limited, and a formula without a finite real value gives None, so nothing
+hangs or raises.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Point = Mapping[str, float]
 
 
 class FormulaError(ValueError):
-    """Why a text is no formula, in words that can be shown to whoever wrote it."""
+    """Says why a text is not a formula, in words for its author."""
 
 
 class Formula:
@@ -56,7 +57,7 @@ class Formula:
                 _check(node, variables)
 
     def __call__(self, point: Point) -> float | None:
-        """The value; None where there is no finite real one."""
+        """The value; None if there is no finite real value."""
         try:
             value = _value(self._tree, point)
         except (ArithmeticError, ValueError):
@@ -67,7 +68,9 @@ class Formula:
 def _check(node: ast.AST, variables: Sequence[str]) -> None:
     match node:
         case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-            if abs(value) > 1e12 or not math.isfinite(value):  # in this order: an integer may be no float at all
+            if abs(value) > 1e12 or not math.isfinite(
+                value
+            ):  # in this order, because a large integer cannot become a float
                 raise FormulaError("a number in it is too large")
         case ast.Name(id=name):
             if name not in (*variables, *CONSTANTS):
@@ -107,8 +110,8 @@ def _value(node: ast.expr, point: Point) -> float:
 def agrees(formula: Formula, truth: Formula, points: Sequence[Point], tolerance: float) -> bool:
     """Whether two formulas have the same value at every point where the truth has one.
 
-    The tolerance is relative to the value. Where that is small, it is relative to the mean size of the values, or to 1
-    if that is less: a law may pass through 0, but one with small values everywhere does not equal 0.
+    The tolerance is relative to the value. For small values it is relative to the mean size of all values, or to 1 if
+    that is less. So a law may pass through 0, but a law with small values everywhere does not equal 0.
     """
     wanted = [truth(point) for point in points]
     sizes = [abs(value) for value in wanted if value is not None]

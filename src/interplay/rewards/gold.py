@@ -1,7 +1,7 @@
-"""Raters whose mistakes are known: a gold score, seen through temperature, noise and bias. No torch.
+"""Raters with known errors: a gold score, changed by temperature, noise and bias. No torch.
 
-They stand for people. A preference model is trained on what a rater says, and tested by the gold score itself, which it
-never saw. A rater of temperature 0 with no noise and no bias *is* the gold judge.
+They stand for people. A preference model is trained on a rater's labels, and tested with the gold score itself, which
+it never saw. A rater with temperature 0, no noise and no bias equals the gold judge.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from interplay.rewards.preference import Verdict
 from interplay.types import Reward, Role, seed_of
 
-GOLD = "gold:"  # before the name of a reward component: the program that says what a reply is worth
+GOLD = "gold:"  # prefix of the name of a reward component whose value is the gold score of a reply
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A reply and what it is worth."""
+    """A reply and its gold score."""
 
     text: str
     score: float
@@ -26,9 +26,9 @@ class Scored:
 
 @dataclass(frozen=True)
 class Rater:
-    """Prefers the first of two with σ((gold₁ − gold₂) / temperature + length · (characters₁ − characters₂) / 100 +
-    first), and says the opposite of what it means with probability `noise`. At temperature 0 the difference decides,
-    then the biases; equal in all, it is a tie."""
+    """Prefers the first of two with probability σ((gold₁ − gold₂) / temperature + length · (characters₁ − characters₂)
+    / 100 + first), and gives the opposite label with probability `noise`. At temperature 0 the difference decides, then
+    the biases; if all are equal, it is a tie."""
 
     temperature: float = 0.0
     noise: float = 0.0
@@ -37,7 +37,7 @@ class Rater:
     seed: int = 0
 
     def probability(self, one: Scored, other: Scored) -> float:
-        """That it says `one`, shown first, is better."""
+        """The probability that it says that `one`, which is shown first, is better."""
         gap = one.score - other.score
         bias = self.length * (len(one.text) - len(other.text)) / 100 + self.first
         if self.temperature > 0:
@@ -49,7 +49,7 @@ class Rater:
         return meant * (1 - self.noise) + (1 - meant) * self.noise
 
     def label(self, name: str, one: Scored, other: Scored) -> float:
-        """What it says, drawn by the pair's name: 1 for the first, 0 for the second; ½ where it sees no difference."""
+        """Its label, drawn by the pair's name: 1 for the first, 0 for the second, ½ if it sees no difference."""
         p = self.probability(one, other)
         if p == 0.5:
             return 0.5
@@ -61,7 +61,7 @@ class Rater:
 
 
 def worth(rewards: Iterable[Reward], name: str, role: Role) -> float | None:
-    """What a component of the reward came to for a role, its own and the team's; None where it was never scored."""
+    """The sum of a component of the reward for a role, its own and the team's; None if it was never scored."""
     found = [r.value for r in rewards if r.name == name and (r.role is None or r.role == role)]
     scored = [v for v in found if v is not None]
     return sum(scored) if scored and len(scored) == len(found) else None

@@ -1,8 +1,8 @@
-"""What a judge is asked, and what its answer means: pairwise, pointwise and by a rubric. No torch, and no engine: who
-judges is handed the messages and gives back a text.
+"""The questions to a judge, and how its answers are parsed: pairwise, pointwise and by a rubric. No torch and no
+engine: the judge gets messages and returns a text.
 
-An answer that cannot be read is None, never a number that means something else. What is judged stands between marks
-that it cannot contain, so that a reply cannot speak to the judge in the question's name.
+An answer that cannot be parsed is None, never a number with another meaning. What is judged stands between marks that
+it cannot contain, so that a reply cannot pretend to be a part of the question.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Scoring(Protocol):
     """A model that gives every reply a number."""
 
     async def scores(self, asked: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:
-        """For each (question, reply); raises `JudgeError` where it cannot."""
+        """A score for each (question, reply); raises `JudgeError` if it cannot give them."""
         ...
 
 
@@ -31,7 +31,7 @@ _NUMBER = r"(-?\d+(?:\.\d+)?)(?:\s*/\s*\d+)?"
 
 
 def said(messages: Sequence[Message]) -> str:
-    """A conversation as a text, with a name before each part where there are several."""
+    """A conversation as a text, with a name before each part if there are several."""
     if len(messages) == 1:
         return messages[0].content
     return "\n".join(f"[{m.name or m.role}] {m.content}" for m in messages)
@@ -42,7 +42,7 @@ def _between(mark: str, text: str) -> str:
 
 
 def compare(question: Sequence[Message], first: str, second: str, instructions: str) -> tuple[Message, ...]:
-    """Which of two replies is better?"""
+    """The question which of two replies is better."""
     told = instructions or "Compare two replies to the same question."
     text = "\n".join([_between("question", said(question)), _between("A", first), _between("B", second)])
     ask = "Which reply is better? Answer with A or B alone, or tie."
@@ -52,7 +52,7 @@ def compare(question: Sequence[Message], first: str, second: str, instructions: 
 
 
 def read_choice(text: str) -> Verdict:
-    """The last A, B or tie that stands alone; two different ones on the last line are no answer.
+    """The last A, B or tie that is a separate word; two different ones on the last line are not an answer.
 
     >>> read_choice("I think B is better.\\nB").p, read_choice("no idea").p, read_choice("tie").p
     (0.0, None, 0.5)
@@ -66,7 +66,7 @@ def read_choice(text: str) -> Verdict:
 
 
 def mark(question: Sequence[Message], reply: str, instructions: str, scale: Sequence[int]) -> tuple[Message, ...]:
-    """How good is a reply?"""
+    """The question how good a reply is."""
     told = instructions or "Judge how good a reply to a question is."
     text = "\n".join([_between("question", said(question)), _between("reply", reply)])
     ask = f"How good is the reply? Answer with a whole number from {scale[0]} to {scale[1]} alone."
@@ -76,7 +76,7 @@ def mark(question: Sequence[Message], reply: str, instructions: str, scale: Sequ
 
 
 def read_mark(text: str, scale: Sequence[int]) -> float | None:
-    """The last number of the answer, from −1 (the lowest mark) to 1 (the highest); outside the scale is no answer.
+    """The last number of the answer, from −1 (the lowest mark) to 1 (the highest); outside the scale it does not count.
 
     >>> read_mark("8/10", (0, 10)), read_mark("11", (0, 10)), read_mark("good", (0, 10))
     (0.6, None, None)
@@ -90,7 +90,7 @@ def read_mark(text: str, scale: Sequence[int]) -> float | None:
 def by_rubric(
     question: Sequence[Message], reply: str, instructions: str, scale: Sequence[int], criteria: Sequence[str]
 ) -> tuple[Message, ...]:
-    """How good is a reply in each of several things?"""
+    """The question how good a reply is by each of several criteria."""
     system, user = mark(question, reply, instructions, scale)
     lines = "\n".join(f"{name}: <number>" for name in criteria)
     body = user.content.rpartition("\n")[0]
@@ -99,7 +99,7 @@ def by_rubric(
 
 
 def read_rubric(text: str, scale: Sequence[int], criteria: Sequence[str]) -> dict[str, float] | None:
-    """A mark for every criterion, each from −1 to 1; None where one is missing or outside the scale.
+    """A mark for every criterion, each from −1 to 1; None if one is missing or outside the scale.
 
     >>> read_rubric("fairness: 10\\ncoherence: 5", (0, 10), ("fairness", "coherence"))
     {'fairness': 1.0, 'coherence': 0.0}

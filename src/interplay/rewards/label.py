@@ -1,4 +1,4 @@
-"""Labels of language inference: which one a reply gives."""
+"""Reads the label of language inference from a reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORDS = {
     "neutral": r"neutral|not enough info(?:rmation)?",
     "contradiction": r"contradiction|contradicts|contradicted|contradictory|refutes|refuted",
 }
-# Nothing but the label: a few words may lead to it, and a reason may follow.
+# Only the label: a few words may come before it, and a reason may follow.
 _LEAD = (
     r"\W*(?:(?:so|thus|hence|therefore|overall)\W+)?"
     r"(?:(?:the|this|it|evidence|claim|premise|hypothesis|label|answer)\W+)*(?:(?:is|are)\W+)?(?:an?\W+)?"
@@ -27,9 +27,9 @@ _ANY = re.compile(rf"\b(?:{'|'.join(_WORDS.values())})\b", re.IGNORECASE)
 
 
 def label(reply: str) -> str | None:
-    """The one inference label of a reply: after "Answer:" where that is said, else its last line; None if it has none.
+    """The single inference label of a reply: after "Answer:" if the reply says this, else on its last line; or None.
 
-    A label that is negated, doubted or one of several is none.
+    A label that is negated or doubted, or one of several labels, does not count.
 
     >>> label("So it contradicts. Answer: contradiction"), label("Answer: not neutral"), label("neutral or entailment")
     ('contradiction', None, None)

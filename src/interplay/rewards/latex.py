@@ -1,8 +1,8 @@
-"""One way of writing for what LaTeX and plain text write in many: the step before an answer's form is told.
+"""Rewrites LaTeX and plain text, which can be written in many ways, in one common notation, before it is parsed.
 
-`plain` gives a text in which spacing, size and style commands are gone, fractions and roots have braces, and relations
-and a few names are single characters: ≤ ≥ ≠ ∪ ∩ ∈ ∞ ∅ π ±. Words that stood in `\\text{…}` stand in ⟦…⟧, so that a unit
-is told from a product of letters. `latex` writes such a text for a parser of LaTeX.
+`plain` removes commands for spacing, size and style, writes fractions and roots with braces, and writes relations and a
+few names as single characters: ≤ ≥ ≠ ∪ ∩ ∈ ∞ ∅ π ±. Words in `\\text{…}` become ⟦…⟧, so that a unit differs from a
+product of letters. `latex` writes such a text as LaTeX for a parser.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 TEXT = re.compile(r"⟦([^⟦⟧]*)⟧")
-ROW = "¶"  # what ends a row of a matrix, `\\\\` in LaTeX
+ROW = "¶"  # ends a row of a matrix; in LaTeX this is `\\\\`
 
 _CHARACTERS = str.maketrans(
     {
@@ -36,7 +36,7 @@ _GROUPED = re.compile(r"(?<=\d)(?:\\,|\{,\}|,\\!|\\!,|\{\\,\})(?=\d{3}(?!\d))")
 
 
 def plain(text: str) -> str:
-    """The text in one way of writing.
+    """The text in the common notation.
 
     >>> plain("\\\\dfrac12 \\\\leq x"), plain("5\\\\text{ cm}"), plain("$\\\\left[ 2, \\\\infty \\\\right)$")
     ('\\\\frac{1}{2} ≤ x', '5⟦ cm⟧', '[ 2, ∞ )')
@@ -61,7 +61,7 @@ def plain(text: str) -> str:
 
 
 def latex(text: str) -> str:
-    """What `plain` gave, for a parser."""
+    """Convert the output of `plain` to LaTeX for a parser."""
     text = TEXT.sub(lambda m: f"\\text{{{m[1]}}}", text)
     text = text.replace(ROW, "\\\\").replace("{@", "\\{").replace("@}", "\\}").replace("(@", "(").replace("@)", ")")
     for character, command in (
@@ -69,12 +69,12 @@ def latex(text: str) -> str:
         ("∞", "\\infty "), ("∅", "\\emptyset "), ("π", "\\pi "), ("±", "\\pm "), ("*", " \\cdot "),
     ):  # fmt: skip
         text = text.replace(character, command)
-    # Degrees inside a formula, as in \sin 45^\circ, are parts of a half-turn.
+    # Degrees inside a formula, as in \sin 45^\circ, become fractions of pi.
     return re.sub(r"(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ\s*\}?", r"\\frac{\1\\pi}{180}", text)
 
 
 def _without_signs(text: str) -> str:
-    """Without the signs that begin and end mathematics; a single $ is a currency."""
+    """The text without the signs that begin and end mathematics. A single $ is a currency."""
     text = re.sub(r"\\[()\[\]]", " ", text).replace("\\$", "＄")
     if text.count("$") % 2 == 0:
         text = text.replace("$", " ")
@@ -82,7 +82,7 @@ def _without_signs(text: str) -> str:
 
 
 def _called_roots(text: str) -> str:
-    """`sqrt(5)` as a command with braces."""
+    """Write `sqrt(5)` as a command with braces."""
     while (found := _CALLED_ROOT.search(text)) is not None:
         end = closing(text, found.end() - 1)
         if end is None:
@@ -92,7 +92,7 @@ def _called_roots(text: str) -> str:
 
 
 def _braced(text: str, command: re.Pattern[str], count: int, name: str) -> str:
-    """Every such command with braces around its arguments: `\\frac12` is `\\frac{1}{2}`."""
+    """Write braces around the arguments of every such command: `\\frac12` becomes `\\frac{1}{2}`."""
     out, rest = "", text
     while (found := command.search(rest)) is not None:
         out += rest[: found.start()] + name + ((found.groups() or ("",))[0] or "")
@@ -105,7 +105,7 @@ def _braced(text: str, command: re.Pattern[str], count: int, name: str) -> str:
                 argument, rest = token[0], rest[token.end() :]
             else:
                 return out + rest
-            # An argument may hold such a command itself, and is not longer than what held it.
+            # An argument may contain the same command; it is shorter than the whole text, so the recursion ends.
             out += "{" + _braced(argument.strip(), command, count, name) + "}"
     return out + rest
 
@@ -114,7 +114,7 @@ _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
 def closing(text: str, start: int) -> int | None:
-    """Where the bracket that opens at `start` is closed; round and square ones may close each other, as in [0, 1)."""
+    """The index of the bracket that closes the one at `start`. Round and square ones may be mixed, as in [0, 1)."""
     depth = 0
     brace = text[start] == "{"
     opens, closes = ("{", "}") if brace else ("([", ")]")
@@ -126,7 +126,7 @@ def closing(text: str, start: int) -> int | None:
 
 
 def split(text: str, separators: str) -> list[tuple[str, str]]:
-    """The parts of a text between separators (a pattern) that stand in no bracket, each with what came before it."""
+    """The parts of a text between separators (a pattern) outside of brackets, each with the separator before it."""
     parts, depth, last, before = [], 0, 0, ""
     for found in re.finditer(rf"(?P<sep>{separators})|(?P<open>[(\[{{⟦])|(?P<close>[)\]}}⟧])", text):
         if found["sep"] is not None and depth == 0:

@@ -1,7 +1,7 @@
-"""Small bugs, planted in programs that are right: what tests are worth is how many of them they catch.
+"""Plants small bugs in right programs. Tests are scored by how many of these bugs they catch.
 
-One change each: a comparison, an operator, a constant, a condition, a call's name. The order is fixed by the program,
-so that everybody is judged by the same bugs. Whether a mutant is a bug at all, some test has to say.
+Each mutant has one change: a comparison, an operator, a constant, a condition, or the name of a call. The order depends
+only on the program, so everybody is scored with the same bugs. A mutant counts as a bug only if some test notices it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "max", 
 
 
 def _changes(node: ast.AST) -> Iterator[ast.AST]:
-    """The node with one thing different, in every way there is."""
+    """Every version of the node with one change."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARE:
         yield ast.Compare(node.left, [_COMPARE[type(node.ops[0])](), *node.ops[1:]], node.comparators)
     elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATE:
@@ -67,7 +67,7 @@ def python_mutants(source: str, most: int = 24) -> Iterator[str]:
 
 
 class _Replace(ast.NodeTransformer):
-    """A copy of the tree with change number `n` at `place`."""
+    """Copies the tree with change number `n` at `place`."""
 
     def __init__(self, tree: ast.Module, place: ast.AST, n: int) -> None:
         self.tree, self.at, self.n = copy.deepcopy(tree), list(ast.walk(tree)).index(place), n
@@ -94,7 +94,7 @@ _SWAPS = [
 
 
 def verilog_mutants(source: str, most: int = 24) -> list[str]:
-    """The same for Verilog, by its words: the body of the module, not its ports."""
+    """The same for Verilog, changed word by word in the body of the module but not in its ports."""
     start = source.index(";", source.index("module")) + 1 if "module" in source else 0
     places = [(m, new) for old, new in _SWAPS for m in re.finditer(old, source) if m.start() >= start]
     random.Random(seed_of("mutants", source)).shuffle(places)
@@ -104,7 +104,7 @@ def verilog_mutants(source: str, most: int = 24) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def verilog_bugs(golden: str, reference: str, bench: str, isolation: Isolation, most: int) -> tuple[str, ...]:
-    """Small changes to the golden design that the data set's bench notices."""
+    """Small changes to the golden design that the data set's bench detects."""
     found: list[str] = []
     for design in verilog_mutants(golden):
         if len(found) >= most:

@@ -1,8 +1,8 @@
-"""Preferences as records: pairs of replies, verdicts about them, what both orders of a pair come to, and balancing.
+"""Preferences as records: pairs of replies, verdicts about them, how both orders of a pair are combined, and balancing.
 
-A verdict is about the order in which the replies were shown. A judge that looks at the place of a reply instead of at
-the reply says the opposite about the swapped pair, so both orders together cancel it. A verdict that could not be read
-abstains (`p` is None): it is never turned into a number that means something else. No torch.
+A verdict is about the order in which the replies were shown. A judge that looks at the place of a reply instead of the
+reply says the opposite about the swapped pair, so both orders together cancel this. A verdict that could not be parsed
+abstains (`p` is None): it is never turned into a number with another meaning. No torch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two replies to one question. `label` is 1 where the first is better, 0 where the second is, ½ for a tie, None
-    where nobody said. `group` names the question: pairs of one question are alike."""
+    """Two replies to one question. `label` is 1 if the first is better, 0 if the second is, ½ for a tie, None if it is
+    unknown. `group` names the question: pairs of one question are similar."""
 
     id: str
     question: tuple[Message, ...]
@@ -41,8 +41,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`p` is the probability that the first reply is better, with half of the probability of a tie (`tie`) in it; None
-    where the judge abstained. `votes` says how many answers it is made of. `sampled` verdicts are single decisions;
+    """`p` is the probability that the first reply is better, including half of the probability of a tie (`tie`); None
+    if the judge abstained. `votes` is the number of answers it was made from. `sampled` verdicts are single decisions;
     the others are probabilities."""
 
     p: float | None
@@ -51,7 +51,7 @@ class Verdict:
     sampled: bool = False
 
     def swapped(self) -> Verdict:
-        """What it says about the pair in the other order."""
+        """The verdict for the pair in the other order."""
         return self if self.p is None else replace(self, p=1.0 - self.p)
 
     @property
@@ -64,8 +64,8 @@ ABSTAINED = Verdict(None)
 
 
 def both_orders(there: Verdict, back: Verdict) -> Verdict:
-    """One verdict from what was said about a pair and about its swapped pair. Probabilities are averaged; sampled
-    verdicts that disagree abstain.
+    """One verdict from the verdicts on a pair and on its swapped pair. Probabilities are averaged; sampled verdicts
+    that disagree abstain.
 
     >>> both_orders(Verdict(0.9), Verdict(0.9)).p  # it always prefers the first place
     0.5
@@ -93,7 +93,7 @@ def voted(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def points(verdict: Verdict, ties: Ties) -> float | None:
-    """What the first reply earns by a verdict, from −1 to 1: wins less losses. With `ties = "abstain"` a tie says
+    """What the first reply earns by a verdict, from −1 to 1: wins minus losses. With `ties = "abstain"` a tie gives
     nothing."""
     if verdict.p is None or (ties == "abstain" and verdict.p == 0.5):
         return None
@@ -101,13 +101,14 @@ def points(verdict: Verdict, ties: Ties) -> float | None:
 
 
 def coverage(verdicts: Iterable[Verdict]) -> float:
-    """The share of verdicts that say something."""
+    """The share of verdicts that did not abstain."""
     found = [v.p is not None for v in verdicts]
     return sum(found) / len(found) if found else 0.0
 
 
 def flip_rate(pairs: Sequence[tuple[Verdict, Verdict]]) -> float:
-    """How often a judge changes its mind when the replies change places: of pairs that it decided in both orders."""
+    """How often a judge changes its decision when the replies are swapped, among pairs that it decided in both
+    orders."""
     decided = [(a, b) for a, b in pairs if a.decision and b.decision]
     return sum(a.decision == b.decision for a, b in decided) / len(decided) if decided else 0.0
 
@@ -116,16 +117,16 @@ def flip_rate(pairs: Sequence[tuple[Verdict, Verdict]]) -> float:
 
 
 def in_random_order(pairs: Sequence[Pair], seed: int) -> list[Pair]:
-    """Each pair in an order drawn by its own name, so that no place is right more often than the other."""
+    """Each pair in an order drawn by its own name, so that neither place is right more often."""
     return [p.swapped() if seed_of("order", seed, p.id) % 2 else p for p in pairs]
 
 
 def balanced(
     rows: Sequence[T], right: Callable[[T], bool], question: Callable[[T], Hashable], how: Balance, seed: int = 0
 ) -> list[T]:
-    """As many right as wrong rows: over all (`class`), or within each question (`question`), where a question that has
-    rows of one kind only is dropped. Otherwise a verifier learns how difficult a question is, not whether an answer is
-    right (MAPoRL). Which rows stay is drawn by `seed`; they keep their order.
+    """As many right as wrong rows: over all rows (`class`), or within each question (`question`), where a question with
+    rows of only one kind is dropped. Otherwise a verifier learns how difficult a question is, and not whether an answer
+    is right (MAPoRL). `seed` decides which rows stay; they keep their order.
 
     >>> rows = [("easy", True), ("easy", True), ("hard", False), ("mixed", True), ("mixed", False)]
     >>> balanced(rows, lambda r: r[1], lambda r: r[0], "question")
@@ -145,5 +146,5 @@ def balanced(
 
 
 def held_out(group: str, share: float, seed: int) -> bool:
-    """Whether a question belongs to the part that nothing is trained on; by its name, so that it never changes."""
+    """Whether a question belongs to the part that is never trained on. Its name decides, so this never changes."""
     return seed_of("held out", seed, group) / 2**63 < share

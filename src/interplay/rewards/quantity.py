@@ -1,7 +1,7 @@
-"""Plain numbers and what they count: `$1,250.50`, `72 clips`, `3 1/2`, `0.1\\overline{6}`, `30^\\circ`, `1e3`.
+"""Plain numbers with their units: `$1,250.50`, `72 clips`, `3 1/2`, `0.1\\overline{6}`, `30^\\circ`, `1e3`.
 
-A number is read exactly, as a fraction. A unit is kept beside it: two quantities with different units are different,
-and one that names no unit may be equal to one that does.
+A number is read exactly, as a fraction, and its unit is stored with it. Quantities with different units are different.
+A quantity without a unit may equal one with a unit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Quantity:
     unit: str = ""
 
     def equals(self, other: Quantity) -> bool:
-        """Whether `other` is this quantity; 50% is 0.5, and as the answer to "what percentage" 50. 0.5% is not 0.5."""
+        """Whether `other` is this quantity. 50% equals 0.5 and, as a percentage, 50. But 0.5% does not equal 0.5."""
         if self.unit and other.unit and self.unit != other.unit:
             return False
         if self.value == other.value:
@@ -107,20 +107,20 @@ def _value(m: re.Match[str]) -> Fraction | None:
 
 
 def without_unit(text: str) -> tuple[str, str]:
-    """A formula and the unit behind it, "" where there is none.
+    """A formula and the unit after it; the unit is "" if there is none.
 
     >>> without_unit("36π⟦ cm⟧^2"), without_unit("2x")
     (('36π', 'cm^2'), ('2x', ''))
     """
     for start in range(1, len(text)):
         if text[start] in " ⟦^\\%" and (unit := _unit(text, start, "")):
-            angle = unit == "°" and re.search(r"\\(?:sin|cos|tan|cot|sec|csc)", text)  # \sin 45^\circ is no angle
+            angle = unit == "°" and re.search(r"\\(?:sin|cos|tan|cot|sec|csc)", text)  # \sin 45^\circ is not an angle
             return (text, "") if angle else (text[:start].strip(), unit)
     return text, ""
 
 
 def _unit(text: str, start: int, money: str) -> str | None:
-    """The unit of the number that ends at `start`: "" without one, None where what follows is no unit."""
+    """The unit of the number that ends at `start`: "" without a unit, None if what follows is not a unit."""
     if start == len(text):
         return money
     found = _UNIT.fullmatch(text, start)

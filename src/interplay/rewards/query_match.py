@@ -1,6 +1,6 @@
-"""Whether two query results say the same: rows in any order unless one is asked for, columns in any order.
+"""Whether two query results are equal: columns in any order, and rows in any order unless the query orders them.
 
-Whole numbers are compared exactly, and numbers with a point to a part in a million.
+Integers are compared exactly, and decimal numbers with a relative tolerance of 1e-6.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from interplay.execution.query import Cell, QueryResult
 
 CLOSE = 1e-6
-MATCHINGS = 1_000  # orders of columns that are tried
+MATCHINGS = 1_000  # the largest number of column orders that are tried
 _Row = tuple[Cell, ...]
 
 
 def same(gold: QueryResult, other: QueryResult, ordered: bool = False) -> bool:
-    """Whether two results are the same; one that failed is like no other."""
+    """Whether two results are equal. A result that failed equals no other."""
     if gold.error or other.error or len(gold.rows) != len(other.rows) or len(gold.columns) != len(other.columns):
         return False
     wanted = list(gold.rows) if ordered else sorted(gold.rows, key=_place)
@@ -35,16 +35,16 @@ def _alike(wanted: Cell, given: Cell) -> bool:
     if isinstance(wanted, int | float) and isinstance(given, int | float):
         try:
             near = math.isclose(wanted, given, rel_tol=CLOSE, abs_tol=1e-9)
-        except OverflowError:  # an integer that is no float
+        except OverflowError:  # an integer that is too large for a float
             return False
-        # If one of the two is an integer, the other must round to the same integer: near is not enough for large ones.
+        # If one of the two is an integer, the other must round to the same integer: close is not enough.
         whole = isinstance(wanted, int) or isinstance(given, int)
         return near and (not whole or abs(wanted - given) < 0.5) if math.isfinite(given) else wanted == given
     return type(wanted) is type(given) and wanted == given
 
 
 def _rounded(value: Cell) -> Cell:
-    """A cell as it is put in order: numbers that may be alike are mostly the same."""
+    """A cell as a sort key: numbers that may count as equal mostly get the same key."""
     if isinstance(value, int | float) and not (isinstance(value, float) and not math.isfinite(value)):
         try:
             return float(f"{value:.5g}")
@@ -58,7 +58,7 @@ def _place(row: _Row) -> list[str]:
 
 
 def _matchings(wanted: Sequence[_Row], given: Sequence[_Row]) -> Iterator[list[int]]:
-    """Ways to put the given columns in the place of wanted ones, each column holding the same values."""
+    """Ways to assign the given columns to the wanted columns such that assigned columns hold the same values."""
     if not wanted:
         yield []
         return

@@ -1,4 +1,4 @@
-"""A database read into memory, and built again with other rows: for SQLite and DuckDB."""
+"""Reads a SQLite or DuckDB database into memory, and builds it again with other rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell, quoted
 
-CHUNK = 100  # rows of one statement: DuckDB takes as long for one as for many
+CHUNK = 100  # rows per statement, because one statement takes DuckDB the same time for one row as for many
 Contents = Mapping[str, Sequence[tuple[Cell, ...]]]  # rows by table
 
 
 def contents(data: bytes, most: int) -> Contents | None:
-    """The first rows of every table; None where they cannot be read."""
+    """The first rows of every table; None if they cannot be read."""
     names = list(database.tables(data))
     if database.is_duck(data):
         return _with_duck(data, lambda db: {name: db.execute(_select(name, most)).fetchall() for name in names})
@@ -30,7 +30,7 @@ def contents(data: bytes, most: int) -> Contents | None:
 
 
 def rebuilt(data: bytes, rows: Contents) -> bytes | None:
-    """The same tables, views and indexes with these rows; None where the schema refuses them."""
+    """The same tables, views and indexes with these rows; None if the schema does not allow the rows."""
     if database.is_duck(data):
         return _rebuilt_duck(data, rows)
     with closing(_sqlite(data)) as db:
@@ -50,7 +50,7 @@ def _select(name: str, most: int) -> str:
 
 def _sqlite(data: bytes) -> sqlite3.Connection:
     db = sqlite3.connect(":memory:")
-    if data[18:20] == b"\x02\x02":  # written with a write-ahead log, which a copy in memory cannot have
+    if data[18:20] == b"\x02\x02":  # a database with a write-ahead log; a copy in memory cannot have such a log
         data = data[:18] + b"\x01\x01" + data[20:]
     db.deserialize(data)
     return db

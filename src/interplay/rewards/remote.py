@@ -1,6 +1,6 @@
-"""The client of a reward server: replies go there in batches, and scores come back. A failure is typed, never a 0.
+"""The client of a reward server: replies are sent in batches, and scores come back. A failure is typed, never a 0.
 
-Lost connections, time-outs, 429 and 5xx are tried again with growing pauses; anything else is refused at once. The
+After lost connections, time-outs, 429 and 5xx it tries again with growing pauses; other errors are raised at once. The
 server's token is read from an environment variable and sent in a header; it is never part of a message.
 """
 
@@ -19,12 +19,13 @@ from interplay.config import JudgeSection
 from interplay.errors import JudgeError
 from interplay.types import Message
 
-_MOST_BYTES = 8 * 2**20  # of one answer
+_MOST_BYTES = 8 * 2**20  # the largest size of one answer
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
 class RemoteScorer:
-    """`pause` is the first wait before another try; it doubles each time. `version` is what the server said last."""
+    """`pause` is the first wait before another try; it doubles each time. `version` is what the server reported
+    last."""
 
     def __init__(self, section: JudgeSection, pause: float = 0.5) -> None:
         self.url, self.timeout, self.retries = section.who.rstrip("/"), section.timeout, section.retries
@@ -62,7 +63,7 @@ class RemoteScorer:
                 raise _Again(f"status {error.code}") from None
             what = "its token is wrong or missing" if error.code in (401, 403) else f"status {error.code}"
             raise JudgeError(
-                f"the reward server {self.url} refused: {what}; its token is read from {self._variable}."
+                f"the reward server {self.url} refused the request: {what}; its token is read from {self._variable}."
             ) from None
         except (OSError, TimeoutError) as error:
             raise _Again(type(error).__name__) from None
@@ -76,11 +77,14 @@ class RemoteScorer:
             found = [float(x) for x in data["scores"]]
             self.version = str(data["version"])
         except (ValueError, KeyError, TypeError):
-            raise JudgeError(f"the reward server {self.url} gave no answer that can be read.") from None
+            raise JudgeError(f"the reward server {self.url} gave an answer that cannot be parsed.") from None
         if len(found) != count or not all(map(math.isfinite, found)):
-            raise JudgeError(f"the reward server {self.url} gave {len(found)} scores for {count} replies.")
+            raise JudgeError(
+                f"the reward server {self.url} gave {len(found)} scores for {count} replies; expected one finite score "
+                "for each."
+            )
         return found
 
 
 class _Again(Exception):
-    """Worth another try."""
+    """A failure after which it is worth trying again."""

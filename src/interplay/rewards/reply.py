@@ -1,7 +1,7 @@
-"""What a reply says: the part after any thinking, and the answers it states.
+"""Extracts from a reply the part after any thinking, and the answers that it states.
 
-Reasoning models write their thoughts first and close them with `</think>`. Only what follows counts: a thought is not
-an answer, and thoughts that were never closed leave nothing.
+Reasoning models write their thoughts first and end them with `</think>`. Only the text after it counts. If the thoughts
+were never ended, nothing is left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _THOUGHT = r"(?:think|thinking|thought|reasoning)"
 _CLOSED = re.compile(rf"</{_THOUGHT}>", re.IGNORECASE)
 _OPENED = re.compile(rf"<{_THOUGHT}>", re.IGNORECASE)
 _MARK = r"[*_`]*"  # markdown around the word or the colon
-# "Answer: …" on one line, or the colon at the end of a line and the answer on the next one that is not empty.
+# "Answer: …" on one line, or the colon at the end of a line and the answer on the next line that is not empty.
 _STATED = re.compile(
     rf"\banswer{_MARK}\s*(?:is{_MARK}\s*)?:{_MARK}[ \t]*(?:([^\n]*[^\s*_`][^\n]*)|{_MARK}\s*\n\s*([^\n]+)|)",
     re.IGNORECASE,
@@ -32,7 +32,7 @@ def spoken(reply: str) -> str:
 
 
 def stated(reply: str) -> list[str]:
-    """What follows "Answer:", each different text once; empty where nothing is stated or the reply is endless.
+    """The texts after "Answer:", without duplicates; empty if nothing is stated or the reply is too long.
 
     >>> stated("Is it Oslo?\\n**Answer:** Bergen"), stated("Answer: 1\\nAnswer: 2"), stated("Answer:\\n3")
     (['Bergen'], ['1', '2'], ['3'])
@@ -44,5 +44,5 @@ def stated(reply: str) -> list[str]:
 
 
 def tidy(text: str) -> str:
-    """A text without markdown and punctuation around it."""
+    """A text without surrounding markdown and punctuation."""
     return text.strip().strip("*_`").rstrip(".,;: \\").strip("*_` ")

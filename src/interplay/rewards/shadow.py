@@ -1,14 +1,14 @@
-"""Shadows of a database: the same schema with other contents, on which a right query is still right.
+"""Shadows of a database: copies with the same schema and other contents, on which a right query is still right.
 
-A query that only knows the answer, or the key of a row, is right by accident, and a shadow shows that. What a schema
-promises must hold there too, or a right query would be refused. So in a shadow
+A query that only contains the answer, or the key of a row, is right by accident, and a shadow reveals that. But what
+the schema promises must also hold in a shadow, or a right query would be rejected. So in a shadow
 
-- some rows are gone, with all rows that refer to them, and every row that had one referring to it still has one;
-- keys are other numbers, everywhere alike, and so are the words of a column, each word for another of the same column;
-- in some of them a few cells hold the values that the gold query names, and the next ones: `year > 2003` and
-  `year >= 2003` differ only there.
+- some rows are removed, with all rows that refer to them; a row that others referred to is still referred to;
+- keys are replaced by other numbers, the same everywhere, and words by other words of the same column;
+- in some shadows, a few cells hold the values that the gold query names, or neighbouring values, because `year > 2003`
+  and `year >= 2003` differ only there.
 
-Numbers and dates are left as they are otherwise: what holds between them is not known.
+Other numbers and dates stay unchanged, because relations between them are not known.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from interplay.execution.query import Cell, Column
 from interplay.rewards.query_match import same
 from interplay.rewards.rebuild import Contents, contents, rebuilt
 
-GONE = 0.25  # of the rows
-SEEDS = 16  # shadows that are tried, to find some on which the gold query gives something else
-WANTED = 6  # shadows that a query must agree on: in a small database two queries often agree by chance
+GONE = 0.25  # share of the rows that are removed
+SEEDS = 16  # shadows that are tried to find some on which the gold query gives another result
+WANTED = 6  # shadows on which a query must be right: in a small database two queries often agree by chance
 LARGEST = 5_000  # rows of a table that are kept
-CHOICES = 3  # words of a column that may be all there are, such as yes and no
-BOUNDARIES = 6  # cells of a column that are set to a value of the query, or next to it
+CHOICES = 3  # a column with at most this many words may have all possible ones, such as yes and no
+BOUNDARIES = 6  # cells of a column that are set to a value of the query or a neighbouring value
 
-GENERIC = {"id", "ID", "Id", "key", "no", "number", "index", "code"}  # names of keys that say nothing about a table
+GENERIC = {"id", "ID", "Id", "key", "no", "number", "index", "code"}  # names of keys that do not name a table
 _LITERAL = re.compile(r"'((?:[^']|'')*)'|(?<![\w.'])(-?\d+(?:\.\d+)?)(?![\w.'])")
 _WHEN = re.compile(r"\d{1,4}[-/.:]\d{1,2}")
 Link = tuple[str, str, str, str]  # a table and its column, and the table and column that it refers to
@@ -39,9 +39,9 @@ Link = tuple[str, str, str, str]  # a table and its column, and the table and co
 
 @lru_cache(maxsize=2048)
 def shadows(data: bytes, gold: str, wanted: int = WANTED) -> tuple[bytes, ...]:
-    """At most `wanted` databases that tell whether a query means what the gold one does; empty where none was found.
+    """At most `wanted` databases that show whether a query means the same as the gold query; empty if none was found.
 
-    On the first the gold query gives something else than here, and something at all.
+    On the first one, the gold query gives a result that is not empty and differs from the result here.
     """
     here = database.ask(data, gold)
     telling: list[bytes] = []
@@ -57,7 +57,7 @@ def shadows(data: bytes, gold: str, wanted: int = WANTED) -> tuple[bytes, ...]:
 
 
 def _candidates(data: bytes, gold: str) -> Iterator[bytes]:
-    """One with the query's own values first: it tells queries apart that differ by a boundary."""
+    """Candidates. One with the query's own values comes first: it separates queries that differ at a boundary."""
     for seed in range(SEEDS):
         made = _boundary(data, gold, seed) if seed % 3 == 0 else _changed(data, seed)
         if made is not None:
@@ -66,7 +66,7 @@ def _candidates(data: bytes, gold: str) -> Iterator[bytes]:
 
 @lru_cache(maxsize=256)
 def _changed(data: bytes, seed: int) -> bytes | None:
-    """With other keys and words, and without some rows."""
+    """A copy with other keys and words, and without some rows."""
     known = _known(data)
     if known is None:
         return None
@@ -76,7 +76,7 @@ def _changed(data: bytes, seed: int) -> bytes | None:
 
 
 def _boundary(data: bytes, gold: str, seed: int) -> bytes | None:
-    """With the values that a query names, and those next to them, in the columns that it names."""
+    """A copy in which the columns that a query names hold the values it names, and neighbouring values."""
     known = _known(data)
     if known is None:
         return None
@@ -96,20 +96,20 @@ def _boundary(data: bytes, gold: str, seed: int) -> bytes | None:
 
 
 def _set(rows: list[list[Cell]], i: int, texts: list[str], numbers: list[float], rng: random.Random) -> None:
-    """Put values of a query into a column of its kind."""
+    """Put values of a query into a column of the same kind."""
     cells = [row[i] for row in rows if row[i] is not None]
     whole = bool(cells) and all(isinstance(cell, int) for cell in cells)
     values: list[Cell] = []
     if cells and all(isinstance(cell, str) for cell in cells):
         near = len(set(cells)) > CHOICES
         values = [value for text in texts for value in ((text, _neighbour(text)) if near else (text,))]
-    elif whole and set(cells) <= {0, 1}:  # a flag, and so it stays
+    elif whole and set(cells) <= {0, 1}:  # a flag stays a flag
         values = [int(n) for n in numbers if n in (0, 1)]
     elif whole:
         values = [int(n) + step for n in numbers if n.is_integer() for step in (0, -1, 1)]
     elif cells and all(isinstance(cell, int | float) for cell in cells):
         values = [n + step for n in numbers for step in (0.0, -0.5, 0.5)]
-    if len(set(cells)) == len(rows):  # each value once, and so it stays
+    if len(set(cells)) == len(rows):  # unique values stay unique
         for value in values[:1]:
             row, other = rng.choice(rows), next((row for row in rows if row[i] == value), None)
             if other is not None:
@@ -122,7 +122,7 @@ def _set(rows: list[list[Cell]], i: int, texts: list[str], numbers: list[float],
 
 
 def _neighbour(text: str) -> str:
-    """A word of the same length beside this one: `country > 'S'` and `country = 'Sweden'` differ there."""
+    """A similar word of the same length: `country > 'S'` and `country = 'Sweden'` differ there."""
     last = text[-1:]
     return text[:-1] + ("b" if last == "a" else "a") if last.isalpha() else text + "a"
 
@@ -132,7 +132,7 @@ def _neighbour(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Known:
-    """A database's tables and contents, which columns refer to which, and which of those are referred to by all."""
+    """A database's tables and contents, which columns refer to which, and which of those have all rows referred to."""
 
     tables: Mapping[str, tuple[Column, ...]]
     contents: Contents
@@ -158,7 +158,7 @@ def _known(data: bytes) -> _Known | None:
 
 
 def _links(known: _Known) -> Iterator[Link]:
-    """Declared foreign keys, and columns that are named like another table's key."""
+    """Declared foreign keys, and columns that have the name of another table's key."""
     keys: dict[str, list[str]] = {table: [c.name for c in cs if c.key] for table, cs in known.tables.items()}
     for table, columns in known.tables.items():
         for column in columns:
@@ -184,8 +184,8 @@ def _unique(known: _Known, table: str, name: str) -> bool:
 
 
 def _without_some(known: _Known, rng: random.Random) -> Contents:
-    """Some rows are gone, and what was promised of links still holds. Where that empties a table, as in a small
-    database in which everything refers to everything, either it does or nothing is gone."""
+    """Remove some rows such that the promises about links still hold. If this empties a table, as in a small database
+    in which everything refers to everything, either the table is emptied or nothing is removed."""
     kept = {
         name: [row for row in rows if len(rows) <= 2 or rng.random() >= GONE] for name, rows in known.contents.items()
     }
@@ -197,7 +197,8 @@ def _without_some(known: _Known, rng: random.Random) -> Contents:
 
 
 def _closed(known: _Known, kept: Contents, total: frozenset[Link]) -> Contents:
-    """Without rows that refer to a missing one or, where all were referred to, that nothing refers to any more."""
+    """Remove rows that refer to a missing row or, if all rows of a table were referred to, rows that are no longer
+    referred to."""
     left = {name: list(rows) for name, rows in kept.items()}
     places = {(t, c.name): i for t, columns in known.tables.items() for i, c in enumerate(columns)}
     before = -1
@@ -215,7 +216,7 @@ def _closed(known: _Known, kept: Contents, total: frozenset[Link]) -> Contents:
 
 
 def _renamed(known: _Known, rng: random.Random) -> Contents:
-    """Every key and every word another one of its kind, the same wherever it stands."""
+    """Replace every key and every word by another one of its kind, in the same way everywhere."""
     names: dict[tuple[str, str], Mapping[Cell, Cell]] = {}
     for domain in _domains(known):
         values = sorted({v for table, column in domain for v in known.column(table, column)}, key=repr)
@@ -230,7 +231,7 @@ def _renamed(known: _Known, rng: random.Random) -> Contents:
 
 
 def _domains(known: _Known) -> list[list[tuple[str, str]]]:
-    """Columns whose values mean the same things: linked ones, and columns of words that share a word."""
+    """Groups of columns whose values mean the same: linked columns, and columns of words that share a word."""
     groups: dict[tuple[str, str], tuple[str, str]] = {}
 
     def head(at: tuple[str, str]) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""Short answers in words, scored as SQuAD and HotpotQA do: exact match and F1 over words.
+"""Short answers in words, scored as in SQuAD and HotpotQA: exact match and F1 over words.
 
-One thing is stricter than there: the point of 3.5 and the sign of -5 are kept, because without them 3.5 equals 35.
+One rule is stricter: the point of 3.5 and the sign of -5 are kept, because without them 3.5 would equal 35.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-LONGEST = 400  # characters of an answer
+LONGEST = 400  # the largest number of characters in an answer
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _CLOSED = {"yes", "no", "noanswer"}
@@ -20,7 +20,7 @@ _KEPT = re.compile(r"(?<=\d)\.(?=\d)|(?<![\w.])-(?=\.?\d)")
 
 def normal(text: str) -> str:
     """Lower case, without punctuation, articles and extra spaces; a number keeps its point and its sign."""
-    text = unicodedata.normalize("NFC", text)  # an accent may be a character of its own
+    text = unicodedata.normalize("NFC", text)  # an accent may be a separate character
     kept = {found.start() for found in _KEPT.finditer(text)}
     text = "".join(c for i, c in enumerate(text) if c not in string.punctuation or i in kept)
     return " ".join(_ARTICLES.sub(" ", text.lower()).split())
@@ -31,7 +31,7 @@ def exact_match(answer: str, golds: Sequence[str]) -> bool:
 
 
 def f1(answer: str, golds: Sequence[str]) -> float:
-    """The best overlap of words with a gold answer; yes and no are all or nothing (as in HotpotQA).
+    """The best overlap of words with a gold answer. For yes and no it is 0 or 1, as in HotpotQA.
 
     >>> round(f1("the city of Paris", ["Paris"]), 3)
     0.5

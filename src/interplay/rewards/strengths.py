@@ -1,8 +1,9 @@
-"""Strengths from comparisons: Bradley–Terry, and Davidson's model where ties have a probability of their own. No torch.
+"""Strengths from comparisons: Bradley–Terry, and Davidson's model, in which ties have their own probability. No torch.
 
-P(i beats j) = π_i / (π_i + π_j + ν√(π_i π_j)), and a tie has the share of ν√(π_i π_j) (Davidson, 1970); ν = 0 is
-Bradley and Terry's model (1952). With `place`, whoever is shown first is stronger by a factor. Strengths are logs with
-mean 0, fitted by Newton's method; standard errors come from the inverse of the observed information.
+P(i beats j) = π_i / (π_i + π_j + ν√(π_i π_j)), and the probability of a tie is proportional to ν√(π_i π_j) (Davidson,
+1970); ν = 0 is Bradley and Terry's model (1952). With `place`, the player who is shown first is stronger by a factor.
+Strengths are logarithms with mean 0, fitted by Newton's method; standard errors come from the inverse of the observed
+information.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ RatedGame = tuple[str, str, float]  # first, second, score of the first: 1, ½ o
 @dataclass(frozen=True)
 class Strengths:
     """Log-strengths by name with their standard errors. `tie` is log ν and `place` the log-advantage of the first
-    place, each None where it was not fitted."""
+    place; each is None if it was not fitted."""
 
     values: Mapping[str, float]
     errors: Mapping[str, float]
@@ -34,7 +35,7 @@ class Strengths:
 
 def bradley_terry(games: Sequence[RatedGame], prior: float = 0.0) -> Strengths:
     """The most likely strengths; a tie is half a win. `prior` ties against a player of mean strength are added, so that
-    a player who never lost has a finite strength; without it such games are refused by their standard errors."""
+    a player who never lost has a finite strength. Without a prior, a very large standard error shows such a case."""
     names = sorted({n for a, b, _ in games for n in (a, b)})
     place = {name: i for i, name in enumerate(names)}
     won = np.zeros((len(names), len(names)))
@@ -62,7 +63,7 @@ def bradley_terry(games: Sequence[RatedGame], prior: float = 0.0) -> Strengths:
 def davidson(games: Sequence[RatedGame], place: bool = False) -> Strengths:
     """The most likely strengths and tie parameter; with `place` also the advantage of the first place."""
     if not any(score == 0.5 for _, _, score in games):
-        raise DataError("davidson's model needs ties, and there are none; expected bradley_terry for such games.")
+        raise DataError("Davidson's model needs ties, but there are none; expected bradley_terry for such games.")
     names = sorted({n for a, b, _ in games for n in (a, b)})
     index = {name: i for i, name in enumerate(names)}
     size = len(names) + 1 + place
@@ -112,8 +113,8 @@ def _newton(features: np.ndarray, outcome: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _errors(curve: np.ndarray) -> np.ndarray:
-    """Standard errors from the information. Only differences of strengths are known, so one direction has none: it is
-    left out, not divided by."""
+    """Standard errors from the information. Only differences of strengths are known, so one direction has no
+    information and is left out."""
     return np.sqrt(np.diag(np.linalg.pinv(curve, rcond=1e-10, hermitian=True)))
 
 

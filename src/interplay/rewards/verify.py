@@ -1,9 +1,9 @@
-"""Whether a mathematical answer is right: read from a reply, then compared by what it means and never as a string.
+"""Decides whether a mathematical answer is right: reads it from a reply and compares it by meaning, not as a string.
 
-`1/2`, `0.5` and `\\frac12` are one answer. Numbers are compared exactly and at once; pairs, sets, intervals and the
-like part by part (form.py); formulas by math-verify in a process of its own (algebra.py) that is ended when it takes
-too long. What is hostile (giant, empty, several answers at once, a tower of powers) is no answer: every function here
-returns, soon, on any text.
+`1/2`, `0.5` and `\\frac12` are one answer. Numbers are compared exactly and at once. Pairs, sets, intervals and so on
+are compared part by part (form.py). Formulas are compared by math-verify in a separate process (algebra.py), which is
+ended if it takes too long. A hostile answer (giant, empty, several answers at once, a tower of powers) does not count
+as an answer. Every function here returns soon, for any text.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from interplay.rewards.latex import TEXT, closing, latex, plain
 from interplay.rewards.quantity import DOUBT, quantity
 from interplay.rewards.reply import LONGEST_REPLY, spoken, tidy
 
-LONGEST_ANSWER = 400  # characters
-MOST_PARTS = 40  # of a set or a list
-MOST_FORMULAS = 12  # comparisons by algebra for one answer
+LONGEST_ANSWER = 400  # the largest number of characters
+MOST_PARTS = 40  # the largest number of parts of a set or a list
+MOST_FORMULAS = 12  # the largest number of comparisons by algebra for one answer
 
 # -- reading the answer of a reply ------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ _MARKERS = re.compile(
 
 
 def boxes(text: str) -> Iterator[str]:
-    """What stands in each `\\boxed{…}`, braces balanced; of boxes in boxes, in the innermost."""
+    """The contents of each `\\boxed{…}` with balanced braces; for nested boxes, of the innermost."""
     end = 0
     for start in _BOX.finditer(text):
         if start.start() < end:
@@ -59,15 +59,15 @@ def boxes(text: str) -> Iterator[str]:
 
 
 def boxed(text: str) -> str | None:
-    """What stands in the last box."""
+    """The contents of the last box."""
     return next(reversed([*boxes(text)]), None) if len(text) <= LONGEST_REPLY else None
 
 
 def final(reply: str) -> str | None:
     """The one answer of a reply: in a box, else after `####`, else after "the answer is"; None if there is none.
 
-    Thoughts (`<think>…</think>`) do not count. Where several answers are given they must agree: a list of guesses is no
-    answer.
+    Thoughts (`<think>…</think>`) do not count. If several answers are given, they must agree: a list of guesses is not
+    an answer.
 
     >>> final("6 * 7 = 42, so the answer is 42."), final("#### 1\\n#### 2"), final("\\\\boxed{}")
     ('42', None, None)
@@ -78,19 +78,19 @@ def final(reply: str) -> str | None:
     for found in (boxes(said), _sentences(_HASHES.findall(said)), _sentences(_STATED.findall(said))):
         if given := list(dict.fromkeys(tidy(text) for text in found)):
             first = given[0]
-            seen = any(c.isprintable() and not c.isspace() for c in first[: LONGEST_ANSWER + 1])  # not of no width
+            seen = any(c.isprintable() and not c.isspace() for c in first[: LONGEST_ANSWER + 1])  # something is visible
             agree = seen and len(first) <= LONGEST_ANSWER and all(alike(first, other) for other in given[1:])
             return first if agree else None
     return None
 
 
 def _sentences(found: list[str]) -> Iterator[str]:
-    """Answers in a sentence, whose exclamation mark is no factorial."""
+    """Answers in a sentence, in which an exclamation mark is not a factorial."""
     return (text.strip().rstrip("*_` ").removesuffix("!") for text in found)
 
 
 def unmarked(text: str) -> str:
-    """The words of another role without what `final` looks for, so that repeating them answers nothing.
+    """The words of another role without the marks that `final` looks for, so that repeating them gives no answer.
 
     >>> unmarked("So the answer is 4: \\\\boxed{\\\\frac{8}{2}}.")
     'So the answer 4: \\\\frac{8}{2}.'
@@ -107,7 +107,7 @@ def unmarked(text: str) -> str:
 
 
 def alike(gold: str, answer: str) -> bool:
-    """Whether two answers are the same number or, up to notation, the same text: what is known without algebra."""
+    """Whether two answers are the same number or, up to notation, the same text. This needs no algebra."""
     ours, theirs = quantity(gold), quantity(answer)
     if ours is not None and theirs is not None:
         return ours.equals(theirs)
@@ -116,7 +116,7 @@ def alike(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=20_000)
 def equal(gold: str, answer: str) -> bool:
-    """Whether `answer` means what `gold` means, by value: numbers, formulas, tuples, sets, intervals.
+    """Whether `answer` means the same as `gold`, by value: numbers, formulas, tuples, sets, intervals.
 
     >>> equal("72", "72 clips"), equal("1/2", "0.5"), equal("72", "70, 71, 72"), equal("(1,2)", "\\\\{1,2\\\\}")
     (True, True, False, False)
@@ -130,7 +130,7 @@ def equal(gold: str, answer: str) -> bool:
 
 
 class _Comparison:
-    """One comparison of two answers, with a limit on how often algebra is asked."""
+    """One comparison of two answers, with a limit on the number of comparisons by algebra."""
 
     def __init__(self) -> None:
         self.left = MOST_FORMULAS
@@ -175,12 +175,12 @@ class _Comparison:
             return True
         if re.search(r"\d\s+\d", answer.text) or self.left <= 0:  # 1 2 is not 12
             return False
-        if any(DOUBT.search(words) for words in TEXT.findall(answer.text)):  # algebra does not read words
+        if any(DOUBT.search(words) for words in TEXT.findall(answer.text)):  # algebra ignores words
             return False
         self.left -= 1
         return algebra.same(latex(gold.text), latex(answer.text))
 
 
 def _squeezed(text: str) -> str:
-    """Without spaces, but for those between digits: 1 2 is not 12."""
+    """The text without spaces, except between digits: 1 2 is not 12."""
     return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)

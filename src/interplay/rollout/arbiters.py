@@ -1,7 +1,8 @@
 """Who answers a judge's questions: a policy that is asked in words, a gold program, or a model that gives scores.
 
-A policy's calls are turns of role `judge`, kept with the episode that they are about. A local policy can say A or B
-only, and its verdict is the probability of A; a remote one says what it likes, and its answer is read.
+The calls of a policy are turns of the role `judge` and are kept with the episode that they are about. A local policy
+can only say A or B, and its verdict is the probability of A. A remote policy can say anything, and its answer is
+parsed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROLE = "judge"
 
 @dataclass(frozen=True)
 class JudgeQuestion:
-    """Which question of a judge this is: all its randomness derives from that."""
+    """Identifies one question of a judge. All random numbers for the question derive from it."""
 
     number: int
     vote: int = 0
@@ -35,7 +36,7 @@ class JudgeQuestion:
 
 
 class PolicyArbiter:
-    """`agent` makes a player of role `judge` that remembers nothing."""
+    """`agent` makes a player of the role `judge` without memory."""
 
     def __init__(
         self, name: str, section: JudgeSection, seed: int, agent: Callable[[bool], ModelAgent | RemoteAgent]
@@ -43,7 +44,8 @@ class PolicyArbiter:
         self.name, self.section, self.seed, self.agent = name, section, seed, agent
 
     async def compare(self, one: Subject, other: Subject, question: JudgeQuestion) -> Verdict:
-        """That the one shown first is better. What was asked is kept with the episode of `one`, in either order."""
+        """Return the probability that the subject shown first is better. The call is kept with the episode of `one`,
+        whichever is shown first."""
         first, second = (other, one) if question.swapped else (one, other)
         messages = judge.compare(one.question, first.reply, second.reply, self.section.instructions)
         turn = await self._ask(one, messages, question, judge.PAIRWISE)
@@ -81,7 +83,7 @@ class PolicyArbiter:
 
 
 class GoldArbiter:
-    """A component of the environment's own reward; between two of them the larger one wins."""
+    """Compares a component of the environment's own reward: the larger value wins."""
 
     def __init__(self, component: str) -> None:
         self.component = component
@@ -97,8 +99,8 @@ class GoldArbiter:
         value = subject.gold(self.component)
         if value is None:
             raise JudgeError(
-                f"'{subject.name}' has no reward '{self.component}' that the gold judge could read; with scope 'reply' "
-                "the environment must give it to each turn."
+                f"'{subject.name}' has no reward '{self.component}' for the gold judge to read; with scope 'reply', "
+                "the environment must give this reward to each turn."
             )
         return Scored(subject.reply, value)
 

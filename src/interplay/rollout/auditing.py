@@ -1,7 +1,8 @@
-"""The audit of judges inside a run: every few steps, what does each look at besides the reply?
+"""The audit of judges inside a run: every few steps, measure what each judge looks at besides the reply.
 
-The run's own replies are changed in ways that cannot make them better, and the judge is asked about both. What a judge
-says here pays nobody. Its calls are kept with the episodes as turns of role `judge`, so that their tokens are counted.
+Replies of the run are changed in ways that cannot make them better, and the judge compares both versions. These
+verdicts give no reward. The judge's calls are kept with the episodes as turns of the role `judge`, so that their tokens
+are counted.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from interplay.rollout.subjects import Subject, subjects
 from interplay.types import Episode, seed_of
 
 log = logging.getLogger("interplay")
-_SURE = 1e-6  # a verifier's probability is never taken for surer than this
+_SURE = 1e-6  # a verifier's probability stays at least this far from 0 and 1
 
 
 class _Comparing(NamedTuple):
-    """A judge that is audited: its name and settings, the subjects whose episodes keep what it says, and the number of
+    """A judge that is audited: its name and settings, the subjects whose episodes keep its answers, and the number of
     its next question."""
 
     name: str
@@ -43,7 +44,7 @@ class Auditing:
         self.judging, self.fixed = judging, fixed
 
     async def after(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
-        """The checks that are due after a step: a metric for each, and a warning for each fault."""
+        """Run the checks that are due after a step. Return a metric for each, and warn of each fault."""
         metrics: dict[str, float] = {}
         for name, section in self.judging.sections.items():
             audit = section.audit
@@ -100,8 +101,9 @@ class Auditing:
         return out
 
     async def _verdicts(self, judge: _Comparing, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Of pairs whose second half is the first half swapped. Only a pairwise judge sees an order, so the others are
-        asked about the first half. An answer that does not come is an abstention here: nobody is paid by it."""
+        """The verdicts on pairs whose second half is the first half swapped. Only a pairwise judge sees an order, so
+        the other judges are asked only about the first half. A missing answer counts as an abstention here, because no
+        reward depends on it."""
         if judge.section.kind == "pairwise":
             return await self._compared(judge, pairs)
         shown = pairs[: len(pairs) // 2]
@@ -140,7 +142,7 @@ class Auditing:
 
 
 def _sides(about: Subject, pair: Pair) -> tuple[Subject, Subject]:
-    """Both replies of a pair as subjects whose episode keeps what is said about them."""
+    """Both replies of a pair as subjects. Their episode keeps what the judge says."""
     one, other = (
         Subject(about.episode, about.role, about.turn, pair.question, reply, about.decision)
         for reply in (pair.first, pair.second)

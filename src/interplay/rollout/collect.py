@@ -1,6 +1,6 @@
-"""Labelled answers for a verifier, from the episodes that a run has recorded: what was asked, what was said, and
-whether the environment called it right. Only tasks of the training split are taken: what is scored later is never
-learned."""
+"""Collect labelled answers for a verifier from the recorded episodes of a run: the question, the reply, and whether the
+environment called it right. Only tasks of the training split are used, so a verifier is never trained on tasks that are
+scored later."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ SPLIT = "train"
 
 
 def collected(run: Path, component: str, roles: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """A row for every reply that was worth something by `component`: right where that is more than 0. `group` is how
-    the episode began, so that later rounds, and a question that is drawn again, belong to the same question."""
+    """Yield a row for every reply that has the reward `component`. It is right if the reward is more than 0. `group` is
+    the beginning of the episode, so later rounds, and a question that is drawn again, belong to the same question."""
     path = run / "episodes.jsonl"
     if not path.is_file():
-        raise DataError(f"'{run}' has no episodes.jsonl; expected the folder of a run with records.episodes_per_step.")
+        raise DataError(
+            f"'{run}' has no episodes.jsonl; expected the folder of a run with records.episodes_per_step above 0."
+        )
     section, found = JudgeSection(kind="pointwise", who=GOLD + component, scope="reply"), 0
     for record in records.read(path):
         episode = record.episode
@@ -38,6 +40,6 @@ def collected(run: Path, component: str, roles: Sequence[str] = ()) -> Iterator[
             yield {"question": question, "answer": subject.reply, "right": value > 0, "group": begun}
     if not found:
         raise DataError(
-            f"no reply of a training task in '{run}' has the reward '{component}'; expected a component that is given "
-            "to each reply, such as match in nli."
+            f"no reply of a training task in '{run}' has the reward '{component}'; expected a component that the "
+            "environment gives to each reply, such as match in nli."
         )

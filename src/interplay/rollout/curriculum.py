@@ -266,7 +266,10 @@ def between(section: CurriculumSection, difficulty: float) -> dict[str, int | fl
 
 def _same_kind(state: Mapping[str, Any], kind: str) -> None:
     if state.get("kind") != kind:
-        raise CheckpointError(f"the checkpoint's curriculum is '{state.get('kind')}', this recipe's is '{kind}'.")
+        raise CheckpointError(
+            f"the checkpoint has the curriculum '{state.get('kind')}', but this recipe has '{kind}'; set it back, or "
+            "start a new run."
+        )
 
 
 _KINDS: dict[str, type[Curriculum]] = {"staged": Staged, "self_paced": SelfPaced, "replay": LevelReplay}

@@ -1,9 +1,9 @@
 """Workflows that evolve: candidates, rounds of successive halving, and a champion that must win again and again.
 
-A round plays the champion, the runner-up and new candidates on the same tasks of the validation split, with the
-policies as they are; after each look the better half goes on with twice as many tasks. What a workflow is worth is its
-mean reward less the price of its tokens. Champion and runner-up are played again in every round, on other tasks,
-because the skills of the policies move; what they showed before counts a little less each time (`fade`).
+A round plays the champion, the runner-up and new candidates on the same tasks of the validation split, with the current
+policies. After each look, the better half continues with twice as many tasks. The value of a workflow is its mean
+reward minus the price of its tokens. Champion and runner-up are played again in every round, on other tasks, because
+the skills of the policies change. Their earlier results count a little less each time (`fade`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from interplay.seats import RunPlan
 from interplay.types import Credit, Episode, Task, seed_of
 
 DOUBLE = 0.3  # the share of candidates that differ by two motifs
-SURE = 2.0  # standard errors behind the champion at which a workflow is not tried again
+SURE = 2.0  # a workflow this many standard errors behind the champion is not tried again
 
 
 @dataclass
 class Worth:
-    """What a workflow has shown: the (faded) number of episodes, their sum and their sum of squares."""
+    """The results of a workflow: the (faded) number of episodes, their sum and their sum of squares."""
 
     count: float = 0.0
     total: float = 0.0
@@ -47,20 +47,21 @@ class Worth:
 
     @property
     def error(self) -> float:
-        """The standard error of the mean, never below that of one more surprise."""
+        """The standard error of the mean, but at least the error that one more unexpected result would give."""
         if self.count < 2:
             return math.inf
         spread = max(0.0, self.squares / self.count - self.mean**2)
         return math.sqrt(max(spread, 1 / self.count) / self.count)
 
 
-# What one workflow earned on each of some tasks, given their numbers: reward less the price of the tokens.
-PlayGraph = Callable[[Graph, Sequence[int]], Awaitable[Sequence[float]]]
+# Plays every workflow on the tasks with these numbers. For each workflow, it returns what each episode earned: the
+# reward less the price of the tokens.
+PlayGraphs = Callable[[Sequence[Graph], Sequence[int]], Awaitable[Sequence[Sequence[float]]]]
 
 
 @dataclass
 class Evolution:
-    """The search. `roles` are those that nodes may ask."""
+    """The search. `roles` are the roles that nodes may ask."""
 
     section: EvolveSection
     start: Graph
@@ -78,7 +79,7 @@ class Evolution:
 
     # -- one round ------------------------------------------------------------------------------------------------
 
-    async def round(self, play: PlayGraph, designs: Sequence[Graph] = ()) -> dict[str, float]:
+    async def round(self, play: PlayGraphs, designs: Sequence[Graph] = ()) -> dict[str, float]:
         """Play a round; `designs` are a designer's proposals, which take part beside those of the motifs."""
         rng = random.Random(seed_of("evolve", self.seed, self.rounds))
         left = self._field(rng, designs)
@@ -88,8 +89,7 @@ class Evolution:
         size, begun = self.section.tasks, 0
         for look in range(self.section.looks):
             numbers = [first + n for n in range(begun, begun + size)]
-            for one in left:
-                values = await play(one.graph, numbers)
+            for one, values in zip(left, await play([one.graph for one in left], numbers), strict=True):
                 self.worth.setdefault(one.key, Worth()).add(values)
                 self.played += len(values)
             begun, size = begun + size, size * 2
@@ -105,14 +105,15 @@ class Evolution:
         }
 
     def _first_task(self) -> int:
-        """Each round has tasks of its own."""
+        """The number of the first task of this round. Each round has its own tasks."""
         return self.rounds * self.section.tasks * (2**self.section.looks - 1)
 
     def _field(self, rng: random.Random, designs: Sequence[Graph]) -> list[Design]:
-        """Who takes part: the best so far, a designer's, and moves from the champion that are not known to be worse."""
+        """The workflows of a round: the best so far, those of a designer, and variations of the champion that are not
+        known to be worse."""
         out = {d.key: d for d in (self.champion, self.runner_up, *map(Design, designs)) if d is not None}
         kept = len(out)
-        for near in (True, False):  # one motif away, and where these are used up (or by chance) two
+        for near in (True, False):  # one motif away; if these are used up (or by chance), two
             options = moves(self.champion, self.section, self.roles)
             rng.shuffle(options)
             for option in options:
@@ -126,7 +127,7 @@ class Evolution:
         return list(out.values())
 
     def _open(self, design: Design) -> bool:
-        """Whether it may still turn out to be better than the champion."""
+        """Whether the workflow may still be better than the champion."""
         if len(design.graph["nodes"]) > self.section.nodes:
             return False
         mine, best = self.worth.get(design.key), self.worth.get(self.champion.key)
@@ -136,23 +137,23 @@ class Evolution:
         return self.worth[design.key].mean if design.key in self.worth else 0.0
 
     def _ranked(self, designs: Iterable[Design]) -> list[Design]:
-        """Best first; of equals the smaller."""
+        """The workflows, best first; of equally good ones, the smaller first."""
         return sorted(designs, key=lambda d: (-self.mean(d), len(d.key), d.key))
 
     def _better_half(self, designs: Sequence[Design]) -> list[Design]:
-        """The champion stays to the end: it is never dethroned by one bad look."""
+        """The better half. The champion always stays, so that one bad result does not remove it."""
         stay = self._ranked(designs)[: max(2, (len(designs) + 1) // 2)]
         return stay if any(d.key == self.champion.key for d in stay) else [*stay[:-1], self.champion]
 
     def _crown(self, designs: Sequence[Design]) -> None:
-        """The best of those that saw the last look."""
+        """The new champion: the best of the workflows that were played in the last look."""
         self.champion, *others = self._ranked(designs)
         self.runner_up = others[0] if others else None
 
     # -- as what chooses a step's tasks ---------------------------------------------------------------------------
 
     def choose(self, step: int, count: int, make: Callable[[int, Mapping[str, Any]], Task]) -> list[Task]:
-        """Training plays the champion."""
+        """The tasks of a training step, with the champion as the workflow."""
         return [make(step * count + i, {"workflow": self.champion.graph}) for i in range(count)]
 
     def record(
@@ -174,7 +175,8 @@ class Evolution:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state.get("kind") != "evolve":
             raise CheckpointError(
-                f"the checkpoint's curriculum is '{state.get('kind')}', this recipe evolves workflows."
+                f"the checkpoint has the curriculum '{state.get('kind')}', but this recipe evolves workflows; start a "
+                "new run."
             )
         self.worth = {key: Worth(*values) for key, values in state["worth"].items()}
         self.champion = Design(**state["champion"])
@@ -183,20 +185,20 @@ class Evolution:
 
 
 def make_evolution(plan: RunPlan) -> Evolution | None:
-    """The search that a recipe asks for, or a sentence about why it cannot be made."""
+    """The search that a recipe asks for. Raises a ConfigError if it cannot be made."""
     section = plan.recipe.evolve
     if section is None:
         return None
     start = plan.recipe.env.options.get("workflow")
     if start is None:
         name = plan.recipe.env.name
-        raise ConfigError(f"[evolve] needs a workflow, and env.name is '{name}'; expected workflow:NAME.")
+        raise ConfigError(f"[evolve] needs a workflow, but env.name is '{name}'; expected workflow:NAME.")
     if plan.recipe.curriculum is not None:
-        raise ConfigError("[evolve] and [curriculum] both choose the tasks; expected one of them.")
+        raise ConfigError("[evolve] and [curriculum] both choose the tasks; expected only one of them.")
     if section.designer and not isinstance(plan.algorithm.plan, Independent):
         raise ConfigError(
-            f"evolve.designer is '{section.designer}', whose proposals are one group of replies, but "
-            f"{plan.recipe.algorithm.name} plays trees; expected an algorithm of independent episodes, such as grpo."
+            f"evolve.designer is '{section.designer}', whose proposals form one group of replies, but "
+            f"{plan.recipe.algorithm.name} plays trees; expected an algorithm with independent episodes, such as grpo."
         )
     return Evolution(section, dict(start), plan.roles, plan.recipe.seed)
 
@@ -211,7 +213,7 @@ Reply with a better workflow, as JSON alone."""
 
 
 def brief(evolution: Evolution) -> str:
-    """What a designer is asked."""
+    """The prompt of a designer."""
     return BRIEF.format(
         worth=evolution.mean(evolution.champion),
         graph=json.dumps(evolution.champion.graph),
@@ -221,8 +223,8 @@ def brief(evolution: Evolution) -> str:
 
 
 def design(text: str, evolution: Evolution) -> Graph | None:
-    """The workflow in a designer's reply; None where it is none. It is data, and nothing in it is ever run as code but
-    what its own `python` nodes print into the sandbox: functions of this machine cannot be named."""
+    """The workflow in a designer's reply; None if there is no valid one. A workflow is data. Only code that its
+    `python` nodes print into the sandbox is run; a workflow cannot name functions of this machine."""
     begin, end = text.find("{"), text.rfind("}")
     try:
         found = plain(checked(json.loads(text[begin : end + 1])))

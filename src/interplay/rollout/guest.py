@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from interplay.agents.joined import with_vectors
 from interplay.agents.player import Agent, Stamp
 from interplay.envs import Env
 from interplay.types import Observation, Occupant, Rewards, Role
@@ -40,7 +41,7 @@ class GuestGame:
                     actions[role] = reply
                 else:
                     agent = self.agents[role]
-                    view = agent.look(observation)
+                    view = agent.look(with_vectors(self.agents, role, observation))
                     turn = await agent.sample(self.env, view, Stamp(seed, self.env.task, 0, "play", self.decisions))
                     agent.commit(view, turn)
                     actions[role] = turn.text

@@ -1,7 +1,7 @@
-"""Judges as a stage of the stream: when all episodes of a task are played, their rewards are asked for, all at once.
+"""Judges as a stage of the stream: after all episodes of a task are played, all their rewards are requested at once.
 
-A failure of the machinery (a server that cannot be reached) is an error on the episodes it concerns; a verdict that
-cannot be read is a reward that was never scored.
+If a server cannot be reached, the episodes that it concerns get an error. If a verdict cannot be parsed, the reward is
+left without a score.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Judging:
     def __init__(self, plan: RunPlan, team: Team, runner: Runner, scorers: Mapping[str, Scoring]) -> None:
         self.plan, self.team, self.runner, self.scorers = plan, team, runner, scorers
         self.sections = plan.recipe.judges
-        self.counts: Counter[str] = Counter()  # of the step so far
+        self.counts: Counter[str] = Counter()  # counts since the last call of `metrics`
         self._marks: dict[str, list[float]] = defaultdict(list)
         self.arbiters: dict[str, Arbiter] = {n: self.arbiter(n, s) for n, s in self.sections.items()
                                              if s.kind not in SCORING}  # fmt: skip
 
     def arbiter(self, name: str, section: JudgeSection) -> Arbiter:
-        """Who answers a judge's questions; `name` is in the ids of what it says."""
+        """Who answers a judge's questions. `name` is part of the ids of its turns."""
         if section.policy is None:
             return GoldArbiter(section.who.removeprefix(GOLD))
         who = self.plan.occupant(section.policy)
         if isinstance(who, Policy) and who.name in self.plan.trainable:
-            who = Snapshot(who.name, "now")  # it judges, and does not learn from it
+            who = Snapshot(who.name, "now")  # it judges, and does not learn from these turns
 
         def agent(legal: bool) -> ModelAgent | RemoteAgent:
             made = self.team.plain(ROLE, who, Speech(section.temperature, section.max_tokens, legal))
@@ -60,7 +60,7 @@ class Judging:
         return PolicyArbiter(name, section, self.plan.recipe.seed, agent)
 
     def roles(self, section: JudgeSection) -> Sequence[Role]:
-        """Whose replies are judged."""
+        """The roles whose replies are judged."""
         return section.roles or list(self.plan.learning)
 
     # -- a group --------------------------------------------------------------------------------------------------
@@ -179,11 +179,13 @@ class Judging:
         return [(s, baselines[s.peers]) for s in every]
 
     async def _reply(self, subject: Subject, who: Occupant) -> Subject:
-        """What the baseline says where this was said."""
+        """The baseline's reply to the same prompt."""
         turn = subject.turn
         agent = self.team.plain(turn.role, who, speech_of(self.plan.recipe))
         if not isinstance(agent, ModelAgent | RemoteAgent):
-            raise ConfigError(f"a judge compares with '{who}'; expected a policy.")
+            raise ConfigError(
+                f"a judge compares replies with those of '{who}', which is not a policy; expected a policy."
+            )
         seen = replace(turn.observation, messages=subject.question, fresh=True)
         task = replace(subject.episode.task, id=f"{subject.episode.task.id}/baseline")
         stamp = Stamp(self.plan.recipe.seed, task, 0, f"{subject.episode.task.id}/baseline", turn.decision)
@@ -191,7 +193,7 @@ class Judging:
         return replace(subject, reply=drawn.text, turn=drawn)
 
     async def _episode(self, subject: Subject, section: JudgeSection, who: Occupant) -> Subject:
-        """The same task with the baseline in the seats that are judged."""
+        """Play the same task with the baseline in the seats that are judged."""
         roles = self.roles(section)
         seats = {r: who if r in roles else taker for r, taker in subject.episode.seats.items()}
         task = replace(subject.episode.task, id=f"{subject.episode.task.id}/baseline")
@@ -202,10 +204,11 @@ class Judging:
             raise JudgeError(f"the baseline's episode of {task.id} failed: {played.error}")
         return found[0]
 
-    # -- what it came to ------------------------------------------------------------------------------------------
+    # -- metrics --------------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """Of the questions since the last call: the share that was answered, and that changed with the order."""
+        """Metrics of the questions since the last call: the share that was answered, and the share whose answer changed
+        with the order."""
         out: dict[str, float] = {}
         for name in self.sections:
             if asked := self.counts[f"{name}/asked"]:
@@ -218,7 +221,7 @@ class Judging:
 
 
 async def answers_of(jobs: Any) -> list[Any]:
-    """Every job's result, or the failure of the machinery that it met; anything else is raised."""
+    """The result of every job, or the InterplayError that it failed with. Any other exception is raised."""
     work: list[Coroutine[Any, Any, Any]] = list(jobs)
     results = await census().gather(work)
     for result in results:
@@ -237,7 +240,7 @@ def _reference(subject: Subject) -> str:
     found = subject.episode.task.data.get("reference")
     if not isinstance(found, str):
         raise ConfigError(
-            f"a judge compares with the task's reference, but {subject.episode.task.env} gives none; expected a text "
-            "in the task's data under 'reference', or against = 'group' or POLICY@start."
+            f"a judge compares with the task's reference, but {subject.episode.task.env} gives no reference; expected "
+            "a text in the task's data under 'reference', or against = 'group' or POLICY@start."
         )
     return found

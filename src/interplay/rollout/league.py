@@ -116,7 +116,9 @@ class League:
     def __post_init__(self) -> None:
         section = self.plan.recipe.league
         if section is None:
-            raise ConfigError("a league needs a [league] in the recipe.")
+            raise ConfigError(
+                "the recipe has no [league] section; expected one, because a seat is filled from the league."
+            )
         self.section = section
         self.snapshots = {name: [Snapshot(name)] for name in self.plan.trainable}
         self.bots = [parse_one(name) for name in section.bots]
@@ -242,9 +244,9 @@ class League:
             return None
         illegal = share(episodes, {name}, lambda t: t.illegal)
         if illegal > alarm.illegal:
-            return f"{illegal:.0%} of its turns are illegal, over league.alarm.illegal ({alarm.illegal:.0%})"
+            return f"{illegal:.0%} of its turns are illegal, more than league.alarm.illegal ({alarm.illegal:.0%})"
         if entropy is not None and entropy < alarm.entropy:
-            return f"its entropy is {entropy:.3g} nats a token, under league.alarm.entropy ({alarm.entropy:g})"
+            return f"its entropy is {entropy:.3g} nats per token, below league.alarm.entropy ({alarm.entropy:g})"
         return None
 
     def rating(self, scores: Mapping[str, float]) -> float:
@@ -270,7 +272,7 @@ class League:
         if health.rollbacks >= alarm.limit:
             raise GuardError(
                 f"policy '{name}' collapsed again after {health.rollbacks} rollbacks to {good} (league.alarm.limit): "
-                f"{why}; lower train.lr, or raise what holds it (algorithm.kl, the share of @league)."
+                f"{why}; lower train.lr, or raise algorithm.kl or the share of @league."
             )
         health.rollbacks += 1
         return good
@@ -289,7 +291,8 @@ class League:
         for key, mine in (("snapshots", self.snapshots), ("lives", self.lives)):
             if set(state[key]) != set(mine):
                 raise CheckpointError(
-                    f"the checkpoint's league has {key} of {sorted(state[key])}, this recipe's of {sorted(mine)}."
+                    f"the checkpoint's league has {key} of {sorted(state[key])}, but this recipe has {key} of "
+                    f"{sorted(mine)}; start a new run."
                 )
         self.snapshots = {name: [parse_snapshot(n) for n in mine] for name, mine in state["snapshots"].items()}
         self.tallies.clear()

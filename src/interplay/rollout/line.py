@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from interplay.agents.joined import look
 from interplay.agents.player import Agent, Player, Stamp, View
 from interplay.algorithms import SamplingPlan, Tree
 from interplay.config import RewardSection, RolloutSection
@@ -180,7 +181,7 @@ class Foresight:
             await ledger.may_go_on()
             ledger.check_tokens()
             ledger.check_time()
-            views = {role: agents[role].look(o) for role, o in seen.items()}
+            views = look(agents, seen)
             kept = await sample_each(env, agents, views, stamp)
             ledger.spend(list(kept.values()))
             for role, turn in kept.items():

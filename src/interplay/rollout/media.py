@@ -8,7 +8,7 @@ from pathlib import Path
 from interplay.errors import InterplayError
 from interplay.types import Media, MediaKind
 
-_ENDINGS: dict[MediaKind, str] = {"image": ".png", "audio": ".wav"}
+_ENDINGS: dict[MediaKind, str] = {"image": ".png", "audio": ".wav", "soft": ".json"}
 
 
 class MediaFolder:
@@ -38,6 +38,6 @@ class MediaFolder:
             return Media(kind, path.read_bytes(), digest)
         except OSError as error:
             raise InterplayError(
-                f"'{path}' cannot be read ({error.strerror}), but a record refers to it; expected the run's folder of "
-                "media."
+                f"'{path}' cannot be read ({error.strerror}), but a record refers to it; expected the media folder of "
+                "the run."
             ) from None

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 
 from interplay.agents.render import Renderer
+from interplay.agents.soft import ChannelLink
 from interplay.config import AdapterSection, PolicySection, Recipe
 from interplay.engines.engine import Engine
 from interplay.engines.local import LocalEngine
 from interplay.errors import ConfigError
+from interplay.models import channels
 from interplay.models.adapter import Adapter
+from interplay.models.channel import Channel
 from interplay.models.device import device_of, dtype_of
 from interplay.models.latch import latch_of
 from interplay.models.load import Loaded, load
@@ -28,7 +30,8 @@ from interplay.models.lora import CONFIG as PEFT_CONFIG
 from interplay.models.lora import base_of, load_adapter, new_adapter, on_device, save_adapter
 from interplay.models.save import save as save_model
 from interplay.models.senses import thaw
-from interplay.types import Snapshot, seed_of
+from interplay.rollout.wiring import make_channel, seat_of
+from interplay.types import Role, Snapshot, seed_of
 
 
 @dataclass
@@ -45,16 +48,14 @@ class Member:
 
     def publish(self, version: int) -> None:
         """Tell the engine that the weights changed; it samples from the new ones from now on. An engine with weights of
-        its own reads them from a folder."""
+        its own gets them from the model."""
         self.version = version
         if self.adapter is not None:
             self.engine.load(self.name, self.adapter, version)
         elif self.engine.capabilities.shared:
             self.engine.update(version)
         else:
-            with TemporaryDirectory(prefix="interplay-weights-") as folder:
-                save_model(self.loaded, Path(folder))
-                self.engine.update(version, Path(folder))
+            self.engine.update(version, self.loaded)
 
     def save(self, folder: Path) -> None:
         """Write a plain Hugging Face folder, or a PEFT folder for an adapter."""
@@ -97,22 +98,45 @@ class Members:
             _sense(name, policy, seated.loaded)
             able = seated.engine.capabilities
             if policy.trainable and not (able.token_ids and able.logprobs):
-                raise ConfigError(f"policies.{name} is trainable, but its engine gives no token ids and log-probs.")
+                raise ConfigError(
+                    f"policies.{name} is trainable, but its engine does not return token ids and log-probs; expected "
+                    "an engine that does."
+                )
             member = self.by_name[name] = Member(name, *seated, policy.trainable)
             if policy.adapter is not None:
                 seed = seed_of("adapter", recipe.seed, name)
                 member.adapter = _adapter(seated.loaded, policy.adapter, source, seed)
                 member.publish(0)
+        self.channels: dict[str, Channel] = {}
+        for name, channel in recipe.channels.items():
+            ends = self._sits(channel.sender).loaded.model, self._sits(channel.receiver).loaded.model
+            self.channels[name] = make_channel(name, channel, ends, (sources or {}).get(name), recipe.seed)
+
+    def _sits(self, role: Role) -> Member:
+        """The policy in the seat of a role."""
+        return self.by_name[seat_of(self.recipe, role)]
+
+    def links(self, role: Role, member: Member) -> tuple[ChannelLink, ...]:
+        """The channels to a member that plays `role`. Gated ones come last, as in its prompts."""
+        wires = channels.of(member.loaded.model)
+        known = {} if wires is None else wires.by_name
+        found = [(self.recipe.channels[name], channel) for name, channel in known.items()]
+        ours = [ChannelLink(c, s.sender, self._sits(s.sender).engine) for s, c in found if s.receiver == role]
+        return tuple(sorted(ours, key=lambda link: not link.channel.shape.tokens))
 
     def _seated(self, source: str, ranks: Sequence[int] = ()) -> Playable:
         """Load a model of the recipe, with its engine. `ranks` are those of the adapters on it."""
         recipe, device = self.recipe, device_of(self.recipe)
         # If neither learner nor engine use the copy in this process, it needs no GPU memory.
-        place = "cpu" if recipe.engine.kind == "vllm" and recipe.train.shard == "fsdp" else device
+        place = "cpu" if recipe.engine.kind != "local" and recipe.train.shard == "fsdp" else device
         loaded = load(source, place, dtype_of(recipe, device), recipe.seed)
         renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         if recipe.engine.kind == "local":
             return Playable(loaded, _engine(loaded, recipe), renderer)
+        if recipe.engine.kind == "sglang":
+            from interplay.engines.sglang import connect
+
+            return Playable(loaded, connect(loaded.model, recipe.engine), renderer)
         from interplay.engines.vllm import open_engine
 
         return Playable(loaded, open_engine(loaded.model, recipe.engine, ranks, device == "cpu"), renderer)
@@ -201,7 +225,7 @@ def _refuse_two_eyes(policies: Mapping[str, PolicySection]) -> None:
         if policies[other].senses != policy.senses:
             raise ConfigError(
                 f"policies.{other} and policies.{name} are adapters of '{policy.base}' with different senses; expected "
-                "the same, because they share one eye or ear."
+                "the same senses, because they share one eye or ear."
             )
 
 
@@ -211,8 +235,8 @@ def _sense(name: str, policy: PolicySection, loaded: Loaded) -> None:
         return
     if loaded.senses is None:
         raise ConfigError(
-            f"policies.{name}.senses is set, but '{policy.base}' reads text alone; expected a base that sees or hears, "
-            "such as tiny-vl."
+            f"policies.{name}.senses is set, but '{policy.base}' reads only text; expected a base that reads pictures "
+            "or sounds, such as tiny-vl."
         )
     loaded.senses.learns = policy.senses.train
     loaded.senses.max_pixels, loaded.senses.limit = policy.senses.max_pixels, policy.senses.limit

@@ -16,16 +16,11 @@ def check_shard(plan: RunPlan) -> None:
                 "train; expected train.shard = 'fsdp', or cluster.learners = 1."
             )
         return
-    if plan.algorithm.critic is not None:
-        raise ConfigError(
-            f"train.shard is 'fsdp', but {plan.recipe.algorithm.name} trains a critic, which cannot be sharded yet; "
-            "expected an algorithm without one, such as grpo, or train.shard = 'none'."
-        )
     odd = {plan.settings(name).optimizer for name in plan.trainable} - {"adamw"}
     if odd:
         raise ConfigError(
-            f"train.shard is 'fsdp' with optimizer '{odd.pop()}', which works on whole tensors; expected 'adamw', "
-            "whose state is sharded too."
+            f"train.shard is 'fsdp', but optimizer '{odd.pop()}' works on whole tensors; expected 'adamw', "
+            "whose state can be sharded."
         )
     if warmstart is not None and warmstart.base:
         raise ConfigError(
@@ -40,7 +35,17 @@ def check_engine(plan: RunPlan) -> None:
     if recipe.cluster.rollout_workers:
         _check_workers(plan)
     ours = [p for p in recipe.policies.values() if not p.is_remote]
-    if recipe.engine.kind == "vllm" and recipe.engine.url is not None:
+    if recipe.engine.transfer == "ipc" and recipe.train.shard == "fsdp":
+        raise ConfigError(
+            "engine.transfer is 'ipc' with train.shard = 'fsdp', but then the process of the run has the weights in "
+            "host memory; expected engine.transfer = 'folder' or 'gloo'."
+        )
+    if recipe.engine.kind == "sglang" and recipe.sampling.legal:
+        raise ConfigError(
+            "sampling.legal is true with engine.kind = 'sglang', which cannot be limited to legal replies here; "
+            "expected sampling.legal = false, or engine.kind = 'local' or 'vllm'."
+        )
+    if recipe.engine.url is not None:
         adapters = {p.base for p in ours if p.adapter is not None}
         apart = [p for p in ours if p.adapter is None and (p.trainable or p.base not in adapters)]
         if len(adapters) + len(apart) > 1:
@@ -64,7 +69,7 @@ def _check_workers(plan: RunPlan) -> None:
     }
     for what in (what for what, here in inside.items() if here):
         raise ConfigError(
-            f"{what} while an episode is played, which takes place in the process of the run; expected "
+            f"{what} while an episode is played, and this only works in the process of the run; expected "
             "cluster.rollout_workers = 0."
         )
     if recipe.device == "cuda" and not recipe.cluster.worker_gpus:

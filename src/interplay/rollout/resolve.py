@@ -21,6 +21,7 @@ from interplay.errors import ConfigError, EnvError, did_you_mean
 from interplay.rollout.curriculum import between
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.placement import check_engine, check_shard
+from interplay.rollout.wiring import check_channels
 from interplay.seats import (
     ByTurn,
     Occupant,
@@ -38,7 +39,10 @@ _TRIED, _LONG = 8, 1000  # games for counting turns, and the most turns in one
 
 
 def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
-    """Return the plan, or raise a ConfigError. Without `training`, no policy needs to be trainable."""
+    """Return the plan, or raise a ConfigError. Without `training`, no policy needs to be trainable or to have a
+    seat."""
+    if training:
+        recipe.refuse_unseated()
     with recipe.env.explained("env"):
         sample = envs.make(envs.sample_task(recipe.env.name, recipe.env.options, seed=recipe.seed))
     recipe = per_role(recipe, sample.roles)
@@ -51,13 +55,13 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
     _check_best(recipe)
     if training and not plan.learning:
         raise ConfigError(
-            "no seat holds a trainable policy; expected at least one, set policies.NAME.trainable = true."
+            "no seat holds a trainable policy; expected at least one. Set policies.NAME.trainable = true."
         )
     steps = recipe.train.steps
     if training and steps and not any(plan.updated(step) for step in range(steps)):
         raise ConfigError(
-            f"every trainable policy is frozen in all of the {steps} steps of train.steps, so nothing would be "
-            "learned; expected policies.NAME.frozen to leave some out, or interplay eval."
+            f"every trainable policy is frozen in all {steps} steps of train.steps, so nothing would be learned; "
+            "expected policies.NAME.frozen to leave out some steps, or use interplay eval."
         )
     _check_algorithm(plan, sample)
     _check_stream(plan)
@@ -68,6 +72,7 @@ def resolve(recipe: Recipe, training: bool = True) -> RunPlan:
         raise ConfigError(f"train.budget_policy is '{counted}'; {did_you_mean(counted, plan.trainable)}")
     check_shard(plan)
     check_engine(plan)
+    check_channels(plan, training)
     _check_weights(recipe, sample)
     make_evolution(plan)
     if recipe.curriculum is not None:
@@ -105,16 +110,17 @@ def _check_eval(plan: RunPlan, sample: envs.Env) -> None:
     for name in recipe.eval.opponents:
         if name == TEAM:
             if recipe.eval.success not in sample.reward_names:
-                named = f": {', '.join(sample.reward_names)}" if sample.reward_names else ", and it names none"
+                named = f": {', '.join(sample.reward_names)}" if sample.reward_names else ", but it lists no rewards"
                 raise ConfigError(
-                    f"eval.opponents has 'team', and eval.success is '{recipe.eval.success}'; expected a reward of "
-                    f"{recipe.env.name}{named}."
+                    f"eval.opponents has 'team', but eval.success is '{recipe.eval.success}'; expected the name of a "
+                    f"reward of {recipe.env.name}{named}."
                 )
         elif isinstance(who := plan.occupant(name), Scripted):
             _check_bot("eval.opponents", who, sample)
         elif name not in recipe.policies:
             raise ConfigError(
-                f"eval.opponents names '{name}'; expected bot:NAME or a policy, {did_you_mean(name, recipe.policies)}"
+                f"eval.opponents names '{name}'; expected bot:NAME or the name of a policy, "
+                f"{did_you_mean(name, recipe.policies)}"
             )
     if recipe.eval.exploitability:
         _check_exploitable(plan, sample)
@@ -128,7 +134,7 @@ def _check_warmstart(recipe: Recipe, sample: envs.Env) -> None:
         _check_bot("warmstart.bot", parse_one(section.bot), sample)
     elif not records_of(section).is_file():
         raise ConfigError(
-            f"warmstart.records is '{section.records}', where no episodes are; expected an episodes.jsonl or a run "
+            f"warmstart.records is '{section.records}', but there are no episodes; expected an episodes.jsonl or a run "
             "folder."
         )
 
@@ -140,8 +146,8 @@ def _check_best(recipe: Recipe) -> None:
     best = recipe.checkpoint.best or ""
     if best.startswith("eval/") and (best not in measured or not recipe.eval.every):
         raise ConfigError(
-            f"checkpoint.best is '{best}', with eval.every = {recipe.eval.every}; expected a metric of the short "
-            f"evaluations, eval.every being their interval, {did_you_mean(best, measured)}"
+            f"checkpoint.best is '{best}' with eval.every = {recipe.eval.every}; expected a metric of the short "
+            f"evaluations, and their interval in eval.every; {did_you_mean(best, measured)}"
         )
 
 
@@ -153,21 +159,21 @@ def _check_algorithm(plan: RunPlan, sample: envs.Env) -> None:
         joints = sampling.candidates ** sum(role in plan.learning for role in sample.observe())
         if joints > 256:
             raise ConfigError(
-                f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256, lower "
-                "algorithm.candidates or take 'aligned'."
+                f"algorithm.joint is 'crossed' with {joints} joint actions per decision; expected at most 256. Lower "
+                "algorithm.candidates, or set joint = 'aligned'."
             )
     now = isinstance(sampling, Tree) and sampling.continuation in ("none", "round")
     if isinstance(sampling, Tree) and now and not recipe.judges and not _rewards_steps(sample):
         raise ConfigError(
-            f"algorithm.continuation is '{sampling.continuation}', but {recipe.env.name} rewards only at the end, so "
-            "all candidates tie; expected 'playout' or 'critic'."
+            f"algorithm.continuation is '{sampling.continuation}', but {recipe.env.name} gives rewards only at the "
+            "end, so all candidates would have the same return; expected 'playout' or 'critic'."
         )
     if isinstance(sampling, Tree) and sampling.by_worth and not sampling.shows_own:
         _check_needs_no_own_play(recipe, sampling)
     if "legal" in algorithm.needs and not recipe.sampling.legal:
         raise ConfigError(
-            f"{recipe.algorithm.name} weighs every legal reply (algorithm.actor = 'gumbel'), so nothing else may be "
-            "sampled; expected sampling.legal = true, or algorithm.actor = 'score'."
+            f"{recipe.algorithm.name} trains every legal reply (algorithm.actor = 'gumbel'), so only legal replies may "
+            "be sampled; expected sampling.legal = true, or algorithm.actor = 'score'."
         )
 
 
@@ -176,9 +182,9 @@ def _check_needs_no_own_play(recipe: Recipe, sampling: Tree) -> None:
     for section, given in (("curriculum", recipe.curriculum), ("league", recipe.league)):
         if given is not None:
             raise ConfigError(
-                f"[{section}] goes by what the policy itself earns, but algorithm.keep is '{sampling.keep}' with "
-                f"algorithm.continuation = '{sampling.continuation}': the line of play is better than the policy, and "
-                "nothing shows by how much; expected keep = 'uniform' or 'first', or continuation = 'playout'."
+                f"[{section}] needs to know what the policy itself earns, but algorithm.keep is '{sampling.keep}' with "
+                f"algorithm.continuation = '{sampling.continuation}'. The line that is played is then better than the "
+                "policy, by an unknown amount; expected keep = 'uniform' or 'first', or continuation = 'playout'."
             )
 
 
@@ -186,13 +192,13 @@ def _check_stream(plan: RunPlan) -> None:
     stream, settings = plan.recipe.stream, plan.algorithm.settings
     if stream.max_staleness and settings.correction == "none":
         raise ConfigError(
-            f"stream.max_staleness is {stream.max_staleness}, so replies are sampled by older weights than those that "
-            "are trained, but algorithm.correction is 'none'; expected 'tis' or 'icepop'."
+            f"stream.max_staleness is {stream.max_staleness}, so older weights than the trained ones may sample "
+            "replies, but algorithm.correction is 'none'; expected 'tis' or 'icepop'."
         )
     if stream.max_staleness and stream.deterministic:
         raise ConfigError(
-            f"stream.deterministic is true, but with stream.max_staleness = {stream.max_staleness} what is sampled "
-            "depends on when the weights change; expected max_staleness = 0, or deterministic to be left out."
+            f"stream.deterministic is true, but with stream.max_staleness = {stream.max_staleness} the samples depend "
+            "on when the weights change; expected max_staleness = 0, or deterministic to be left out."
         )
 
 
@@ -210,8 +216,8 @@ def _check_turns(recipe: Recipe, key: str, table: Mapping[Role, Occupant]) -> No
         for role, count in few.items():
             if turns[role] > count:
                 raise ConfigError(
-                    f"{key} names {count} turn{'s' if count > 1 else ''} of {role}, which can have {turns[role]}; "
-                    f"expected {key}.{role}, or every turn up to {role}@{turns[role]}."
+                    f"{key} names {count} turn{'s' if count > 1 else ''} of {role}, but {role} can have {turns[role]} "
+                    f"turns; expected {key}.{role}, or every turn up to {role}@{turns[role]}."
                 )
 
 
@@ -223,8 +229,8 @@ def _check_curriculum(plan: RunPlan, section: CurriculumSection, sample: envs.En
         )
     if section.kind == "replay" and section.score == "regret" and "values" not in plan.algorithm.needs:
         raise ConfigError(
-            f"curriculum.score is 'regret', which needs a critic's values, and {plan.recipe.algorithm.name} has none; "
-            "expected 'learnability', or an algorithm with a critic such as ppo."
+            f"curriculum.score is 'regret', which needs the values of a critic, but {plan.recipe.algorithm.name} has "
+            "no critic; expected 'learnability', or an algorithm with a critic such as ppo."
         )
     sets: dict[str, Mapping[str, Any]] = {f"stages.{i}": stage for i, stage in enumerate(section.stages)}
     if section.easy:
@@ -236,13 +242,13 @@ def _check_curriculum(plan: RunPlan, section: CurriculumSection, sample: envs.En
             raise ConfigError(f"curriculum.{key}: {error}") from None
         if made.roles != sample.roles:
             raise ConfigError(
-                f"curriculum.{key} has the roles {', '.join(made.roles)}, [env] {', '.join(sample.roles)}; "
-                "expected the same."
+                f"curriculum.{key} has the roles {', '.join(made.roles)}, but [env] has {', '.join(sample.roles)}; "
+                "expected the same roles."
             )
 
 
 def _check_choosing(plan: RunPlan) -> None:
-    """Whoever says the best of several replies needs a judge that scores them, and may not learn."""
+    """A policy that says the best of several replies needs a judge that scores them, and must not be trained."""
     recipe = plan.recipe
     scoring = [name for name, judge in recipe.judges.items() if judge.kind in SCORING]
     for key, count, by in (
@@ -251,14 +257,14 @@ def _check_choosing(plan: RunPlan) -> None:
     ):
         if count > 1 and by not in scoring:
             raise ConfigError(
-                f"{key}.best_of is {count}, and {key}.best_by is '{by}'; expected a judge of kind reward_model or "
+                f"{key}.best_of is {count}, but {key}.best_by is '{by}'; expected a judge of kind reward_model or "
                 f"verifier, {did_you_mean(str(by), scoring)}"
             )
     frozen = [name for name, policy in recipe.policies.items() if not policy.trainable]
     if recipe.sampling.best_of > 1 and not frozen:
         raise ConfigError(
-            f"sampling.best_of is {recipe.sampling.best_of}, but every policy learns, and what is learned from must be "
-            "the policy's own samples; expected eval.best_of, or a policy with trainable = false."
+            f"sampling.best_of is {recipe.sampling.best_of}, but every policy is trained, and training needs the "
+            "policy's own samples; expected eval.best_of, or a policy with trainable = false."
         )
 
 
@@ -266,7 +272,7 @@ def _check_judges(plan: RunPlan, sample: envs.Env) -> None:
     names = sample.reward_names
     for name, judge in plan.recipe.judges.items():
         if name in (*names, *SHAPED):
-            raise ConfigError(f"judges.{name} has the name of another reward; expected a name of its own.")
+            raise ConfigError(f"judges.{name} has the same name as another reward; expected a different name.")
         for component in judge.components:
             if component not in names:
                 raise ConfigError(
@@ -285,8 +291,8 @@ def _check_judges(plan: RunPlan, sample: envs.Env) -> None:
         alone = not isinstance(sampling, Tree) and sampling.replicas == 1
         if judge.against == "group" and alone:
             raise ConfigError(
-                f"judges.{name}.against is 'group', but {plan.recipe.algorithm.name} plays one episode of each task; "
-                "expected more of them, 'reference' or POLICY@start."
+                f"judges.{name}.against is 'group', but {plan.recipe.algorithm.name} plays only one episode of each "
+                "task; expected several episodes of each task, or against = 'reference' or POLICY@start."
             )
 
 
@@ -296,7 +302,8 @@ def _check_weights(recipe: Recipe, env: envs.Env) -> None:
     for name in recipe.reward.weights:
         if name not in given:
             raise ConfigError(
-                f"reward.weights.{name} is no reward of {env.task.env} or of an algorithm; {did_you_mean(name, given)}"
+                f"reward.weights.{name} is not a reward of {env.task.env} or of an algorithm; "
+                f"{did_you_mean(name, given)}"
             )
 
 
@@ -304,8 +311,8 @@ def _check_exploitable(plan: RunPlan, sample: envs.Env) -> None:
     recipe = plan.recipe
     if len(sample.roles) != 2 or not all(o.legal for o in sample.observe().values()):
         raise ConfigError(
-            f"eval.exploitability is true, but {recipe.env.name} is no game for two that lists its legal actions; "
-            "expected false."
+            f"eval.exploitability is true, but {recipe.env.name} is not a two-player game that lists its legal "
+            "actions; expected false."
         )
     for role, who in plan.seats.items():
         if not isinstance(who, Policy | Remote):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from interplay import envs
+from interplay.agents.joined import look, with_vectors
 from interplay.agents.player import Player, Stamp, forkable, turn_of
 from interplay.agents.relay import Relay
 from interplay.algorithms import SamplingPlan, Tree
@@ -128,7 +129,7 @@ class Runner:
                 episode.truncated, due = True, _due(agents, seen, stamp)
                 break
             ledger.check_time()
-            views = {role: agents[role].look(o) for role, o in seen.items()}
+            views = look(agents, seen)
             if isinstance(self.plan, Tree):
                 found = Decision(env, copied, views, stamp, self.plan, ledger, self.foresight, episode.rewards)
                 choice = await decide(found)
@@ -166,7 +167,7 @@ def _due(agents: Mapping[Role, Player], seen: Mapping[Role, Observation], stamp:
     for role, observation in seen.items():
         agent = agents[role]
         speaker = agent.now if isinstance(agent, Relay) else agent
-        view = speaker.look(observation)
+        view = speaker.look(with_vectors(agents, role, observation))
         if view.prompt is not None:
             asked = Sample(stamp.turn_id(role), view.prompt.ids, (), (), (), "", media=view.prompt.media)
             out.append(turn_of(stamp, role, speaker, view.observation, (asked,), view.prompt.digest))
@@ -193,8 +194,8 @@ def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
         found = next((t for t in reversed(mine) if t.decision <= reward.turn), None)
         if found is not None and reward.role is not None and found.decision != reward.turn:
             raise EnvError(
-                f"the reward '{reward.name}' is for {reward.role}'s turn at decision {reward.turn}, where it did not "
-                "act; expected the number of a decision in which it did, or no turn."
+                f"the reward '{reward.name}' is for {reward.role}'s turn at decision {reward.turn}, but {reward.role} "
+                "did not act there; expected a decision at which it acted, or no turn."
             )
     if found is not None:
         found.rewards += Rewards((reward,))

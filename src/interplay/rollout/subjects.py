@@ -1,4 +1,4 @@
-"""What judges look at: replies, all that a role said in an episode, or all that everybody said. No torch."""
+"""What judges look at: single replies, all words of a role in an episode, or all words of everybody. No torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from interplay.types import Episode, Level, Message, Reward, Rewards, Role, Turn
 
 @dataclass(frozen=True)
 class Subject:
-    """Something that is judged: what was asked, what was said, and the turn that the reward goes to. `role` is None
-    where it is everybody's. `decision` is that of a single reply."""
+    """Something that is judged: what was asked, what was said, and the turn that the reward goes to. `role` is None if
+    it covers all roles. `decision` is set only for a single reply."""
 
     episode: Episode
     role: Role | None
@@ -28,12 +28,13 @@ class Subject:
 
     @property
     def peers(self) -> tuple[object, ...]:
-        """Subjects with the same of this may be compared: the same role of a task and, for replies, the same prompt."""
+        """Two subjects may be compared if this value is equal: the same role of a task and, for replies, the same
+        prompt."""
         asked = self.turn.keys.prompt if self.decision is not None else ""
         return self.episode.task.id, self.role, asked
 
     def gold(self, component: str) -> float | None:
-        """What a component of the environment's reward came to: of a reply, what it earned itself."""
+        """The sum of a component of the environment's reward. For a reply, only what the reply itself earned."""
         turn = self.turn
         if self.decision is None:
             return worth(self.episode.rewards, component, self.role or turn.role)
@@ -41,7 +42,7 @@ class Subject:
         return worth(own, component, turn.role)
 
     def pay(self, name: str, value: float | None) -> None:
-        """Give the reward; a None was never scored."""
+        """Give the reward. None means that it was never scored."""
         level = Level.TEAM if self.role is None else Level.AGENT
         reward = Rewards((Reward(name, level, self.role, value, self.decision),))
         if self.turn.outlook is not None:
@@ -59,7 +60,7 @@ class Subject:
 
 
 def subjects(episode: Episode, section: JudgeSection, roles: Collection[Role]) -> list[Subject]:
-    """What a judge with these settings looks at in an episode; nothing in one that the machinery failed."""
+    """What a judge with these settings looks at in an episode. The list is empty if the episode failed."""
     line = episode.line()
     if episode.error is not None or not line:
         return []
@@ -71,7 +72,7 @@ def subjects(episode: Episode, section: JudgeSection, roles: Collection[Role]) -
         mine = [t for t in line if t.role == role]
         if section.scope == "episode":
             question = mine[0].observation.messages
-            fresh = all(t.observation.fresh for t in mine[1:])  # every prompt repeats what was heard before
+            fresh = all(t.observation.fresh for t in mine[1:])  # whether every prompt repeats what was said before
             said = _transcript(line, role) if fresh else _told(mine)
             out.append(Subject(episode, role, mine[-1], question, said))
             continue
@@ -86,12 +87,12 @@ def subjects(episode: Episode, section: JudgeSection, roles: Collection[Role]) -
 
 
 def _transcript(line: Sequence[Turn], role: Role) -> str:
-    """What everybody said, in order; the words of others in brackets."""
+    """What everybody said, in order. The words of others are in brackets."""
     return "\n".join(t.text if t.role == role else f"({t.text})" for t in line)
 
 
 def _told(turns: Sequence[Turn]) -> str:
-    """What a role said, with what it heard in between, in brackets."""
+    """What a role said. What it heard in between is in brackets."""
     parts = [turns[0].text]
     for turn in turns[1:]:
         parts += [f"({m.content})" for m in turn.observation.messages]

@@ -53,11 +53,13 @@ class Team:
             for name, policy in recipe.policies.items()
             if policy.is_remote
         }
-        self.choosing: Choosing | None = None  # where policies say the best of several replies
+        self.choosing: Choosing | None = None  # set if policies say the best of several replies
         self.sources: dict[str, tuple[str, ...]] = {}
         for name, policy in recipe.policies.items():
             read = (sources or {}).get(name, f"seed {recipe.seed}")
             self.sources[name] = (read, policy.base, f"{policy.adapter} {policy.remote}")
+        for name, channel in recipe.channels.items():
+            self.sources[name] = ((sources or {}).get(name, f"seed {recipe.seed}"), str(channel))
 
     @property
     def members(self) -> dict[str, Member]:
@@ -101,15 +103,20 @@ class Team:
         member = self.members.get(name)
         if member is not None:
             self._refuse_blind(str(who), member.engine)
+        elif name in self.remotes:
+            raise ConfigError(
+                f"'{who}' runs on a remote server, and it was seated as a policy of this process; expected "
+                f"Remote('{who}') in this seat."
+            )
         else:
             known = {**self.members, **self.remotes}
-            raise ConfigError(f"'{who}' is no policy of this run; {did_you_mean(str(who), known)}")
+            raise ConfigError(f"'{who}' is not a policy of this run; {did_you_mean(str(who), known)}")
         stops = tuple(self.recipe.sampling.stop)
         sampling = Sampling(how.temperature, how.max_tokens, member.loaded.stop_ids, stop_strings=stops)
         adapter = None if member.adapter is None else member.name
         return ModelAgent(
             role, str(who), member.trainable and not now, member.engine, member.renderer, sampling, adapter, how.legal,
-            tools,
+            tools, links=self.pool.links(role, member),
         )  # fmt: skip
 
     def _refuse_blind(self, who: str, engine: Engine) -> None:
@@ -119,8 +126,8 @@ class Team:
         if missing:
             what = {"image": "pictures", "audio": "sounds"}[missing[0]]
             raise ConfigError(
-                f"{env.name} shows the state in {what} alone, and '{who}' takes none; expected a model that does, such "
-                'as tiny-vl for pictures, or env.view = "text".'
+                f"{env.name} shows the state only in {what}, but '{who}' cannot read them; expected a model that can, "
+                "such as tiny-vl for pictures, or env.view = 'text'."
             )
 
     def seating(self, seats: Callable[[Task], Mapping[Role, Occupant]], how: Speech) -> Seating:

@@ -50,6 +50,6 @@ def _tokenizer(folder: Path, policy: str) -> Any:
     path = folder / f"{policy}.json"
     if not path.is_file():
         raise InterplayError(
-            f"'{path}' is missing, so the tokens of '{policy}' have no texts; expected the run's folder."
+            f"'{path}' is missing, so the tokens of '{policy}' cannot be shown as text; expected the folder of the run."
         )
     return Tokenizer.from_file(str(path))

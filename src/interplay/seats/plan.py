@@ -108,6 +108,11 @@ class RunPlan:
         return [name for name, policy in self.recipe.policies.items() if policy.trainable]
 
     @property
+    def saved(self) -> list[str]:
+        """The names under which a checkpoint has weights: policies that are trained, and channels."""
+        return [*self.trainable, *self.recipe.channels]
+
+    @property
     def learning(self) -> dict[Role, Occupant]:
         """The roles that a trainable policy plays, with their occupants."""
         trainable = self.trainable

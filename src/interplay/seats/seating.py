@@ -53,7 +53,7 @@ class Seats:
         for seat, name in seats.items():
             role, turn = split_seat(seat)
             if role not in roles:
-                raise ConfigError(f"{key}.{seat} is no role of this environment; {did_you_mean(role, roles)}")
+                raise ConfigError(f"{key}.{seat} is not a role of this environment; {did_you_mean(role, roles)}")
             turns.setdefault(role, {})[turn] = self.one(name)
         return {role: _by_turn(role, named, key) for role, named in turns.items()}
 
@@ -68,8 +68,8 @@ def _by_turn(role: Role, named: Mapping[int | None, One], key: str) -> Occupant:
     missing = [f"{role}@{turn}" for turn in range(1, last) if turn not in named]
     if rest is None and missing:
         raise ConfigError(
-            f"{key}.{role}@{last} is given, but not {', '.join(missing)}; expected every turn of the role, or "
-            f"{key}.{role} for the turns that are not named."
+            f"{key}.{role}@{last} is set, but {', '.join(missing)} is not; expected every turn of the role, or "
+            f"{key}.{role} for all other turns."
         )
     listed = [who for turn in range(1, last + 1) if (who := named.get(turn) or rest) is not None]
     return ByTurn(tuple([*listed, rest] if rest else listed), always=rest is not None)
@@ -114,8 +114,8 @@ def per_role(recipe: Recipe, roles: Sequence[Role]) -> Recipe:
         policy = policy_of(who)
         if policy and not isinstance(who, Policy) and policy not in made and policy not in recipe.policies:
             raise ConfigError(
-                f"a matchup seats '{name}', but '{policy}', one policy per role, learns in no seat of that role; "
-                "expected it in [seats], or another player there."
+                f"a matchup seats '{name}', but '{policy}' has per = 'role' and is not trained in that role; expected "
+                "it in [seats], or another player there."
             )
     policies = {n: p for n, p in recipe.policies.items() if n not in shared} | made
     return recipe.model_copy(update={"seats": seats, "matchups": matchups, "policies": policies})
@@ -150,4 +150,7 @@ def _refuse_for_all(recipe: Recipe, shared: Collection[str]) -> None:
         named += [("league.alarm.panel", name) for name in (league.alarm.panel if league.alarm else ())]
     for key, name in named:
         if policy_of(parse_one(name)) in shared:
-            raise ConfigError(f"{key} names '{name}', which is one policy per role; expected bot:NAME or one policy.")
+            raise ConfigError(
+                f"{key} names '{name}', which has per = 'role', so there is one for each role; expected bot:NAME or a "
+                "single policy."
+            )

@@ -1,10 +1,10 @@
-"""A reward server: replies come over HTTP, wait for each other a moment, and are scored together.
+"""A reward server: replies arrive over HTTP, wait briefly for each other, and are scored together.
 
     POST /score   {"items": [{"messages": [["user", "…"]], "reply": "…"}]}  →  {"scores": [0.3], "version": "…"}
     GET  /health  {"ok": true, "kind": "verifier", "version": "…", "waiting": 0}
 
-The version is a digest of the weights and stands in every answer, so that a score can be traced to what gave it. With a
-token, a request needs it as a bearer token; without one the server listens on this machine alone.
+The version is a digest of the weights. It is part of every answer, so that a score can be traced to its weights. If a
+token is set, every request must send it as a bearer token. Without a token, the server listens on this machine only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from interplay.errors import ConfigError
 from interplay.training.preference import Conversation, RewardModel, digest
 from interplay.types import Message
 
-_MOST_BYTES = 8 * 2**20  # of one request
+_MOST_BYTES = 8 * 2**20  # the largest size of one request
 _MOMENT = 0.002  # seconds that a request waits for others
 
 
 class RewardServer:
-    """`batch` is the most replies that are scored together; `most` the most that may wait."""
+    """At most `batch` replies are scored together, and at most `most` may wait."""
 
     def __init__(self, model: RewardModel, token: str = "", batch: int = 256, most: int = 65_536) -> None:
         self.model, self.token, self.batch, self.most = model, token, batch, most
@@ -44,7 +44,7 @@ class RewardServer:
             from starlette.applications import Starlette
             from starlette.routing import Route
         except ImportError:
-            raise ConfigError("a reward server needs starlette: pip install 'interplay[serving]'.") from None
+            raise ConfigError("a reward server needs starlette; pip install 'interplay[serving]'.") from None
 
         @asynccontextmanager
         async def working(_: Any) -> AsyncIterator[None]:
@@ -74,7 +74,9 @@ class RewardServer:
         async for part in request.stream():
             body += part
             if len(body) > _MOST_BYTES:
-                return JSONResponse({"error": f"a request may have {_MOST_BYTES:,} bytes."}, 413)
+                return JSONResponse(
+                    {"error": f"the request is too large; expected at most {_MOST_BYTES:,} bytes."}, 413
+                )
         try:
             items = [_conversation(item) for item in json.loads(body)["items"]]
         except (ValueError, KeyError, TypeError):
@@ -88,7 +90,7 @@ class RewardServer:
         self._arrived.set()
         try:
             scores = await asyncio.gather(*futures)
-        except Exception as error:  # the model failed: the client must not take it for a score
+        except Exception as error:  # the model failed: the client must get an error and not a score
             return JSONResponse({"error": f"scoring failed: {type(error).__name__}."}, 500)
         return JSONResponse({"scores": scores, "version": self.version})
 
@@ -118,28 +120,28 @@ def _conversation(item: Any) -> Conversation:
     messages = tuple(Message(str(role), str(content)) for role, content in item["messages"])
     reply = item["reply"]
     if not isinstance(reply, str):
-        raise ValueError("a reply is a text")
+        raise ValueError("a reply must be a text")
     return messages, reply
 
 
 def check_address(host: str, token: str) -> None:
-    """Without a token nobody else may reach the server."""
+    """Refuse an address that other machines can reach if there is no token."""
     try:
         here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         here = False
     if not here and not token:
         raise ConfigError(
-            f"--host is '{host}', which other machines can reach, and there is no token; expected 127.0.0.1, or a "
+            f"--host is '{host}', which other machines can reach, but there is no token; expected 127.0.0.1, or a "
             "token in the environment variable that --key-variable names."
         )
 
 
 def serve(server: RewardServer, host: str, port: int) -> None:
-    """Until it is stopped."""
+    """Serve until the process is stopped."""
     try:
         import uvicorn
     except ImportError:
-        raise ConfigError("a reward server needs uvicorn: pip install 'interplay[serving]'.") from None
+        raise ConfigError("a reward server needs uvicorn; pip install 'interplay[serving]'.") from None
     check_address(host, server.token)
     uvicorn.run(server.app(), host=host, port=port, log_level="warning")

@@ -94,8 +94,8 @@ def written(final: Path) -> Iterator[Path]:
         if not _no_room(error):
             raise
         raise CheckpointError(
-            f"'{final}' could not be written, for the disk is full; free some space, then interplay train RUN --resume "
-            "goes on from the newest checkpoint, which is whole."
+            f"'{final}' could not be written, because the disk is full; free some space, then continue with interplay "
+            "train RUN --resume. The newest checkpoint is complete."
         ) from None
 
 
@@ -121,7 +121,7 @@ def latest(root: Path) -> Checkpoint | None:
             failed = failed or error
             continue
         if failed is not None:
-            log.warning("going on from the checkpoint before, '%s' (step %d)", folder, found.step)
+            log.warning("continuing from the checkpoint before it, '%s' (step %d)", folder, found.step)
         return found
     if failed is not None:
         raise CheckpointError(f"{failed} There is no other checkpoint in '{root}': start again in a new run folder.")
@@ -145,12 +145,12 @@ def read(folder: Path) -> Checkpoint:
     manifest, trainer = _papers(folder)
     if trainer.get("format") != FORMAT:
         raise CheckpointError(
-            f"checkpoint '{folder}' has format {trainer.get('format')}, this version of Interplay reads {FORMAT}; "
-            "resume it with the version that wrote it, or export its policies and start from them."
+            f"checkpoint '{folder}' has format {trainer.get('format')}, but this version of Interplay reads format "
+            f"{FORMAT}; resume it with the version that wrote it, or export its policies and start a new run from them."
         )
     for name, digest in manifest.items():
         if not _intact(folder / name, digest):
-            raise Damaged(f"checkpoint '{folder}' is damaged at {name}: it is not what was written.")
+            raise Damaged(f"checkpoint '{folder}' is damaged: {name} is not the file that was written.")
     return Checkpoint(folder, int(trainer["step"]), trainer)
 
 
@@ -159,11 +159,11 @@ def _papers(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     try:
         manifest, trainer = (json.loads((folder / name).read_text()) for name in ("MANIFEST.json", "trainer.json"))
     except (OSError, ValueError) as error:
-        raise Damaged(f"checkpoint '{folder}' is not readable ({error}).") from None
+        raise Damaged(f"checkpoint '{folder}' cannot be read ({error}).") from None
     listed = isinstance(manifest, dict) and {"state.pt", "trainer.json"} <= set(manifest)
     if not listed or not _intact(folder / "trainer.json", manifest["trainer.json"]):
         where = "trainer.json" if listed else "MANIFEST.json"
-        raise Damaged(f"checkpoint '{folder}' is damaged at {where}: it is not what was written.")
+        raise Damaged(f"checkpoint '{folder}' is damaged: {where} is not the file that was written.")
     return manifest, trainer
 
 

@@ -29,6 +29,7 @@ from interplay.engines.desk import Desk
 from interplay.envs import Env
 from interplay.errors import ConfigError, EngineError
 from interplay.models.adapter import Adapter
+from interplay.models.device import device_of
 from interplay.models.latch import Latch
 from interplay.models.load import load
 from interplay.rollout.members import fresh_adapter
@@ -151,19 +152,22 @@ class Question(NamedTuple):
 
 
 def make_critics(team: Team, recipe: Recipe, settings: CriticSettings, names: Sequence[str]) -> dict[str, Critic]:
-    """A critic for each policy of `names`."""
+    """A critic for each policy of `names`. If policies are sharded, critics are not: each has a whole model in this
+    process."""
     out: dict[str, Critic] = {}
-    # A base is loaded once for all policies and critics with adapters on it.
-    bases = {p.base: team.members[n].loaded for n, p in recipe.policies.items() if p.adapter is not None}
+    device = device_of(recipe)
+    # A base is loaded once for all policies and critics with adapters on it, unless it is only kept in host memory.
+    shared = {p.base: team.members[n].loaded for n, p in recipe.policies.items() if p.adapter is not None}
+    bases = {base: loaded for base, loaded in shared.items() if loaded.model.device.type == device}
     for name in names:
         member, base = team.members[name], settings.base or recipe.policies[name].base
         loaded = bases.get(base) if settings.adapter is not None else None
         if loaded is None:
-            loaded = load(base, str(member.loaded.model.device), torch.float32, recipe.seed)
+            loaded = load(base, device, torch.float32, recipe.seed)
         if loaded.tokenizer.get_vocab() != member.loaded.tokenizer.get_vocab():
             raise ConfigError(
-                f"algorithm.critic.base is '{base}', whose tokens are not those of policies.{name}; "
-                "expected a model with the same tokenizer."
+                f"algorithm.critic.base is '{base}', whose tokenizer differs from that of policies.{name}; expected a "
+                "model with the same tokenizer."
             )
         adapter = None
         if settings.adapter is not None:

@@ -20,6 +20,7 @@ from interplay import envs
 from interplay.agents.arguments import Call, Malformed, checked
 from interplay.agents.bots import Bot, make_bot
 from interplay.agents.calls import LAST, cut, replies
+from interplay.agents.joined import with_vectors
 from interplay.agents.model import ModelAgent
 from interplay.agents.player import Agent, View
 from interplay.agents.relay import Relay
@@ -35,7 +36,7 @@ from interplay.rollout.resolve import records_of
 from interplay.rollout.team import Speech, Team
 from interplay.seats import RunPlan
 from interplay.training.tries import Example
-from interplay.types import Episode, Keys, Message, Observation, Role, Sample, Tool, Turn, seed_of
+from interplay.types import Episode, Keys, Message, Observation, Pictured, Role, Sample, Tool, Turn, seed_of
 from interplay.types.occupant import Scripted, parse_one
 
 READ = "I see:"  # asks for the caption; few tokens in every tokenizer
@@ -71,7 +72,7 @@ def demonstrations(plan: RunPlan, team: Team, section: WarmstartSection) -> dict
         for move in moves:
             seated = agents[move.role]
             agent = seated.now if isinstance(seated, Relay) else seated
-            view = seated.look(move.observation)
+            view = seated.look(with_vectors(agents, move.role, move.observation))
             turn = _turn(agent, view, move, f"{name}/{move.decision}{move.role}", tools)
             seated.commit(view, turn)
             if agent.trainable:
@@ -92,7 +93,7 @@ def readings(plan: RunPlan, team: Team, section: WarmstartSection) -> dict[str, 
             shown = (m.only(agent.engine.capabilities.media) for m in move.observation.messages)
             media = tuple(itertools.chain.from_iterable(m.media for m in shown))
             asked = Observation((Message("user", READ, media=media),), fresh=True)
-            view = agent.look(asked)
+            view = agent.look(with_vectors({move.role: agent}, move.role, asked))
             if media and view.prompt is not None:
                 sample = _sample(agent, view, move.caption, f"{name}/read{move.decision}{move.role}", ())
                 out[agent.policy].setdefault(view.prompt.digest, Example(agent.policy, sample))
@@ -124,7 +125,9 @@ def _moves_of(bot: Bot, env: Env, rng: random.Random) -> Iterator[Demonstration]
 def _call(bot: Bot, role: Role, name: str, given: Mapping[str, Any], tools: Sequence[Tool]) -> Call:
     call = checked(name, given, tools)
     if isinstance(call, Malformed):
-        raise ConfigError(f"warmstart.bot: bot '{bot.name}' as {role} in {bot.env_name} makes no call: {call.why}")
+        raise ConfigError(
+            f"warmstart.bot: the tool call of bot '{bot.name}' as {role} in {bot.env_name} is malformed: {call.why}"
+        )
     return call
 
 
@@ -142,7 +145,7 @@ def _recorded_play(plan: RunPlan, section: WarmstartSection) -> Iterator[tuple[s
         for role in episode.seats:
             if role not in plan.roles:
                 raise ConfigError(
-                    f"warmstart.records: '{path}' has the role '{role}', which is none of {plan.recipe.env.name}; "
+                    f"warmstart.records: '{path}' has the role '{role}', which {plan.recipe.env.name} does not have; "
                     f"{did_you_mean(role, plan.roles)}"
                 )
         least, weights = section.min_reward, plan.recipe.reward
@@ -162,8 +165,9 @@ def _moves(record: Record, path: Path, may_call: bool) -> list[Demonstration]:
         offered = tools.get((t.decision, t.role), ())
         if len(t.samples) > 1 and may_call and not offered:
             raise ConfigError(
-                f"warmstart.records: episode {episode.id} of '{path}' calls tools at decision {t.decision}, and played "
-                f"again {episode.task.env} offers none there; expected records of this version of the environment."
+                f"warmstart.records: episode {episode.id} of '{path}' calls tools at decision {t.decision}, but "
+                f"{episode.task.env} offers no tools at this decision when the episode is played again; expected "
+                "records of this version of the environment."
             )
         calls = tuple(Called(None, c.text, after.messages) for c, after in itertools.pairwise(t.samples))
         moves.append(Demonstration(t.decision, t.role, replace(t.observation, tools=offered), t.text, calls))
@@ -180,8 +184,9 @@ def _tools_of(record: Record, path: Path) -> dict[tuple[int, Role], tuple[Tool, 
     except (InterplayError, LookupError) as error:  # data or a package is missing, or options have changed
         why = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
         raise ConfigError(
-            f"warmstart.records: episode {episode.id} of '{path}' cannot be played again, which shows what tools there "
-            f"were ({why.rstrip('.')}); expected what it was played with, or tools.calls = 0."
+            f"warmstart.records: the tools of episode {episode.id} of '{path}' are not recorded, and the episode "
+            f"cannot be played again to find them ({why.rstrip('.')}); restore what it was played with, or set "
+            "tools.calls = 0."
         ) from None
 
 
@@ -243,7 +248,7 @@ def _replies(agent: ModelAgent, view: View, called: Called) -> Iterator[tuple[st
     if called.call:
         yield syntax.write(called.call), [called.call]
         return
-    answers = [m.content.removesuffix(LAST) for m in called.outputs]
+    answers = [Pictured(m.content.removesuffix(LAST), m.media) for m in called.outputs]
     if syntax.calls(called.text, tools):
         yield called.text, answers
         return

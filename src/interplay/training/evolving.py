@@ -1,7 +1,7 @@
-"""Rounds of evolution between training steps: workflows are played with the policies as they are, and nobody learns.
+"""Rounds of evolution between training steps: the current policies play workflows, and nothing is trained on this play.
 
-A designer's proposals of a round are one group of episodes. What each proposal was worth, less what the champion was
-worth before, is its reward; the designer learns from it in the next training step.
+All proposals of a designer in one round form a group of episodes. The reward of a proposal is its value minus the value
+that the champion had before. The designer learns from it in the next training step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interplay.algorithms.credit import mix
 from interplay.envs.workflows.designing import DESIGNER, Designing
 from interplay.envs.workflows.motifs import Design, Graph
 from interplay.errors import GuardError
-from interplay.rollout import records
+from interplay.rollout import episode_json, records
 from interplay.rollout.evolve import Evolution, brief, design
 from interplay.rollout.media import MediaFolder
 from interplay.rollout.runner import Runner, Seated
@@ -25,11 +25,11 @@ from interplay.seats import RunPlan
 from interplay.types import Episode, Level, Policy, Reward, Rewards, Task, seed_of
 
 ENV = f"{Designing.__module__}:{Designing.__name__}"
-ILLEGAL = -0.1  # of a proposal that is no workflow
+ILLEGAL = -0.1  # the reward of a proposal that is not a valid workflow
 
 
 class Evolver:
-    """`team` plays, `evolution` decides. The designer's episodes wait in `evolution.pending` for the next step."""
+    """`team` plays, and `evolution` decides. The designer's episodes wait in `evolution.pending` for the next step."""
 
     def __init__(self, plan: RunPlan, team: Team, evolution: Evolution, folder: Path) -> None:
         self.plan, self.team, self.evolution = plan, team, evolution
@@ -39,8 +39,8 @@ class Evolver:
         return step % self.evolution.section.every == 0
 
     def pending(self) -> list[Episode]:
-        """The designer's episodes that nobody has learned from yet; they are handed out once."""
-        found = [records.from_json(data, self.store)[0] for data in self.evolution.pending]
+        """Return the designer's episodes that were not trained on yet, and forget them."""
+        found = [episode_json.from_json(data, self.store)[0] for data in self.evolution.pending]
         self.evolution.pending = []
         return found
 
@@ -55,22 +55,26 @@ class Evolver:
             name, level = ("illegal", Level.PROCESS) if graph is None else ("design", Level.AGENT)
             episode.rewards = Rewards((Reward(name, level, DESIGNER, value),))
             episode.turns[0].rewards = episode.rewards
-        evolution.pending = [records.to_json(episode) for episode, _ in proposals]
+        evolution.pending = [episode_json.to_json(episode) for episode, _ in proposals]
         if proposals:
             metrics["evolve/designs"] = len(graphs) / len(proposals)
         return metrics
 
-    async def _play(self, graph: Graph, numbers: Sequence[int]) -> list[float]:
-        """Reward less the price of the tokens, of every episode that did not fail."""
+    async def _play(self, graphs: Sequence[Graph], numbers: Sequence[int]) -> list[list[float]]:
+        """Reward less the price of the tokens, of every episode that did not fail. All workflows are played at once."""
         recipe = self.plan.recipe
         runner = Runner(recipe.seed, recipe.rollout, Independent(1), recipe.reward)
-        tasks = [self.plan.task(n, "validation", {"workflow": graph}) for n in numbers]
+        tasks = [self.plan.task(n, "validation", {"workflow": graph}) for graph in graphs for n in numbers]
         how = Speech(recipe.eval.temperature, recipe.sampling.max_tokens)
         played = await runner.run(tasks, self.team.seating(lambda _: self.plan.seats, how))
-        good = [e for e in played if e.error is None]
-        if not good:
-            raise GuardError(f"every episode of a workflow failed; the first: {played[0].error}")
-        return [self._worth(e) for e in good]
+        out = []
+        for first in range(0, len(played), len(numbers)):
+            mine = played[first : first + len(numbers)]
+            good = [e for e in mine if e.error is None]
+            if not good:
+                raise GuardError(f"every episode of a workflow failed; the first: {mine[0].error}")
+            out.append([self._worth(e) for e in good])
+        return out
 
     def _worth(self, episode: Episode) -> float:
         role = self.plan.roles[0]
@@ -78,7 +82,7 @@ class Evolver:
         return mix(episode.rewards, role, self.plan.recipe.reward) - self.evolution.section.price * tokens / 1000
 
     async def _proposals(self) -> list[tuple[Episode, Graph | None]]:
-        """What the designer says to the same question, several times."""
+        """Ask the designer the same question several times and return its proposals."""
         recipe, section = self.plan.recipe, self.evolution.section
         runner = Runner(recipe.seed, recipe.rollout, Independent(section.designs), recipe.reward)
         name = f"design-{self.evolution.rounds}"

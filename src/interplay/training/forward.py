@@ -22,6 +22,7 @@ from interplay.errors import GuardError
 from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.attention import Causal, Layout, Masked, using
+from interplay.models.lay import overlay, perceived
 from interplay.models.senses import Overlay
 from interplay.models.shape import decoder_of
 from interplay.models.stacked import Mix, Stacked, mixing
@@ -72,18 +73,15 @@ def _turn(model: PreTrainedModel, trie: Trie) -> None:
         ends: list[int] = []
         for node in row.nodes:
             start = ends[node.parent] if node.parent >= 0 else 0
-            node.places_3L, end = sense.places(node.tokens, node.media, start)
+            node.places_3L, end = sense.places(node.tokens, perceived(node.media), start)
             ends.append(end)
 
 
 def _overlay(model: PreTrainedModel, batch: MicroBatch) -> Overlay | None:
-    """The pictures and sounds of a batch; None if it has none."""
+    """The pictures, sounds and vectors of a batch; None if it has none."""
     if not batch.media:
         return None
-    sense = senses.of(model)
-    if sense is None:
-        raise GuardError("a sample has a picture or a sound, and its model reads text alone; expected one that sees.")
-    return sense.overlay(batch.media, batch.places_3T)
+    return overlay(model, batch.media, batch.places_3T)
 
 
 def hidden_states(model: PreTrainedModel, batch: MicroBatch, mix: Mix | None = None, recompute: bool = False) -> Tensor:
@@ -243,5 +241,8 @@ def logprobs(
 def temperature_of(examples: Sequence[Example]) -> float:
     temperatures = {e.sample.temperature for e in examples}
     if len(temperatures) != 1:
-        raise GuardError(f"one policy's replies were sampled at temperatures {sorted(temperatures)}; expected one.")
+        raise GuardError(
+            f"replies of one policy were sampled at different temperatures, {sorted(temperatures)}; expected a single "
+            "one."
+        )
     return temperatures.pop()

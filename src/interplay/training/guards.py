@@ -61,26 +61,27 @@ class Guards:
             limit = self.config.guard_grad_spike
             if seen >= _YOUNG and norm > limit * mean:
                 found.append(
-                    f"policy '{name}': the gradient norm is {norm:.3g}, over {limit:g} times its mean of {mean:.3g} "
-                    "(train.guard_grad_spike)"
+                    f"policy '{name}': the gradient norm is {norm:.3g}, more than {limit:g} times its mean of "
+                    f"{mean:.3g} (train.guard_grad_spike)"
                 )
             self._norms[name] = (seen + 1, norm if seen == 0 else _MEMORY * mean + (1 - _MEMORY) * norm)
         entropy = metrics.get("entropy")
         if entropy is not None and self._lasts(f"entropy {name}", entropy < self.config.guard_entropy) == 1:
             found.append(
-                f"policy '{name}': the entropy is {entropy:.3g} nats a token, under train.guard_entropy "
-                f"({self.config.guard_entropy:g}): it says nearly the same whatever it sees"
+                f"policy '{name}': the entropy is {entropy:.3g} nats per token, below train.guard_entropy "
+                f"({self.config.guard_entropy:g}): its replies are nearly the same for every prompt"
             )
         for role, share in zero_shares.items():
             if self._lasts(f"zeros {role}", share > self.config.guard_zero_share) == 1:
                 found.append(
-                    f"role {role}: {share:.0%} of its advantages are exactly zero, over train.guard_zero_share "
+                    f"role {role}: {share:.0%} of its advantages are exactly zero, more than train.guard_zero_share "
                     f"({self.config.guard_zero_share:.0%}): there is little to learn from"
                 )
             if self._lasts(f"mute {role}", share == 1.0) == _MUTE:
                 found.append(
-                    f"role {role}: all of its advantages have been exactly zero for {_MUTE} steps, so nothing is "
-                    "learned: what is compared always earns the same; look at its rewards, or sample more of each task"
+                    f"role {role}: all of its advantages have been exactly zero for {_MUTE} steps, so it learns "
+                    "nothing, because all replies or episodes that are compared earn the same; check its rewards, or "
+                    "sample more of each task"
                 )
         return found
 

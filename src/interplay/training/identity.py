@@ -30,6 +30,9 @@ def made_of(plan: RunPlan, bases: Mapping[str, str]) -> dict[str, Any]:
             out[f"policies.{name}.base"] = policy.base
         out[f"policies.{name}.adapter"] = None if policy.adapter is None else policy.adapter.model_dump()
         out[f"policies.{name}.optimizer"] = plan.settings(name).optimizer
+    for name, channel in recipe.channels.items():
+        for key in ("sender", "receiver", "fuse", "size", "heads", *(("tokens",) if channel.fuse == "tokens" else ())):
+            out[f"channels.{name}.{key}"] = getattr(channel, key)
     if critic is not None:
         out["algorithm.critic.base"] = critic.base
         out["algorithm.critic.adapter"] = None if critic.adapter is None else critic.adapter.model_dump()
@@ -41,13 +44,13 @@ def refuse_another(plan: RunPlan, found: Checkpoint) -> None:
     """Raise if the recipe does not fit the run that wrote this checkpoint."""
     if set(found.trainer["versions"]) != set(plan.trainable):
         raise CheckpointError(
-            f"checkpoint '{found.folder}' trains {sorted(found.trainer['versions'])}, "
-            f"this recipe {sorted(plan.trainable)}."
+            f"checkpoint '{found.folder}' trains the policies {sorted(found.trainer['versions'])}, but this recipe "
+            f"trains {sorted(plan.trainable)}; expected the same policies, or a new run folder."
         )
     before: Mapping[str, Any] = found.trainer.get("made_of", {})
     for key, now in made_of(plan, found.trainer["bases"]).items():
         if key in before and before[key] != now:
             raise CheckpointError(
-                f"{key} is {now!r}, but '{found.folder}' was trained with {before[key]!r}, which cannot change within "
-                "a run; leave it as it was, or begin a new run (interplay export writes these weights for it)."
+                f"{key} is {now!r}, but '{found.folder}' was trained with {before[key]!r}, and this setting cannot "
+                "change within a run; set it back, or start a new run (interplay export writes these weights for it)."
             )

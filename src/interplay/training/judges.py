@@ -65,7 +65,7 @@ class ModelScorer(Desk[Conversation, float]):
 
 @dataclass(frozen=True)
 class Labelled:
-    """What a rater said: which of two replies to a question is better (first: 1, ½, 0), or whether one is right."""
+    """A rater's answer: which of two replies to a question is better (first: 1, ½, 0), or whether a reply is right."""
 
     question: tuple[Message, ...]
     first: str
@@ -114,7 +114,7 @@ class Pupil:
         return (step - 1) % s.every == 0 and (not s.until or step <= s.until)
 
     def collect(self, every: Sequence[Subject]) -> None:
-        """Have the rater look at up to `pairs` comparisons of these."""
+        """Let the rater answer up to `pairs` comparisons of these episodes."""
         s = self.settings
         rater = Rater(s.temperature, s.noise, s.bias.length, s.bias.first, seed_of("rater", self.seed, self.name))
         name = s.labels.removeprefix(GOLD)
@@ -149,7 +149,7 @@ class Pupil:
         ]
 
     def learn(self) -> dict[str, float]:
-        """Train, test, and go back to a version that was good where this one is not."""
+        """Train and test. If this version is not good enough, go back to one that was."""
         s, out = self.settings, {f"judge/{self.name}/labels": float(self.labels)}
         if not self.seen:
             return out
@@ -166,20 +166,20 @@ class Pupil:
             return out
         if self.good is None:
             raise GuardError(
-                f"judges.{self.name} is right about {found.accuracy:.1%} of {found.count} held-out comparisons, under "
-                f"judges.{self.name}.train.least ({s.least:g}), and no version before was above it; give it more or "
-                "cleaner comparisons (pairs, noise), or lower least."
+                f"judges.{self.name} is right about {found.accuracy:.1%} of {found.count} held-out comparisons, below "
+                f"judges.{self.name}.train.least ({s.least:g}), and no earlier version was above this limit; give it "
+                "more or cleaner comparisons (pairs, noise), or lower least."
             )
         version = self.model.version
         self.model.load_state_dict(self.good, s.lr)
         log.warning(
-            "judges.%s: held-out accuracy %.1f%% is under %.1f%%; version %d goes back to version %d",
+            "judges.%s: the held-out accuracy %.1f%% is below %.1f%%; version %d is replaced by version %d",
             self.name, 100 * found.accuracy, 100 * s.least, version, self.model.version,
         )  # fmt: skip
         return {**out, f"judge/{self.name}/rolled_back": 1.0}
 
     def test(self) -> Agreement | None:
-        """How it agrees with the rater on held-out tasks."""
+        """How well it agrees with the rater on held-out tasks."""
         rows = [one for one in self.tested if one.label != 0.5]
         if not rows:
             return None
@@ -215,7 +215,7 @@ def content_of(task: Task) -> str:
 def _scored(subject: Subject, component: str) -> Scored:
     value = subject.gold(component)
     if value is None:
-        raise JudgeError(f"'{subject.name}' has no reward '{component}' that a rater could look at.")
+        raise JudgeError(f"'{subject.name}' has no reward '{component}' for the rater to compare.")
     return Scored(subject.reply, value)
 
 
@@ -252,7 +252,7 @@ class Judges:
         return section.roles or list(self.plan.learning)
 
     def after(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
-        """What a step's episodes teach the judges, and what gold says about them."""
+        """Train the judges on the episodes of a step, and compare their rewards with the gold reward."""
         metrics: dict[str, float] = {}
         for name, section in self.plan.recipe.judges.items():
             every = [s for e in episodes for s in subjects(e, section, self.roles(section))]
@@ -274,9 +274,9 @@ class Judges:
         rang = self.watches[name].see(gold, proxy)
         if rang:
             sentence = (
-                f"judges.{name}: gold has fallen by more than {section.audit.drop:g} under its best while the judge's "
-                f"reward rose (step {step}: gold {gold:.3f}, judge {proxy:.3f}); the policy has learned to please the "
-                "judge: raise algorithm.kl_reward, or train the judge further."
+                f"judges.{name}: the gold reward has fallen more than {section.audit.drop:g} below its best while the "
+                f"judge's reward rose (step {step}: gold {gold:.3f}, judge {proxy:.3f}). The policy has learned to "
+                "please the judge; raise algorithm.kl_reward, or train the judge further."
             )
             if section.audit.stop:
                 raise GuardError(sentence)
@@ -286,11 +286,11 @@ class Judges:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors."""
+        """The state that consists of tensors."""
         return {name: pupil.state_dict() for name, pupil in self.pupils.items()}
 
     def papers(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """The state that consists of plain JSON values."""
         return {
             "pupils": {name: pupil.papers() for name, pupil in self.pupils.items()},
             "watches": {name: watch.state_dict() for name, watch in self.watches.items()},

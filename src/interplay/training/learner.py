@@ -18,6 +18,7 @@ from interplay.algorithms.losses import Outputs, Targets
 from interplay.config import TrainSection
 from interplay.models.adapter import Adapter
 from interplay.training.tries import Example
+from interplay.training.watch import TokenWatch
 
 if TYPE_CHECKING:
     from interplay.training.critic import Critic
@@ -29,12 +30,13 @@ Loss = Callable[[Targets, Outputs], tuple[Tensor, dict[str, float]]]
 class Objective:
     """What a step minimises: a loss over tokens, what its mean is taken over, and whether tokens with zero advantage
     still have a gradient (from an entropy bonus or a KL penalty). Tokens whose weights are more than `staleness`
-    training steps old are left out of both the loss and its mean."""
+    training steps old are left out of both the loss and its mean. `watch` is told about every trained token."""
 
     loss: Loss
     average: str | int = "token"
     keep_zeros: bool = False
     staleness: int = 0
+    watch: TokenWatch | None = None
 
 
 class Learner(Protocol):

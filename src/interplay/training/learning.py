@@ -5,7 +5,7 @@ It runs on the learner's own thread. It does not depend on the algorithm, the en
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from interplay.training.score import Scorer
 from interplay.training.state import RunState
 from interplay.training.tally import Clock, tally
 from interplay.training.tries import Example, by_policy, order
+from interplay.training.watch import TokenWatch
 from interplay.types import Credit, Episode, Sample
 
 
@@ -54,8 +55,8 @@ class Learning:
         clock.lap("score")
         metrics |= self._credit(episodes, given)
         batches = self._batch(episodes, given)
-        metrics |= self._masked(batches) | self._step(batches, episodes)
-        state.publish_copies(state.plan.updated(state.step_index))
+        metrics |= self._ages(batches) | self._step(batches, episodes, given)
+        metrics |= state.publish_copies(state.plan.updated(state.step_index))
         clock.lap("learn")
         return Learned(episodes, given, batches, metrics)
 
@@ -72,7 +73,10 @@ class Learning:
                 raise short_of_memory(plan, first)
             if first.startswith(f"{EngineLost.__name__}: "):
                 raise EngineLost(first.partition(": ")[2])
-            raise GuardError(f"all {len(episodes)} episodes of step {self.state.step_index} failed; the first: {first}")
+            raise GuardError(
+                f"all {len(episodes)} episodes of step {self.state.step_index} failed; the error of the first one: "
+                f"{first}"
+            )
         return good, metrics | tally(good, self.state.learners, plan.recipe.reward)
 
     def _score(self, episodes: Sequence[Episode]) -> Credit:
@@ -113,14 +117,16 @@ class Learning:
             out[name] = Batch(trained, valued)
         return out
 
-    def _masked(self, batches: Mapping[str, Batch]) -> dict[str, float]:
-        """The share of tokens that are too old to train on."""
+    def _ages(self, batches: Mapping[str, Batch]) -> dict[str, float]:
+        """The share of tokens of each age in training steps, and of those that are too old to train on."""
         limit = self.state.plan.recipe.stream.max_staleness
         if not limit:
             return {}
         examples = [e for batch in batches.values() for e in batch.trained]
-        old = sum(lag > limit for e in examples for lag in e.lags or ())
-        return {"stream/masked": old / max(1, sum(len(e.sample.action) for e in examples))}
+        ages = Counter(lag for e in examples for lag in e.lags or (0,) * len(e.sample.action))
+        total = max(1, ages.total())
+        shares = {f"stream/age/{age}": ages[age] / total for age in range(limit + 1)}
+        return {**shares, "stream/masked": sum(count for age, count in ages.items() if age > limit) / total}
 
     def _lags(self, name: str, sample: Sample) -> tuple[int, ...] | None:
         """The age of each token in training steps; None if all were sampled with the newest weights."""
@@ -129,10 +135,11 @@ class Learning:
         lags = self.state.versions.lags(name, sample.versions, self.state.step_index)
         return lags if any(lags) else None
 
-    def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode]) -> dict[str, float]:
+    def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode], credited: Credit) -> dict[str, float]:
         state, settings, critic = self.state, self.algorithm.settings, self.algorithm.critic
         staleness = state.plan.recipe.stream.max_staleness
-        objective = Objective(self.algorithm.loss, settings.average, settings.regularised, staleness)
+        watch = TokenWatch(credited) if state.plan.recipe.records.tokens else None
+        objective = Objective(self.algorithm.loss, settings.average, settings.regularised, staleness, watch)
         warming = critic is not None and state.step_index < critic.warmup
         metrics: dict[str, float] = {}
         found: dict[str, dict[str, float]] = {name: {} for name in batches}
@@ -144,7 +151,7 @@ class Learning:
             state.guards.gate(name, found[name], learner.rounded)
             if learner.critic is not None and self.state_critic is None:
                 found[name] |= learner.fit(batch.valued, "tokens" in self.algorithm.needs)
-            metrics |= {f"{name}/{key}": value for key, value in found[name].items()}
+        metrics |= {f"{name}/{key}": value for name, each in found.items() for key, value in each.items()}
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics

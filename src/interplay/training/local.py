@@ -22,6 +22,7 @@ from interplay.errors import GuardError
 from interplay.models import senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
+from interplay.training.channels import ChannelLearner
 from interplay.training.critic import Critic
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict
 from interplay.training.learner import Objective
@@ -52,6 +53,7 @@ class LocalLearner:
         self.steps = 0
         self.critic: Critic | None = None
         self.written: Callable[[], None] | None = None  # called after every optimiser step
+        self.channels: list[ChannelLearner] = []  # those that send vectors to agents on this model
         if adapter is None:
             # A frozen eye or ear is not trained.
             self._named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
@@ -118,6 +120,8 @@ class LocalLearner:
         ranks.add_gradients(self.masters.own)
         total = sum(ranks.everywhere(total))
         self.apply(total)
+        for channel in self.channels:
+            channel.apply(total)
         return total
 
     def apply(self, loss: float) -> float:
@@ -156,6 +160,8 @@ class LocalLearner:
     def reset_optimizer(self, lr: float) -> None:
         self.optimizer = make_optimizer(self.masters.own, self.config, lr)
         self.lr = lr
+        for channel in self.channels:
+            channel.reset_optimizer()
 
     def begin_again(self) -> None:
         self.masters.reread()

@@ -3,32 +3,34 @@
 Models are built on torch's `meta` device, which has shapes but no data. Parameters are counted exactly, and the memory
 that a forward pass keeps for its backward pass is measured by running one. The engine chooses the size of the key-value
 cache: a share of the free memory on a GPU; on a CPU, memory is taken only as it is used. So the cache is reported, but
-a run is never refused because of it.
+a run is never refused because of it. The same holds for the features of pictures and sounds, which a model that sees or
+hears keeps up to a limit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from interplay.config import AdapterSection, Optimizer, Recipe
 from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
-from interplay.models.attention import using
 from interplay.models.device import device_of, dtype_of
 from interplay.models.load import blank, read_config
-from interplay.models.shape import cache_shape, decoder_of
+from interplay.models.senses import KEPT_BYTES, family_of
+from interplay.models.shape import cache_shape
 from interplay.models.stacked import layers
 from interplay.seats import FromLeague, RunPlan, Snapshot
+from interplay.training.activations import saved_bytes
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
 
 GiB = 1 << 30
@@ -36,6 +38,7 @@ _FP32 = 4
 _SMALL = 4096  # an 8-bit optimiser keeps fp32 moments for tensors smaller than this
 _BLOCK = 256  # numbers per scale in an 8-bit optimiser
 _LOGITS_CPU = 5  # fp32 copies of a piece: logits, scaled, log-probs, probabilities, their product
+_LEAST = 256  # tokens in the smallest micro-batch that is worth suggesting
 _TOKENS = 64  # in the forward pass that is measured
 REMEDY = (
     "lower train.micro_batch_tokens, rollout.concurrency or sampling.max_tokens, set train.recompute = true or "
@@ -45,30 +48,35 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The needed bytes by purpose, and the memory of the device."""
+    """The needed bytes by purpose, and the memory of the device. `features` limits the kept pictures and sounds."""
 
     parts: dict[str, int]
     cache: int
     device: str
     available: int
+    features: int = 0
 
     @property
     def needed(self) -> int:
         return sum(self.parts.values())
 
     def __str__(self) -> str:
-        total = self.needed + self.cache
-        parts = {**self.parts, "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache}
+        total = self.needed + self.cache + self.features
+        parts = {
+            **self.parts,
+            "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache,
+            "pictures and sounds up to": self.features,
+        }
         listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
         return f"needs about {size_text(total)} of {size_text(self.available)} of {_place(self.device)} ({listed})"
 
-    def refuse(self) -> None:
-        """Raise if the run cannot fit into memory."""
+    def refuse(self, plan: RunPlan) -> None:
+        """Raise if the run cannot fit into memory. The error names values that would fit."""
         if self.needed > self.available:
             listed = ", ".join(f"{name} {size_text(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
                 f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), and "
-                f"{_place(self.device)} has {size_text(self.available)}; {REMEDY}."
+                f"{_place(self.device)} has {size_text(self.available)}; {_advice(plan)}."
             )
 
 
@@ -84,6 +92,7 @@ class _Shape:
     cache: int  # bytes per token in the key-value cache
     context: int  # longest sequence in tokens
     adapters: tuple[tuple[str, int, int], ...]  # name, input and output size of layers that can have one
+    perceives: bool  # whether it sees or hears
 
     @property
     def count(self) -> int:
@@ -122,7 +131,32 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
         if device == "cuda":
             tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
         cache += tokens * shapes[base].cache
-    return MemoryEstimate(parts, cache, device, available)
+    features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
+    return MemoryEstimate(parts, cache, device, available, features)
+
+
+def _advice(plan: RunPlan) -> str:
+    """The changes that would make a run fit, tried from the one that costs the least speed."""
+    for change in (
+        {}, {"recompute": True}, {"optimizer": "adamw_8bit"}, {"recompute": True, "optimizer": "adamw_8bit"}
+    ):  # fmt: skip
+        tokens = plan.recipe.train.micro_batch_tokens
+        while tokens >= _LEAST:
+            found = estimate(_changed(plan, {**change, "micro_batch_tokens": tokens}))
+            if found.needed <= found.available:
+                keys = {**change, "micro_batch_tokens": tokens}
+                words = " ".join(f"train.{k}={str(v).lower()}" for k, v in keys.items())
+                return f"it would fit with {words} ({size_text(found.needed)})"
+            tokens //= 2
+    return (
+        f"no train.micro_batch_tokens from {_LEAST} up makes it fit, not even with train.recompute=true and "
+        "train.optimizer=adamw_8bit; train adapters (policies.NAME.adapter) instead of all weights, or a smaller base"
+    )
+
+
+def _changed(plan: RunPlan, change: Mapping[str, Any]) -> RunPlan:
+    train = plan.recipe.train.model_copy(update=dict(change))
+    return replace(plan, recipe=plan.recipe.model_copy(update={"train": train}))
 
 
 def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> None:
@@ -243,6 +277,7 @@ def _kept(shape: _Shape, recipe: Recipe) -> int:
     return shape.layers * shape.layer_input + shape.activations // shape.layers
 
 
+@lru_cache(maxsize=32)
 def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
     config = read_config(base, seed)
     with torch.device("meta"):
@@ -258,49 +293,8 @@ def _shape(base: str, seed: int, dtype: torch.dtype) -> _Shape:
         2 * depth * heads * size * dtype.itemsize,
         int(text.max_position_embeddings),
         tuple((name, *sizes(layer)) for name, layer in layers(model).items()),
+        family_of(base, config) is not None,
     )
-
-
-class _Attend(torch.autograd.Function):
-    """Keeps what attention keeps: queries, keys, values, output, and one number per query and head."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out = torch.empty_like(q)
-        ctx.save_for_backward(q, k, v, out, q.new_empty(q.shape[:3], dtype=torch.float32))
-        return out
-
-
-class _Kept:
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-        return _Attend.apply(q, k, v)
-
-
-def saved_bytes(model: PreTrainedModel, tokens: int) -> int:
-    """The bytes that a forward pass over `tokens` keeps for its backward pass, without the parameters."""
-    with count_saved(model) as counted, using(_Kept()):
-        ids = torch.zeros((1, tokens), dtype=torch.int64, device=model.device)
-        mask = torch.ones((1, 1, tokens, tokens), dtype=torch.bool, device=model.device)  # else it is made from data
-        decoder_of(model)(input_ids=ids, position_ids=ids, attention_mask=mask, use_cache=False)
-    return sum(counted.values())
-
-
-@contextmanager
-def count_saved(model: torch.nn.Module) -> Iterator[dict[Any, int]]:
-    """Yield the storages that autograd keeps inside this context, with their bytes. Parameters are not counted."""
-    found: dict[Any, int] = {}
-    alive = []  # so that no address is used twice
-    known = {p.untyped_storage()._cdata for p in model.parameters()}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in known:
-            alive.append(storage)
-            found[storage._cdata] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        yield found
 
 
 @contextmanager
@@ -326,9 +320,23 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
     recipe = plan.recipe
     return ResourceError(
         f"the run is out of memory ({first}); {REMEDY}. Now train.micro_batch_tokens is "
-        f"{recipe.train.micro_batch_tokens} and rollout.concurrency {recipe.rollout.concurrency}; "
-        "interplay train RUN KEY=VALUE --resume goes on from the newest checkpoint."
+        f"{recipe.train.micro_batch_tokens} and rollout.concurrency {recipe.rollout.concurrency}; try half of them: "
+        f"interplay train RUN train.micro_batch_tokens={max(1, recipe.train.micro_batch_tokens // 2)} "
+        f"rollout.concurrency={max(1, recipe.rollout.concurrency // 2)} --resume goes on from the newest checkpoint."
     )
+
+
+def peak_bytes() -> int:
+    """The most memory that was used at once so far: of the GPU if there is one, else of this process. 0 if the system
+    does not tell."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
 
 
 def _available(device: str) -> int:

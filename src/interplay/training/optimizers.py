@@ -32,8 +32,8 @@ def make_optimizer(parameters: Iterable[Tensor], config: TrainSection, lr: float
         return torch.optim.AdamW(own, **settings, fused=on_gpu or None)
     if config.optimizer.startswith("paged") and not on_gpu:
         raise ConfigError(
-            f"train.optimizer is '{config.optimizer}', whose pages a GPU's driver moves, and this run is on a CPU; "
-            f"expected '{config.optimizer.removeprefix('paged_')}'."
+            f"train.optimizer is '{config.optimizer}', which needs a GPU driver that moves its pages, but this run is "
+            f"on a CPU; expected '{config.optimizer.removeprefix('paged_')}'."
         )
     return getattr(_bitsandbytes(config.optimizer).optim, _THEIRS[config.optimizer])(own, **settings)
 
@@ -60,8 +60,8 @@ def clipped_step(
     if not (math.isfinite(norm) and math.isfinite(loss)):
         optimizer.zero_grad(set_to_none=True)
         raise GuardError(
-            f"{who} got a loss of {loss} and a gradient norm of {norm}; the step was not taken: "
-            f"{remedy} or look at the last episodes for broken rewards."
+            f"{who} got a loss of {loss} and a gradient norm of {norm}, so the step was not taken; {remedy} or look at "
+            "the last episodes for broken rewards."
         )
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -76,8 +76,8 @@ def _bitsandbytes(wanted: str) -> Any:
         import bitsandbytes
     except ImportError:
         raise ConfigError(
-            f"train.optimizer is '{wanted}', which needs bitsandbytes: pip install 'interplay[optimizers]', or take "
-            "'adamw'."
+            f"train.optimizer is '{wanted}', which needs bitsandbytes; install it with pip install "
+            "'interplay[optimizers]', or set 'adamw'."
         ) from None
     finally:
         logger.setLevel(before)

@@ -1,8 +1,9 @@
 """Reward models and verifiers: a trunk with a head that gives a conversation one number.
 
-A reward model is trained on comparisons, −log σ(s_better − s_worse) (Bradley–Terry), a verifier on answers that are
-right or wrong, −log σ(±s). Either has a copy of the weights of its own, or an adapter of its own on a base that nobody
-trains. On disk it is a Hugging Face model for sequence classification with one label, its adapter added in.
+A reward model is trained on comparisons, with the loss −log σ(s_better − s_worse) (Bradley–Terry). A verifier is
+trained on answers that are right or wrong, with the loss −log σ(±s). Each has its own copy of the weights, or its own
+adapter on a frozen base. On disk it is a Hugging Face model for sequence classification with one label; an adapter is
+merged into the weights.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ class RewardModel:
 
     @torch.no_grad()
     def scores(self, conversations: Sequence[Conversation]) -> list[float]:
-        """What each is worth: the probability that it is right, or a score with mean 0 and deviation 1 over the
-        anchors."""
+        """The score of each conversation: the probability that it is right, or a number with mean 0 and deviation 1
+        over the anchors."""
         out: list[float] = []
         with self.latch.reading():
             for part in _chunks(conversations, 256):
@@ -143,7 +144,7 @@ class RewardModel:
 
     @torch.no_grad()
     def probabilities(self, rows: Sequence[Better]) -> list[float]:
-        """That the first of each is better or, of an answer, that it is right."""
+        """The probability that the first of each pair is better or, for a single answer, that it is right."""
         if self.kind == "verifier":
             return self.scores([r.better for r in rows])
         raw = self.raw([c for r in rows for c in (r.better, _other(r))])
@@ -159,7 +160,7 @@ class RewardModel:
     # -- learning -------------------------------------------------------------------------------------------------
 
     def fit(self, rows: Sequence[Better], how: Fitting) -> float:
-        """Go through the rows; the mean loss of the last pass."""
+        """Train on the rows; return the mean loss of the last epoch."""
         if self.optimizer is None:
             self.optimizer = make_optimizer(self.masters.own, self.config, how.lr)
         for group in self.optimizer.param_groups:
@@ -174,7 +175,7 @@ class RewardModel:
                 total += self._step(part) * len(part) / len(rows)
         self._centre(rows)
         self.version += 1
-        self.temperature = 1.0  # that of another version says nothing about this one
+        self.temperature = 1.0  # the temperature of another version does not apply to this one
         return total
 
     def _step(self, rows: Sequence[Better]) -> float:
@@ -201,7 +202,7 @@ class RewardModel:
         return lost
 
     def _centre(self, rows: Sequence[Better]) -> None:
-        """From at most 512 conversations of the first training."""
+        """Compute mean and deviation from at most 512 conversations of the first training."""
         self.anchors = self.anchors or [c for r in rows[:256] for c in (r.better, r.worse) if c is not None]
         raw = torch.tensor(self.raw(self.anchors))
         self.centre = float(raw.mean())
@@ -231,7 +232,7 @@ class RewardModel:
         self.anchors = [(tuple(Message(*m) for m in question), reply) for question, reply in state["anchors"]]
 
     def save(self, folder: Path) -> None:
-        """A folder that `AutoModelForSequenceClassification` loads; its logits are the head's output."""
+        """Write a folder that `AutoModelForSequenceClassification` can load. Its logits are the head's output."""
         config = copy.deepcopy(self.model.config)
         config.num_labels, config._attn_implementation = 1, "sdpa"
         whole = AutoModelForSequenceClassification.from_config(config, dtype=self.model.dtype)
@@ -267,14 +268,15 @@ def new_reward_model(
     kind: ModelKind, base: str, config: TrainSection, where: tuple[str, torch.dtype], seed: int,
     adapter: AdapterSection | None = None,
 ) -> RewardModel:  # fmt: skip
-    """One that says nothing yet, on a base's weights."""
+    """A reward model on a base's weights, before any training."""
     loaded = load(base, *where, seed)
     made = None if adapter is None else fresh_adapter(loaded, adapter, seed_of("reward model", seed))
     return RewardModel(kind, loaded, config, made)
 
 
 def load_reward_model(folder: Path, config: TrainSection, device: str, dtype: torch.dtype) -> RewardModel:
-    """What `save` wrote, or any Hugging Face model for sequence classification with one label and a plain head."""
+    """Load what `save` wrote, or any Hugging Face model for sequence classification that has one label and a linear
+    head."""
     try:
         shape = AutoConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -287,7 +289,10 @@ def load_reward_model(folder: Path, config: TrainSection, device: str, dtype: to
         ) from None
     head = getattr(whole, "score", None)
     if whole.config.num_labels != 1 or not isinstance(head, nn.Linear) or head.bias is not None:
-        raise ModelError(f"reward model '{folder}' has {whole.config.num_labels} labels; expected one, without a bias.")
+        raise ModelError(
+            f"reward model '{folder}' has {whole.config.num_labels} labels; expected one label and a head without a "
+            "bias."
+        )
     model = AutoModelForCausalLM.from_config(shape, dtype=dtype, attn_implementation=ATTENTION)
     model.base_model.load_state_dict(whole.base_model.state_dict())
     if tokenizer.chat_template is None:
@@ -303,7 +308,7 @@ def load_reward_model(folder: Path, config: TrainSection, device: str, dtype: to
 
 
 def digest(model: RewardModel) -> str:
-    """What tells a model's weights from all others: a server says it with every answer."""
+    """A digest of the model's weights, which a server sends with every answer."""
     found = hashlib.blake2b(digest_size=8)
     for name, tensor in sorted(model.module.state_dict().items()):
         found.update(name.encode())

@@ -101,7 +101,10 @@ class RankGroup:
     def _give_up(self, what: str) -> None:
         size = len(self._processes)
         self.close()
-        raise LearnerLost(f"{what}, and the other {size - 1} cannot go on without it; resume from the last checkpoint.")
+        raise LearnerLost(
+            f"{what}, and the other {size - 1} ranks cannot continue without it; resume the run from its newest "
+            "checkpoint."
+        )
 
     def close(self) -> None:
         """End all ranks. One that is at work is killed."""

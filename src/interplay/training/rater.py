@@ -1,5 +1,5 @@
-"""Reward models trained before a run, from a file of comparisons or of labelled answers, and measured on what was held
-out; and how a reward model, or a model that speaks, judges pairs."""
+"""Train reward models before a run, from a file of comparisons or of labelled answers, and test them on held-out rows.
+Also: let a reward model, or a language model, judge pairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from interplay.training.preference import Better, Fitting, RewardModel
 
 @dataclass(frozen=True)
 class Split:
-    """What is trained on and what is tested on; questions are on one side only."""
+    """The rows for training and for testing. All rows of a question are on the same side."""
 
     train: list[Any]
     test: list[Any]
@@ -40,8 +40,8 @@ def split(path: Path, kind: str, holdout: float, seed: int) -> Split:
         (out.test if held_out(row.group, holdout, seed) else out.train).append(row)
     if not out.train or not out.test:
         raise DataError(
-            f"'{path}' leaves {len(out.train)} rows to train on and {len(out.test)} to test on; expected some of both: "
-            "give more rows, or another --holdout."
+            f"'{path}' leaves {len(out.train)} rows to train on and {len(out.test)} to test on; expected some of both. "
+            "Give more rows, or another --holdout."
         )
     return out
 
@@ -58,14 +58,14 @@ def fit_answers(model: RewardModel, answers: Sequence[LabelledAnswer], how: Fitt
     kept = balanced(answers, lambda a: a.right, lambda a: a.group, balance, how.seed)
     if not kept:
         raise DataError(
-            f"no question has right and wrong answers, so balance '{balance}' leaves none; expected several answers to "
-            "each question, or --balance class."
+            f"no question has both right and wrong answers, so balance '{balance}' leaves no rows; expected several "
+            "answers to each question, or --balance class."
         )
     return model.fit([Better((a.question, a.text), None, float(a.right)) for a in kept], how)
 
 
 def model_verdicts(model: RewardModel, pairs: Sequence[Pair]) -> list[Verdict]:
-    """A reward model as a judge of pairs: σ of the difference of its scores, whatever the order."""
+    """A reward model as a judge of pairs: σ of the difference of its scores. The order of a pair does not matter."""
     both = [Better((p.question, p.first), (p.question, p.second)) for p in pairs]
     if model.kind != "verifier":
         return [Verdict(x) for x in model.probabilities(both)]
@@ -75,7 +75,7 @@ def model_verdicts(model: RewardModel, pairs: Sequence[Pair]) -> list[Verdict]:
 
 
 def spoken_verdicts(engine: Engine, renderer: Renderer, pairs: Sequence[Pair], instructions: str = "") -> list[Verdict]:
-    """A model that speaks, as a judge of pairs: how likely it says A, of A and B."""
+    """A language model as a judge of pairs: the probability that it says A rather than B."""
     replies = renderer.replies(judge.PAIRWISE)
 
     async def one(pair: Pair) -> Verdict:
@@ -100,8 +100,8 @@ class Calibrated:
 
 
 def calibrate(model: RewardModel, rows: Sequence[Any], seed: int) -> Calibrated | None:
-    """Fit the temperature of a model's probabilities, and set it; None where a half has no rows. `rows` are those that
-    the model was not trained on: pairs, or a verifier's answers."""
+    """Fit the temperature of a model's probabilities and set it. `rows` are pairs, or a verifier's answers, that the
+    model was not trained on. Returns None if one half has no rows."""
     halves: tuple[list[Any], list[Any]] = ([], [])
     for row in rows:
         halves[held_out(row.group, 0.5, seed + 1)].append(row)
@@ -127,9 +127,10 @@ def tested(model: RewardModel, pairs: Sequence[Pair]) -> Agreement:
 
 @dataclass(frozen=True)
 class Verified:
-    """A verifier on held-out questions. `within` is the mean over questions of the chance that a right answer scores
-    above a wrong one of the same question; `chosen` is how often the best-scored answer of a question is right, beside
-    a random, the majority's, the longest and the best possible choice."""
+    """A verifier on held-out questions. `within` is the mean over questions of the probability that a right answer
+    scores above a wrong answer to the same question. `chosen` is how often the answer with the best score is right;
+    beside it are the results of a random choice, the majority's choice, the longest answer and the best possible
+    choice."""
 
     accuracy: float
     low: float
@@ -146,7 +147,7 @@ class Verified:
 
 
 def verified(model: RewardModel, answers: Sequence[LabelledAnswer], final: Any = None) -> Verified:
-    """`final` reads the final answer off a solution, for the majority's choice; without it the text itself counts."""
+    """`final` extracts the final answer of a solution, for the majority's choice. Without it, the whole text counts."""
     scores = model.scores([(a.question, a.text) for a in answers])
     hits = sum((s > 0.5) == a.right for s, a in zip(scores, answers, strict=True))
     groups: dict[str, list[tuple[float, LabelledAnswer]]] = {}
@@ -172,5 +173,5 @@ def verified(model: RewardModel, answers: Sequence[LabelledAnswer], final: Any =
 
 def _majority(answers: Sequence[LabelledAnswer], read: Any) -> bool:
     finals = [read(a.text) for a in answers]
-    most = max(finals, key=finals.count)  # the first of those that are as frequent
+    most = max(finals, key=finals.count)  # of equally frequent answers, the first one
     return answers[finals.index(most)].right

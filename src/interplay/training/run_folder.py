@@ -1,5 +1,5 @@
 """The files of a run: run.json, metrics.jsonl, episodes.jsonl with its index and media, the tokenizers,
-TensorBoard, and logs for people.
+trackers, and logs for people.
 
 Record files are append-only. A checkpoint stores the length of each, and a resumed run truncates them to that length,
 so that nothing is counted twice.
@@ -19,6 +19,7 @@ from interplay.rollout import records
 from interplay.rollout.logs import GameLogs
 from interplay.rollout.token_texts import TOKENIZERS
 from interplay.training import provenance
+from interplay.training.trackers import trackers
 from interplay.types import Credit, Episode
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class RunFolder:
             self.recipe(recipe)
         bases = sorted({p.base for p in recipe.policies.values()})
         self.logs = GameLogs(folder / "logs", "+".join(bases))
-        self._board = _tensorboard(folder, recipe.records.tensorboard)
+        self._trackers = trackers(folder, recipe)
 
     def recipe(self, recipe: Recipe) -> None:
         """Write run.json: the recipe, the seed, and what the run was made with each time that it was started."""
@@ -57,9 +58,8 @@ class RunFolder:
         chosen = self._chosen(episodes)
         records.write(self.episodes, chosen, step, credit)
         self.logs.write(step, chosen)
-        if self._board is not None:
-            for name, value in metrics.items():
-                self._board.add_scalar(name, value, step)
+        for tracker in self._trackers:
+            tracker.log(step, metrics)
 
     def _chosen(self, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes of a step that are recorded: the first ones, or the same number evenly spaced."""
@@ -97,28 +97,14 @@ class RunFolder:
                 continue
             noted, size = offsets[path.name], path.stat().st_size
             if size < noted:
-                log.warning("'%s' has %d bytes, and the checkpoint notes %d: lines of it were lost.", path, size, noted)
+                log.warning(
+                    "'%s' has %d bytes, but the checkpoint expects %d: some of its lines are lost.", path, size, noted
+                )
                 continue
             with path.open("r+b") as file:
                 file.truncate(noted)
 
     def close(self) -> None:
         self.logs.close()
-        if self._board is not None:
-            self._board.close()
-
-
-def _tensorboard(folder: Path, wanted: str) -> Any:
-    if wanted == "off":
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        if wanted == "on":
-            from interplay.errors import ConfigError
-
-            raise ConfigError(
-                "records.tensorboard is 'on', but it is not installed: pip install 'interplay[tensorboard]'."
-            ) from None
-        return None
-    return SummaryWriter(folder / "tensorboard")
+        for tracker in self._trackers:
+            tracker.close()

@@ -34,8 +34,8 @@ def warmstart(
     read = readings(plan, team, section) if section.read else {}
     if section.read and not any(read.values()):
         raise ConfigError(
-            f"warmstart.read is set, but {plan.recipe.env.name} shows the policies nothing to read; expected pictures "
-            'or sounds, as with env.view = "image", and a base that takes them.'
+            f"warmstart.read is set, but {plan.recipe.env.name} shows the policies no pictures or sounds; expected an "
+            "environment that shows them, as with env.view = 'image', and a base that reads them."
         )
     examples = demonstrations(plan, team, section)
     moved: dict[str, str] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,16 @@ class ShardedLearner:
         return self.group.ask("logprobs", self.name, examples) if examples else []
 
     def values(self, examples: Sequence[Example], tokens: bool) -> list[tuple[float, ...]]:
-        raise GuardError(f"policy '{self.name}' is sharded and has no critic; expected train.shard = 'none'.")
+        return self._critic().values(examples, tokens)
 
     def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:
-        raise GuardError(f"policy '{self.name}' is sharded and has no critic; expected train.shard = 'none'.")
+        return self._critic().step(examples, tokens)
+
+    def _critic(self) -> Critic:
+        """The policy's critic, which is whole and in the driver's process."""
+        if self.critic is None:
+            raise GuardError(f"policy '{self.name}' has no critic; expected an algorithm that trains one.")
+        return self.critic
 
     def step(self, examples: Sequence[Example], objective: Objective) -> dict[str, float]:
         return self.step_together([self], {self.name: examples}, objective)[self.name]
@@ -81,7 +88,8 @@ class ShardedLearner:
     def step_together(
         self, learners: Sequence[ShardedLearner], examples: Mapping[str, Sequence[Example]], objective: Objective
     ) -> dict[str, dict[str, float]]:
-        done = self.group.ask("step", {x.name: examples[x.name] for x in learners}, objective)
+        unwatched = replace(objective, watch=None)  # the ranks cannot write into the credit of this process
+        done = self.group.ask("step", {x.name: examples[x.name] for x in learners}, unwatched)
         for learner in learners:
             learner.steps += 1
             for _ in range(done.written.get(learner.name, 0)):
@@ -143,7 +151,7 @@ def sharded_learners(plan: RunPlan, team: Team) -> dict[str, Learner]:
     device = device_of(recipe)
     if device == "cuda" and recipe.cluster.learners > torch.cuda.device_count():
         raise ConfigError(
-            f"cluster.learners is {recipe.cluster.learners}, and this machine has {torch.cuda.device_count()} GPUs; "
+            f"cluster.learners is {recipe.cluster.learners}, but this machine has {torch.cuda.device_count()} GPUs; "
             "expected at most one process for each GPU."
         )
     by_model: dict[int, list[str]] = defaultdict(list)

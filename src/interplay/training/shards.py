@@ -17,21 +17,23 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from interplay.errors import ConfigError
 from interplay.models import fused
+from interplay.models.shape import decoder_of
 from interplay.training.forward import SHARDED, predict_here
 from interplay.training.ranks import Ranks
 
 
 def shard(model: PreTrainedModel, device: str) -> Ranks:
     """Split the parameters of `model` over the ranks of the current process group, and move them to `device`."""
-    core: Any = model.base_model
-    layers = getattr(core, "layers", None)
-    if layers is None:
+    core = model.base_model
+    layers = [m for m in core.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers or decoder_of(model) is not core:
         raise ConfigError(
-            f"train.shard is 'fsdp', and {type(model).__name__} has no list of layers to shard; expected a decoder "
-            "such as Llama or Qwen, or train.shard = 'none'."
+            f"train.shard is 'fsdp', and {type(model).__name__} is not a plain stack of layers that read text; "
+            "expected a decoder such as Llama or Qwen, or train.shard = 'none'."
         )
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     for layer in layers:

@@ -43,11 +43,12 @@ class Snapshots:
         folder = self.folder / name
         if not folder.is_dir() and name not in self.digests:
             raise CheckpointError(
-                f"this run has no '{name}': it is kept where a matchup, a league or a pull to the reference (such as "
-                "algorithm.kl) asks for it from the beginning; begin a new run, or leave that out."
+                f"this run has no snapshot '{name}'. A run keeps it only if a matchup, a league or a reference (such "
+                "as for algorithm.kl) needs it from the beginning; start a new run, or remove the setting that needs "
+                "it."
             )
         if not folder.is_dir() or _digest(folder) != self.digest(who):
-            raise CheckpointError(f"snapshot '{folder}' is missing or damaged; the run cannot go on without it.")
+            raise CheckpointError(f"snapshot '{folder}' is missing or damaged, and the run cannot continue without it.")
         return folder
 
     def seat(self, wanted: Collection[Snapshot]) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +17,10 @@ from interplay.errors import CheckpointError
 from interplay.rollout.curriculum import make_curriculum
 from interplay.rollout.evolve import make_evolution
 from interplay.rollout.team import Team
+from interplay.rollout.wiring import seat_of
 from interplay.seats import RunPlan, parse_snapshot
 from interplay.training import checkpoint
+from interplay.training.channels import ChannelLearner, channel_settings
 from interplay.training.checkpoint import Checkpoint
 from interplay.training.critic import make_critics
 from interplay.training.guards import Guards
@@ -28,6 +31,7 @@ from interplay.training.local import LocalLearner
 from interplay.training.run_folder import RunFolder
 from interplay.training.season import Season
 from interplay.training.snapshots import Snapshots
+from interplay.training.tally import update_cost
 from interplay.training.versions import Versions
 from interplay.types import Snapshot
 
@@ -55,9 +59,10 @@ class RunState:
         self.bases: dict[str, str] = found.trainer["bases"] if found else {}  # made by imitation with warmstart.base
         self.plan = self.plan.on(self.bases)
         recipe = self.plan.recipe
-        sources = {n: str(found.policy(n)) for n in self.plan.trainable} if found else {}
+        sources = {n: str(found.policy(n)) for n in self.plan.saved} if found else {}
         self.team = Team(recipe, sources)
         self.learners = self._make_learners()
+        self.channels = self._make_channels()
         self.algorithm = self.plan.algorithm
         section = recipe.curriculum
         self.evolution = make_evolution(self.plan)
@@ -90,12 +95,26 @@ class RunState:
             out[name] = LocalLearner(name, model, settings, settings.lr, seed, member.adapter)
         return out
 
+    def _make_channels(self) -> dict[str, ChannelLearner]:
+        """The learners of channels, which the learners of agents on the same base step with their own."""
+        recipe, out = self.plan.recipe, {}
+        for name, section in recipe.channels.items():
+            model = self.team.members[seat_of(recipe, section.receiver)].loaded.model
+            if section.trainable:
+                settings = channel_settings(section, recipe.train)
+                out[name] = ChannelLearner(self.team.pool.channels[name], model, settings)
+        for learner in self.learners.values():
+            if isinstance(learner, LocalLearner):
+                learner.channels = [c for c in out.values() if c.model is learner.model]
+        return out
+
     def save(self) -> None:
         """Write a checkpoint of the current step."""
         state: dict[str, Any] = {
             "learners": {n: x.state_dict() for n, x in self.learners.items()},
             "critics": {n: c.state_dict() for n, c in self.critics.items()},
             "judges": self.judges.state_dict(),
+            "channels": {n: c.state_dict() for n, c in self.channels.items()},
         }
         papers = {
             "bases": self.bases,
@@ -115,6 +134,7 @@ class RunState:
             "records": self.records.offsets(),
         }
         policies = {n: self.team.members[n].save for n in self.learners}
+        policies |= {n: channel.save for n, channel in self.team.pool.channels.items()}
         root, keep = self.folder / "checkpoints", self.plan.recipe.checkpoint.keep
         best = None if self.best is None else self.best[0]
         checkpoint.save(root, self.step_index, policies, state, papers)
@@ -134,13 +154,15 @@ class RunState:
         state, papers = found.state(), found.trainer
         if set(state["critics"]) != set(self.critics):
             raise CheckpointError(
-                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, "
-                f"this recipe for {sorted(self.critics)}."
+                f"checkpoint '{found.folder}' has critics for {sorted(state['critics'])}, but this recipe has critics "
+                f"for {sorted(self.critics)}; start a new run."
             )
         for name, learner in self.learners.items():
             learner.load_state_dict(state["learners"][name])
         for name, critic in self.critics.items():
             critic.load_state_dict(state["critics"][name])
+        for name, channel in self.channels.items():
+            channel.load_state_dict(state["channels"][name])
         self.algorithm.load_state_dict(papers["algorithm"])
         self.guards.load_state_dict(papers["guards"])
         self.tokens = Counter(papers.get("tokens", {}))
@@ -150,7 +172,9 @@ class RunState:
             self.curriculum.load_state_dict(papers["curriculum"])
         if self.season is not None:
             if papers.get("league") is None:
-                raise CheckpointError(f"checkpoint '{found.folder}' has no league, this recipe has; begin a new run.")
+                raise CheckpointError(
+                    f"checkpoint '{found.folder}' has no league, but this recipe has one; start a new run."
+                )
             self.season.load_state_dict(papers["league"])
         saved = papers.get("references", {})
         self.references |= {n: parse_snapshot(saved[n]) for n in self.references if n in saved}
@@ -166,7 +190,8 @@ class RunState:
         had, have = sorted(state.get("judges", {})), sorted(self.judges.pupils)
         if had != have:
             raise CheckpointError(
-                f"the checkpoint has reward models that learn for {had}, this recipe for {have}; begin a new run."
+                f"the checkpoint has reward models that learn for {had}, but this recipe has them for {have}; start a "
+                "new run."
             )
         self.judges.load(state.get("judges", {}), papers.get("judges", {"pupils": {}, "watches": {}}))
 
@@ -188,13 +213,20 @@ class RunState:
             member.version += 1
         self.versions.made(name, member.version, self.step_index)
 
-    def publish_copies(self, names: Iterable[str]) -> None:
-        """Copy to the engine what a training step changed, where the engine does not read the learner's tensors."""
+    def publish_copies(self, names: Iterable[str]) -> dict[str, float]:
+        """Copy to the engine what a training step changed, where the engine does not read the learner's tensors. Return
+        how long that took."""
+        metrics: dict[str, float] = {}
         for name in names:
-            member = self.team.members[name]
-            if not self._is_shared(name):
-                with self.learners[name].delivered():
-                    member.publish(member.version)
+            member, learner = self.team.members[name], self.learners[name]
+            if self._is_shared(name):
+                continue
+            began = time.perf_counter()
+            with learner.delivered():
+                member.publish(member.version)
+            size = sum(t.nbytes for t in learner.weights().values())
+            metrics |= update_cost(f"{name}/", time.perf_counter() - began, size)
+        return metrics
 
     def _is_shared(self, name: str) -> bool:
         """Whether the engine samples from the tensors that are trained, so that nothing has to be copied."""

@@ -20,6 +20,7 @@ from interplay.config import TrainSection
 from interplay.errors import GuardError
 from interplay.models.adapter import Adapter
 from interplay.training.batch import MicroBatch
+from interplay.training.channels import ChannelLearner
 from interplay.training.forward import AdapterMixer, logprobs, pieces, predict, temperature_of
 from interplay.training.learner import Objective
 from interplay.training.masters import Masters
@@ -41,6 +42,7 @@ class Stepping(Protocol):
     device: torch.device
     masters: Masters
     optimizer: torch.optim.Optimizer
+    channels: list[ChannelLearner]
 
     @property
     def rounded(self) -> bool: ...
@@ -62,6 +64,9 @@ def step(
         first = learners[0]
         found = logprobs(first.model, everyone, first.config.micro_batch_tokens, _adapters(learners))
         old = {e.sample.id: lp for e, lp in zip(everyone, found, strict=True)}
+    wires = learners[0].channels
+    for wire in wires:
+        wire.begin()
     totals: dict[str, dict[str, float]] = {x.name: {} for x in learners}
     for k in range(max(map(len, parts.values()))):
         now = [x for x in learners if k < len(parts[x.name])]
@@ -76,7 +81,7 @@ def step(
         learner.steps += 1
         lr = learner.optimizer.param_groups[0]["lr"]
         totals[learner.name] |= {"lr": lr, "turns": float(len(credited[learner.name]))}
-    return totals
+    return totals | {wire.name: metrics for wire in wires if (metrics := wire.end())}
 
 
 def _adapters(learners: Sequence[Stepping]) -> dict[str, Adapter]:
@@ -164,6 +169,8 @@ class _Minibatch:
             _refuse_gap(learner, self.accounts[learner.name], self.learners)
         for learner in moving:
             yield learner.name, self._moved(learner)
+        for wire in self.lead.channels:
+            wire.apply(sum(account.metrics["loss"] for account in self.accounts.values()))
 
     def _total(self, batch: MicroBatch, logp_M: Tensor, entropy_M: Tensor) -> Tensor:
         """The loss of all policies on a micro-batch."""
@@ -193,6 +200,8 @@ class _Minibatch:
         )
         value, metrics = self.objective.loss(targets, outputs)
         self._compare(account, before - sampled, examples)
+        if self.objective.watch is not None:
+            self.objective.watch.see(samples, before - sampled, outputs.entropy_N.detach())
         account.weight += targets.weights_N.sum().item()
         if self.first and self.old:
             stray = (outputs.logprobs_N.detach() - before).abs().nan_to_num(math.inf, posinf=math.inf)
@@ -287,15 +296,15 @@ def _refuse_gap(learner: Stepping, account: _Account, everyone: Sequence[Steppin
     )
     if max(gap, stray) <= limit:
         return
-    for other in everyone:
-        other.optimizer.zero_grad(set_to_none=True)
+    for optimizer in [*(x.optimizer for x in everyone), *(c.optimizer for c in learner.channels)]:
+        optimizer.zero_grad(set_to_none=True)
     if gap > limit:
         raise GuardError(
-            f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, past train.{key} "
+            f"policy '{learner.name}': engine and learner disagree by {gap:.2e} in log-prob, more than train.{key} "
             f"({limit:g}); the samples were not drawn from these weights."
         )
     raise GuardError(
         f"policy '{learner.name}': at the first minibatch the ratio to the policy before the step is "
-        f"{math.exp(stray):.4f} where nothing has moved, past train.{key} ({limit:g} in log-prob): two passes over the "
-        "same tokens disagree."
+        f"{math.exp(stray):.4f}, but it should be 1, because no weight has changed yet; the limit is train.{key} "
+        f"({limit:g} in log-prob). Two passes over the same tokens disagree."
     )

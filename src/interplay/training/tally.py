@@ -45,6 +45,7 @@ def _turns(episodes: Sequence[Episode], learners: Collection[str]) -> dict[str, 
         metrics["tool_calls"] = len(calls) / len(trainable)
         metrics["tool_calls_malformed"] = sum(MALFORMED in c.tool for c in calls) / len(calls)
     metrics["episodes_truncated"] = sum(e.truncated for e in episodes)
+    metrics["reply_tokens"] = sum(t.sampled for t in trainable) / max(1, len(trainable))
     metrics["turns_per_episode"] = len(played) / len(episodes)
     return metrics
 
@@ -67,6 +68,11 @@ def _earned(
     metrics = {key: sum(values) / len(plays) for key, values in sorted(components.items())}
     whole = [sum(credit.mix(rewards, role, weights) for rewards in played) / len(played) for played, role in mine]
     return metrics | {name: sum(whole) / max(1, len(mine)), **dict(sorted(levels.items()))}
+
+
+def update_cost(prefix: str, seconds: float, size: int) -> dict[str, float]:
+    """How long `size` bytes of new weights took to reach the engines."""
+    return {f"{prefix}update_seconds": seconds, f"{prefix}update_seconds_per_gb": seconds / max(size, 1) * 1e9}
 
 
 class Meter:

@@ -27,7 +27,7 @@ from interplay.training.evolving import Evolver
 from interplay.training.feed import Feed, consumed
 from interplay.training.interrupt import Interrupt, Interrupted
 from interplay.training.learning import Learned, Learning
-from interplay.training.memory import explained
+from interplay.training.memory import GiB, explained, peak_bytes
 from interplay.training.probe import Probe
 from interplay.training.sft import warmstart
 from interplay.training.state import RunState
@@ -54,11 +54,13 @@ class Fleet(Protocol):
     """Processes that play the episodes of training. They are passed in, since this package may not import
     `distributed`."""
 
-    lost: int  # processes that were replaced
-
     async def episode(self, task: Task, replica: int, seated: Seated) -> Episode: ...
     async def sync(self) -> None:
         """Give all of them the newest weights."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What the processes did since the last call."""
         ...
 
     def close(self) -> None: ...
@@ -307,9 +309,11 @@ class Trainer(RunState):
         if self.fleet is None:  # the engines of other processes are not asked
             metrics["prompt_tokens_saved"] = self.meter.saved / max(1, self.meter.asked)
         else:
-            metrics["cluster/workers_lost"] = float(self.fleet.lost)
+            metrics |= self.fleet.metrics()
+            metrics["cluster/idle/learner"] = clock.times["rollout"] / max(clock.total, 1e-9)
         if ahead:
             metrics["stream/idle"] = clock.times["rollout"] / max(clock.total, 1e-9)
+        metrics["memory_gib"] = peak_bytes() / GiB
         self.meter.start()
         metrics |= {f"seconds/{k}": v for k, v in clock.times.items()}
         self.records.step(self.step_index, learned.episodes, metrics, learned.credit)

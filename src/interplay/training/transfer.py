@@ -54,4 +54,4 @@ def read_weights(model: PreTrainedModel, folder: Path) -> None:
                 mine = left.pop(name)
                 mine.copy_(placed(found.get_tensor(name), mine))
     if left:
-        raise ModelError(f"the weights in '{folder}' lack '{next(iter(left))}'; expected all weights of the model.")
+        raise ModelError(f"the weights in '{folder}' lack '{next(iter(left))}'; expected every weight of the model.")

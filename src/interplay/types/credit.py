@@ -14,14 +14,17 @@ Advantage = float | tuple[float, ...]  # one number for all tokens of a sample, 
 class Credit:
     """All tables are keyed by the id of a sample. `values` are the critic's estimates and `targets` what it is trained
     towards: one number at the end of the prompt, or one before each sampled token. `reference` holds the log-probs of
-    the reference policy, and `legal` those of every reply in a sample's mask. A sample without an advantage is not
-    trained on."""
+    the reference policy, and `legal` those of every reply in a sample's mask. `gap` (log-prob of the learner minus that
+    of the engine) and `entropy` have a number for each token; they are for the records, and no algorithm reads them.
+    A sample without an advantage is not trained on."""
 
     advantages: dict[str, Advantage] = field(default_factory=dict)
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     targets: dict[str, tuple[float, ...]] = field(default_factory=dict)
     reference: dict[str, tuple[float, ...]] = field(default_factory=dict)
     legal: dict[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    gap: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    entropy: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def give(self, turn: Turn, advantage: float) -> None:
         """Give the same advantage to all samples of a turn, including its tool calls. Samples without token ids (of

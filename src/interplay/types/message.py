@@ -7,13 +7,14 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-MediaKind = Literal["image", "audio"]
+MediaKind = Literal["image", "audio", "soft"]
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A picture (a PNG file) or a sound (a WAV file). It is identified by the digest of its bytes: two media with the
-    same digest are equal, and records store the bytes once."""
+    """A picture (a PNG file), a sound (a WAV file) or a message through a soft channel (JSON, `soft.py`). It is
+    identified by the digest of its bytes: two media with the same digest are equal, and records store the bytes
+    once."""
 
     kind: MediaKind
     data: bytes = field(repr=False, compare=False)
@@ -23,6 +24,20 @@ class Media:
         if not self.digest:
             found = hashlib.blake2b(self.data, digest_size=16, person=self.kind.encode()).hexdigest()
             object.__setattr__(self, "digest", found)
+
+
+class Pictured(str):
+    """A tool's answer that has pictures or sounds besides its words, such as a screenshot."""
+
+    media: tuple[Media, ...]
+
+    def __new__(cls, words: str, media: tuple[Media, ...]) -> Pictured:
+        made = super().__new__(cls, words)
+        made.media = media
+        return made
+
+    def __reduce__(self) -> tuple[type[Pictured], tuple[str, tuple[Media, ...]]]:  # for copies and pickles
+        return type(self), (str(self), self.media)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +51,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A reply as chat APIs write it: its words and its tool calls apart. `pieces` are the texts of the sampled tokens,
-    where they were asked for. `refused` says why there is no reply: the prompt is longer than the model can read."""
+    """A reply as chat APIs write it, with its words separate from its tool calls. `pieces` are the texts of the sampled
+    tokens, if they were requested. `refused` says why there is no reply: the prompt is longer than the model can
+    read."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
@@ -50,10 +66,10 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is the chat role (system, user, assistant or tool), not the seat; `name` says who speaks
-    where several speakers share a chat role. A tool's message answers the call `tool_call_id`.
+    """One chat message. `role` is the chat role (system, user, assistant or tool), not the seat. `name` says who speaks
+    if several speakers share a chat role. A tool's message answers the call `tool_call_id`.
 
-    A model that takes no pictures or sounds gets the text alone."""
+    A model that cannot read pictures or sounds gets only the text."""
 
     role: str
     content: str

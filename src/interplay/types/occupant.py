@@ -51,7 +51,7 @@ class Snapshot:
 
     @property
     def is_now(self) -> bool:
-        """Whether it plays with the policy's current weights, which training goes on changing."""
+        """Whether it plays with the policy's current weights, which training keeps changing."""
         return self.at == "now"
 
     @property

@@ -36,7 +36,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that a role may call during its turn. `run(**arguments)` returns the text that the caller reads next.
+    """A tool that a role may call during its turn. `run(**arguments)` returns the text that the caller reads next,
+    and may add pictures and sounds to it (`Pictured`).
 
     A tool reads the environment and changes nothing. A caller's mistake gets an ordinary answer ("error: no such
     table"). An exception from `run` is a failure of the system, and so is running longer than `seconds`, so a tool
@@ -52,16 +53,17 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """What an outside program wants besides the messages: `tools` are JSON schemas as text, which the program runs
-    itself; `stop` strings end the reply and are not shown to it; `only` lists the only replies that it accepts, where
-    there are few enough to list. `history` says how closely a message must equal a recorded reply to count as it."""
+    """What an outside program asks for besides the messages. `tools` are JSON schemas as text; the program runs these
+    tools itself. `stop` strings end the reply and are not part of what the program gets. `only` lists the replies that
+    the program accepts, if there are few enough to list. `history` says how closely a message must match a recorded
+    reply to be treated as that reply."""
 
     tools: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
     only: tuple[Spoken, ...] = ()
     logprobs: bool = False
-    parallel: bool = True  # whether a reply may make several calls; else the first counts
+    parallel: bool = True  # whether a reply may contain several calls; if not, only the first counts
     history: HistoryMatch = "noise"
 
 
@@ -71,8 +73,8 @@ class Observation:
 
     `messages` are those since the role last acted or, with `fresh`, the whole prompt. `legal` lists the legal actions
     as text, if they can be listed. `phase` names the part of the game, for grouping. The role may call `tools` a
-    limited number of times before it gives its action; the environment never sees these calls. `call` is set where an
-    outside program asks: the messages are then the whole conversation, as the program sends it.
+    limited number of times before it gives its action; the environment never sees these calls. `call` is set if an
+    outside program asks. The messages are then the whole conversation, as the program sends it.
     """
 
     messages: tuple[Message, ...]

@@ -80,7 +80,7 @@ class Turn:
     kept: bool = True
     playout: int | None = None
     outlook: Outlook | None = None
-    spoken: Spoken | None = None  # the reply as an outside program is told it
+    spoken: Spoken | None = None  # the reply as it is sent to an outside program
 
     @property
     def role(self) -> Role:

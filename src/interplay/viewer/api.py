@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interplay.errors import InterplayError
-from interplay.rollout.records import finite
+from interplay.rollout.episode_json import finite
 from interplay.viewer.episode import episode_page
 from interplay.viewer.explain import explain, recorded
+from interplay.viewer.gold import disagreements
 from interplay.viewer.library import Library
 from interplay.viewer.pairs import next_pair
 from interplay.viewer.run import RunReader
@@ -33,6 +34,7 @@ class Api:
             "evaluation": _evaluation,
             "pair": next_pair,
             "verdicts": verdicts,
+            "disagreements": disagreements,
         }
 
     def answer(self, path: str, query: Query) -> Any:

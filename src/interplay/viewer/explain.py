@@ -17,7 +17,7 @@ from typing import Any
 from interplay.algorithms import Algorithm, credit
 from interplay.algorithms.compare import CompareEpisodes, CompareReplies
 from interplay.config import RewardSection
-from interplay.rollout import records
+from interplay.rollout import episode_json
 from interplay.rollout.media import MediaFolder
 from interplay.types import Credit, Episode, Media, MediaKind, Role, Turn
 from interplay.viewer.episode import reward_rows
@@ -39,7 +39,7 @@ def recorded(step: int, data: Mapping[str, Any]) -> Recorded:
     """The episode of a record. Playouts and what judges were asked have no advantage, and are left out."""
     known = {k: v for k, v in data.items() if k != "judged"}
     known["turns"] = [t for t in data["turns"] if t["playout"] is None]
-    return Recorded(step, *records.from_json(known, _Unread(Path())))
+    return Recorded(step, *episode_json.from_json(known, _Unread(Path())))
 
 
 class _Unread(MediaFolder):

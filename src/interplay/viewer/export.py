@@ -27,7 +27,8 @@ def export(library: Library, path: Path, episodes: int) -> int:
     answers, count = PageAnswers(Api(library)), 0
     answers.add("runs")
     for run in library.runs():
-        for question in ("about", "metrics", "evaluation"):
+        judged = run.recipe is not None and bool(run.recipe.judges)
+        for question in ("about", "metrics", "evaluation", *(("verdicts", "disagreements") if judged else ())):
             answers.add(f"run/{run.key}/{question}")
         for source in run.episodes:
             with run.lock:

@@ -176,7 +176,7 @@ class Games:
                 team.close()
             self._teams.clear()
             plan = resolve(run.recipe, training=False)
-            self._teams[key] = plan, Team(plan.recipe, {name: str(found.policy(name)) for name in plan.trainable})
+            self._teams[key] = plan, Team(plan.recipe, {name: str(found.policy(name)) for name in plan.saved})
         return self._teams[key]
 
     def close(self) -> None:

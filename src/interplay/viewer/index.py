@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.errors import InterplayError
-from interplay.rollout import records, schema_0
+from interplay.rollout import episode_json, records, schema_0
 
 _KEPT, _LARGE = 8, 1 << 20  # parsed records that are kept, and the largest of them in bytes
 _HEAD = 256  # bytes at the last known record, which must not change while the file grows
@@ -160,7 +160,7 @@ class EpisodeIndex:
                     f"{records.SCHEMA}; use a newer version."
                 )
             if row.get("schema", 0) == 0:
-                return records.to_json(*schema_0.from_json(row["episode"]))
+                return episode_json.to_json(*schema_0.from_json(row["episode"]))
             return row["episode"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise InterplayError(f"'{self.path}' at byte {place.start} is no episode record ({error}).") from None

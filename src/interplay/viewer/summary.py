@@ -59,8 +59,13 @@ def summarise(number: int, step: int, episode: Mapping[str, Any], weights: Rewar
 
 
 def seat_name(who: Any) -> str:
-    """The occupant of a seat. A remote model is stored as a table."""
-    return who if isinstance(who, str) else str(who["remote"])
+    """The occupant of a seat. A remote model is stored as a table, and so is a list of players with one in it."""
+    if isinstance(who, str):
+        return who
+    if "turns" not in who:
+        return str(who["remote"])
+    *first, last = map(seat_name, who["turns"])
+    return ", ".join([*first, f"then {last}"] if who["always"] else [*first, last, "then no one"])
 
 
 def _illegal(turn: Mapping[str, Any]) -> bool:

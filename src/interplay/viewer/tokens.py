@@ -1,4 +1,4 @@
-"""The tokens of a turn: text, log-prob, version, advantage, and the gap to the reference."""
+"""The tokens of a turn: text, log-prob, version, advantage, entropy, and the gaps to learner and reference."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ def _sample(policy: str, sample: Mapping[str, Any], texts: TokenTexts) -> dict[s
         "versions": _each(versions, count),
         "advantages": _each(given.get("advantage"), count),
         "references": _each(given.get("reference"), count),
+        "gaps": _each(given.get("gap"), count),
+        "entropies": _each(given.get("entropy"), count),
         "values": _each(given.get("value"), count),
         "targets": _each(given.get("target"), count),
     }

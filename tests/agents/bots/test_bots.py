@@ -1,4 +1,4 @@
-"""Scripted players: perfect play is perfect (known odds, by exact recursion), and misuse is refused in a sentence."""
+"""Scripted players: perfect play has its known odds, computed exactly, and misuse is refused with one sentence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def odds(env: Env, bot: MinimaxBot, seat: Role, memo: dict[str, dict[str, Fracti
 
 @pytest.mark.parametrize(("seat", "wins"), [("X", 96.78), ("O", 77.75)])
 def test_minimax_beats_random_by_the_known_odds_and_never_loses(seat: Role, wins: float) -> None:
-    """promise 8: with perfect play through fork, step and outcome the game has its known value in both seats."""
+    """promise 8: with perfect play by fork, step and outcome, the game has its known value in both seats."""
     chance = odds(tictactoe(), perfect(), seat, {})
     assert chance["loss"] == 0
     assert sum(chance.values()) == 1
@@ -61,7 +61,7 @@ def test_minimax_beats_random_by_the_known_odds_and_never_loses(seat: Role, wins
 
 
 def test_minimax_against_itself_always_draws() -> None:
-    """promise 8: both seats perfect, whatever the chance moves among equals."""
+    """promise 8: two perfect players always draw, whichever of the equally good moves they choose."""
     bot = perfect()
     for seed in range(20):
         env, rng = tictactoe(), random.Random(seed)
@@ -91,7 +91,7 @@ def test_the_best_moves_are_the_known_ones(moves: tuple[int, ...], best: str) ->
 
 
 def test_minimax_solves_the_empty_board_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is solved is shared by all bots of this environment and these options."""
+    """All bots share the solution of an environment with the same options."""
     monkeypatch.setattr(minimax, "_SOLVED", {})
     perfect().best(tictactoe())
     ((key, solved),) = minimax._SOLVED.items()
@@ -115,7 +115,7 @@ def test_minimax_draws_uniformly_among_the_best() -> None:
 
 
 def test_random_is_uniform_over_the_legal_moves_and_first_is_first() -> None:
-    """Bots only play what is listed."""
+    """Bots only play listed actions."""
     env, rng = tictactoe(1, 5), random.Random(0)
     count = Counter(make_bot("random", "tictactoe").act(env, "X", rng) for _ in range(2100))
     assert set(count) == set("2346789") and min(count.values()) > 240
@@ -123,7 +123,7 @@ def test_random_is_uniform_over_the_legal_moves_and_first_is_first() -> None:
 
 
 def test_random_and_first_play_simultaneous_games() -> None:
-    """A bot acts for one role of several that act at once."""
+    """A bot acts for one of several roles that act at once."""
     env, rng = make(sample_task("matrix", {"game": "stag_hunt"})), random.Random(0)
     bot = make_bot("random", "matrix")
     assert {bot.act(env, role, rng) for role in ("p0", "p1") for _ in range(20)} == {"stag", "hare"}
@@ -138,7 +138,7 @@ def test_random_and_first_play_simultaneous_games() -> None:
     ],
 )
 def test_minimax_refuses_what_it_cannot_solve(options: dict[str, Any], why: str) -> None:
-    """A solver in the wrong game says so before the first move, and in `suits`, for recipes."""
+    """A solver in the wrong game says so before the first move, and in `suits`, which checks recipes."""
     bot, env = perfect("matrix"), make(sample_task("matrix", options))
     with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'matrix', which {why}"):
         bot.act(env, "p0", random.Random(0))
@@ -223,7 +223,7 @@ def nim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Env:
 
 @pytest.mark.parametrize("nim", [Nim, NimPaidByStep], indirect=True)
 def test_minimax_is_generic(nim: Env) -> None:
-    """promise 8: nothing but the contract is used: in nim it leaves multiples of three, in either seat."""
+    """promise 8: only the environment contract is used. In nim the bot leaves multiples of three, in both seats."""
     bot = perfect("nim")
     assert bot.best(nim) == ["1"]  # 7 -> 6
     nim.step({"a": "2"})
@@ -237,12 +237,12 @@ def test_minimax_is_generic(nim: Env) -> None:
     [
         (NimForTwoWinners, "is not zero-sum"),
         (NimWithASecret, "has hidden information"),
-        (NimPuttingBack, "can go on for too many moves, or come back to a position"),
+        (NimPuttingBack, "can take too many moves, or return to a position"),
     ],
     indirect=["nim"],
 )
 def test_minimax_refuses_games_of_another_kind(nim: Env, why: str) -> None:
-    """Not zero-sum, secret or endless games get a sentence instead of wrong advice or a hang."""
+    """Games that are not zero-sum, have secrets or never end are refused with a sentence."""
     with pytest.raises(ConfigError, match=f"bot 'minimax' cannot play 'nim', which {why}"):
         perfect("nim").act(nim, "a", random.Random(0))
 
@@ -250,7 +250,7 @@ def test_minimax_refuses_games_of_another_kind(nim: Env, why: str) -> None:
 @pytest.mark.parametrize("nim", [NimInWords], indirect=True)
 @pytest.mark.parametrize("name", ["random", "first", "greedy", "minimax"])
 def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
-    """Without a list of legal actions a bot says what is missing."""
+    """Without a list of legal actions, a bot says what is missing."""
     bot = make_bot(name, "nim")
     with pytest.raises(EnvError, match="environment 'nim' lists no legal actions for 'a'"):
         bot.act(nim, "a", random.Random(0))
@@ -260,21 +260,21 @@ def test_bots_need_a_legal_list(nim: Env, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["random", "first", "greedy", "minimax"])
 def test_bots_act_only_for_the_role_to_act(name: str) -> None:
-    """Asked out of turn or after the end, a bot refuses."""
+    """A bot refuses to act out of turn or after the end of the game."""
     bot = make_bot(name, "tictactoe")
     for env in (tictactoe(), tictactoe(1, 4, 2, 5, 3)):
-        with pytest.raises(EnvError, match="who is not to act in 'tictactoe' now"):
+        with pytest.raises(EnvError, match="must not act in 'tictactoe' now"):
             bot.act(env, "O", random.Random(0))
 
 
 def test_no_best_move_after_the_end() -> None:
-    """Over is over for solvers too."""
-    with pytest.raises(EnvError, match="after the end"):
+    """A solver refuses to move after the end of the game."""
+    with pytest.raises(EnvError, match="the game has ended"):
         perfect().best(tictactoe(1, 4, 2, 5, 3))
 
 
 def test_unknown_names_get_a_suggestion() -> None:
-    """A recipe's mistake is one sentence with the nearest known name."""
+    """A mistake in a recipe is one sentence with the nearest known name."""
     with pytest.raises(ConfigError, match=r"'minmax' is not a bot; known: .*\. Did you mean 'minimax'"):
         make_bot("minmax", "tictactoe")
     with pytest.raises(ConfigError, match="Did you mean 'tictactoe'"):
@@ -319,7 +319,7 @@ def test_registered_bots_are_known_with_a_line_of_description(monkeypatch: pytes
 
 
 def test_greedy_takes_what_it_can_get_at_once() -> None:
-    """A win now, in either seat; where nothing wins now, anything alike."""
+    """It takes a win in either seat. If no move wins now, all moves are equally likely."""
     greedy, rng = make_bot("greedy", "tictactoe"), random.Random(0)
     assert {greedy.act(tictactoe(1, 4, 2, 5), "X", rng) for _ in range(10)} == {"3"}
     assert {greedy.act(tictactoe(1, 4, 2, 5, 9), "O", rng) for _ in range(10)} == {"6"}
@@ -327,13 +327,14 @@ def test_greedy_takes_what_it_can_get_at_once() -> None:
 
 
 def test_greedy_counts_on_the_average_of_what_others_do_at_once() -> None:
-    """Simultaneous moves: defecting is better against either answer."""
+    """With simultaneous moves, defecting is better against both answers."""
     env, rng = make(sample_task("matrix", {})), random.Random(0)
     assert {make_bot("greedy", "matrix").act(env, "p1", rng) for _ in range(10)} == {"defect"}
 
 
 def test_greedy_does_not_peek() -> None:
-    """After a bet, with the queen, a call wins or loses 2 as the hidden card falls: it chooses alike for either."""
+    """After a bet, a call with the queen wins or loses 2, depending on the hidden card. The bot must not know the
+    card."""
     greedy = make_bot("greedy", "kuhn")
     choices = []
     for card in "JK":
@@ -347,7 +348,7 @@ def test_greedy_does_not_peek() -> None:
 
 def test_a_setting_is_refused_where_none_is_taken() -> None:
     """`bot:random:3` is a mistake in a recipe, not a random player."""
-    with pytest.raises(ConfigError, match="bot 'random' takes no setting, but '3' follows"):
+    with pytest.raises(ConfigError, match="bot 'random' takes no setting, but its name is followed by ':3'"):
         make_bot("random:3", "tictactoe")
     with pytest.raises(ConfigError, match=r"'minmax' is not a bot; .*Did you mean 'minimax'"):
         make_bot("minmax:3", "tictactoe")
@@ -355,7 +356,7 @@ def test_a_setting_is_refused_where_none_is_taken() -> None:
 
 @pytest.mark.parametrize("name", ["alpha_beta", "equilibrium", "hanabi"])
 def test_players_of_one_game_refuse_another(name: str) -> None:
-    """In `suits`, for recipes, and when asked to move."""
+    """In `suits`, which checks recipes, and when the bot is asked to move."""
     made = make_bot(name, "tictactoe")
     with pytest.raises(ConfigError, match=f"bot '{name}' cannot play 'tictactoe', which is another game"):
         made.suits(tictactoe())

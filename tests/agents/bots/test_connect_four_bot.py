@@ -1,4 +1,4 @@
-"""Alpha-beta: perfect where it sees the end, wins and blocks where it must, and beats simpler players."""
+"""Alpha-beta search plays perfectly if it sees the end, wins and blocks in time, and beats simpler players."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def choices(env: Env, bot: Bot, tries: int = 10) -> set[str]:
 
 @pytest.mark.parametrize("options", [{"columns": 4, "rows": 3, "line": 3}, {"columns": 3, "rows": 4, "line": 3}])
 def test_deep_enough_it_plays_only_optimal_moves(options: dict[str, Any]) -> None:
-    """From many positions of a small grid its move is among those an exhaustive solver calls best."""
+    """In many positions of a small grid, its move is one that an exhaustive solver calls best."""
     solver, rng, deep = MinimaxBot("connect_four"), random.Random(0), make_bot("alpha_beta:12", "connect_four")
     looked = 0
     for _ in range(15):
@@ -56,13 +56,14 @@ def test_it_wins_and_blocks_at_every_depth(depth: int, moves: tuple[int, ...], b
 
 
 def test_it_sees_an_open_three_coming() -> None:
-    """Two in the middle of the bottom row: a third with both ends open wins, so the answer is next to them."""
+    """Two discs in the middle of the bottom row: a third with both ends open would win, so the bot must answer next to
+    them."""
     assert choices(position(4, 7, 5, 7), make_bot("alpha_beta:4", "connect_four")) <= {"3", "6"}
     assert choices(position(4, 7, 5), make_bot("alpha_beta:4", "connect_four")) <= {"2", "3", "6"}
 
 
 def test_the_sooner_win_and_the_later_loss() -> None:
-    """Of two wins it takes the one on the board; equal moves are drawn alike, by the given randomness only."""
+    """It prefers the earlier win. Equal moves are drawn at random, only from the given generator."""
     bot = make_bot("alpha_beta", "connect_four")
     assert choices(position(1, 7, 2, 7, 3, 6), bot) == {"4"}
     env = position(columns=3, rows=1, line=3)
@@ -72,7 +73,7 @@ def test_the_sooner_win_and_the_later_loss() -> None:
 
 @pytest.mark.parametrize("opponent", ["random", "greedy"])
 def test_it_beats_simpler_players_from_both_seats(opponent: str) -> None:
-    """Twelve games, all won but at most one."""
+    """It loses at most one of twelve games."""
     bots = {True: make_bot("alpha_beta:3", "connect_four"), False: make_bot(opponent, "connect_four")}
     won = 0
     for game in range(12):
@@ -87,5 +88,5 @@ def test_it_beats_simpler_players_from_both_seats(opponent: str) -> None:
 @pytest.mark.parametrize("setting", ["0", "-1", "x", "2.5"])
 def test_a_wrong_depth_is_refused(setting: str) -> None:
     """One sentence."""
-    with pytest.raises(ConfigError, match="has no such depth; expected a whole number from 1"):
+    with pytest.raises(ConfigError, match="has a wrong depth; expected a whole number from 1"):
         make_bot(f"alpha_beta:{setting}", "connect_four")

@@ -1,4 +1,4 @@
-"""Kuhn's equilibria: exactly unexploitable, and played with the stated chances."""
+"""Kuhn's equilibria cannot be exploited, and are played with the stated probabilities."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_bot_is_an_equilibrium(setting: str) -> None:
 
 @pytest.mark.parametrize(("card", "before", "chance"), [("J", (), 0.2), ("K", (), 0.6), ("Q", ("bet",), 1 / 3)])
 def test_it_acts_with_the_stated_chance(card: str, before: tuple[str, ...], chance: float) -> None:
-    """The chance comes from the given randomness."""
+    """The random choice comes from the given generator."""
     env = make(sample_task("kuhn", {}))
     assert isinstance(env, Kuhn)
     env.cards, env.betting = (card, "?") if not before else ("?", card), before
@@ -52,6 +52,6 @@ def test_it_acts_with_the_stated_chance(card: str, before: tuple[str, ...], chan
 
 @pytest.mark.parametrize("setting", [":-0.1", ":0.4", ":x", ":nan"])
 def test_a_wrong_alpha_is_refused(setting: str) -> None:
-    """Outside the family there is no equilibrium."""
-    with pytest.raises(ConfigError, match="has no such alpha; expected a number from 0 to 1/3"):
+    """Outside this range there is no equilibrium."""
+    with pytest.raises(ConfigError, match="has a wrong alpha; expected a number from 0 to 1/3"):
         equilibrium(setting)

@@ -1,4 +1,4 @@
-"""The solver bot: optimal Sokoban on known levels, honest refusals, a sound rule in the word games."""
+"""The solver bot: optimal Sokoban on known levels, clear refusals, and a simple rule in the word games."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MICROBAN = [(8, 33), (3, 16), (13, 41), (7, 23), (6, 25), (29, 107)]  # fewest p
 
 
 def played(room: Room, moves: tuple[str, ...]) -> tuple[int, int]:
-    """Pushes and moves, having checked every one of them."""
+    """The numbers of pushes and moves, after checking every move."""
     boxes, player, pushes = room.boxes, room.player, 0
     for move in moves:
         step = offsets(room.width)[move]
@@ -61,7 +61,7 @@ def test_boxoban_levels(samples: Path) -> None:
 
 
 def test_a_lost_room_has_no_solution_and_the_bot_plays_on() -> None:
-    """A box in a corner, or four in a square: nothing is found, and a legal move is made."""
+    """With a box in a corner, or four boxes in a square, there is no solution, and the bot makes a legal move."""
     corner = parse_xsb("#####\n#$ .#\n#@  #\n#####")
     assert sokoban(corner, corner.boxes, corner.player) is None
     square = parse_xsb("#######\n#.... #\n# $$  #\n# $$ @#\n#     #\n#######")
@@ -76,7 +76,7 @@ def test_a_lost_room_has_no_solution_and_the_bot_plays_on() -> None:
 
 
 def test_a_room_too_large_to_search_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit instead of a hang."""
+    """There is a limit instead of an endless search."""
     monkeypatch.setattr(solvers, "LIMIT", 20)
     monkeypatch.setattr(solvers, "_PLANS", {})
     room = parse_xsb(read_xsb((DATA / "microban.xsb").read_text())[5])
@@ -85,7 +85,7 @@ def test_a_room_too_large_to_search_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_it_cannot_play_it_refuses() -> None:
-    """Other games get a sentence; so does a role that is not to act."""
+    """Other games are refused with a sentence, and so is a role that must not act."""
     assert "solver" in known_bots()
     bot = make_bot("solver", "tictactoe")
     env = make(sample_task("tictactoe", {}))
@@ -93,7 +93,7 @@ def test_what_it_cannot_play_it_refuses() -> None:
         bot.suits(env)
     with pytest.raises(ConfigError, match="bot 'solver' cannot play 'tictactoe'"):
         bot.act(env, "X", random.Random(0))
-    with pytest.raises(EnvError, match="who is not to act"):
+    with pytest.raises(EnvError, match="must not act"):
         make_bot("solver", "sudoku").act(make(sample_task("sudoku", {})), "actor", random.Random(0))
 
 
@@ -111,7 +111,7 @@ def outcome(name: str, index: int, **options: object) -> dict[tuple[str, Role | 
 
 
 def test_twenty_questions_are_enough() -> None:
-    """Halving finds any of 64 objects; all there is to learn is learned."""
+    """Halving finds any of 64 objects with all the information that there is."""
     for i in range(30):
         found = outcome("hider_guesser", i, objects=64)
         assert found["win", "guesser"] == 1.0 == -found["win", "hider"]
@@ -120,14 +120,14 @@ def test_twenty_questions_are_enough() -> None:
 
 @pytest.mark.parametrize("kind", ["arithmetic", "grid"])
 def test_proposals_are_in_the_form_and_answers_right(kind: str) -> None:
-    """Every attempt succeeds, so the proposer, whose tasks are too easy, gets nothing."""
+    """Every attempt succeeds, so the proposer, whose tasks are too easy, earns nothing."""
     for i in range(30):
         found = outcome("proposer_solver", i, kind=kind)
         assert found["right", "solver"] == 4.0 and found["frontier", "proposer"] == 0.0
 
 
 def test_the_spy_is_found_more_often_than_by_chance() -> None:
-    """Players who reason from the clues find one spy in four in well over a quarter of the games."""
+    """Players who reason from the clues find one spy among four players in clearly more than a quarter of the games."""
     caught = [outcome("social_deduction", i, last_word=False) for i in range(120)]
     share = sum(any(v > 0 for v in found.values()) and list(found.values()).count(1.0) == 3 for found in caught) / 120
     assert share > 0.5

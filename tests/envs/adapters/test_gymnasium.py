@@ -1,4 +1,4 @@
-"""Gymnasium against its adapter."""
+"""The Gymnasium adapter, compared with Gymnasium itself."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_illegal_reply_costs_and_counts_and_changes_nothing() -> None:
 
 
 def test_colours_are_told() -> None:
-    """Where the taxi is, and the passenger and the goal, is drawn in colour only."""
+    """The places of the taxi, the passenger and the goal are shown only by colour."""
     assert uncoloured("ab\n\x1b[41mc\x1b[0md") == "ab\ncd\nColoured: red 'c' in row 2, column 1."
     text = made("Taxi-v4").observe()["player"].messages[-1].content
     assert "\x1b" not in text and "yellow" in text and "magenta" in text
@@ -76,7 +76,7 @@ def test_arrays_are_told() -> None:
     planes[0, 0, 0] = planes[1, 1, 1] = 1
     assert told(planes) == "\na .\n. b"
     assert told(np.array([0] * 9 + [1])) == "ones at 9"
-    with pytest.raises(ConfigError, match="no text"):
+    with pytest.raises(ConfigError, match="cannot be shown as text"):
         told(np.zeros((100, 100, 3)))
 
 

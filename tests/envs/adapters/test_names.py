@@ -1,4 +1,4 @@
-"""`package:game` names: resolved lazily, checked without the package, and errors that name the remedy."""
+"""`package:game` names are resolved lazily and checked without the package, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_every_adapter_is_here() -> None:
 def test_an_unknown_game_names_its_nearest(name: str) -> None:
     prefix = name.partition(":")[0]
     with pytest.raises(
-        ConfigError, match=f"{name}' is no game of {prefix}; interplay envs {prefix} lists them"
+        ConfigError, match=f"{name}' is not a game of {prefix}; interplay envs {prefix} lists its games"
     ) as error:
         envs.make(envs.sample_task(name, {}))
     assert NEAR[name] in str(error.value)
-    with pytest.raises(ConfigError, match="is no game of"):  # the caller's mistake, not a finding
+    with pytest.raises(ConfigError, match="is not a game of"):  # the caller's mistake, not a finding
         check(name, {}, episodes=1)
 
 
@@ -73,7 +73,7 @@ print(sorted({PACKAGES!r} & set(sys.modules)))
     )  # fmt: skip
     prefix, empty, bare, option, bound, imported = done.stdout.splitlines()
     assert "Did you mean 'openspiel:'?" in prefix
-    assert "names no game; expected openspiel:GAME" in empty
+    assert "does not name a game; expected openspiel:GAME" in empty
     assert "Did you mean 'openspiel:'?" in bare
     assert "unknown key 'veiw' in [env]" in option and "Did you mean 'view'?" in option
     assert "env.max_steps is 0" in bound
@@ -92,7 +92,7 @@ def test_replies_are_matched_to_actions() -> None:
 @pytest.mark.parametrize("name", ["openspiel:leduc_poker", "pettingzoo:rps_v2", "textarena:TicTacToe-v0"])
 @pytest.mark.parametrize("bot", ["random", "first", "greedy"])
 def test_bots_play_a_whole_game(name: str, bot: str) -> None:
-    """Any bot that works from legal actions plays any adapted game that lists them, and is never refused."""
+    """Any bot that uses legal actions can play any adapted game that lists them, and is never refused."""
     env = envs.make(envs.sample_task(name, {}))
     player, rng = make_bot(bot, name), env.dice(1)
     player.suits(env)

@@ -1,4 +1,4 @@
-"""OpenSpiel against its adapter, and our own games against OpenSpiel's."""
+"""The OpenSpiel adapter compared with OpenSpiel, and our own games compared with OpenSpiel's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_conformance(game: str) -> None:
 
 @pytest.mark.slow
 def test_every_loadable_game_plays_to_its_end() -> None:
-    """All of them, at random, replayed once with the same result; the refused ones say why."""
+    """All of them, at random, replayed once with the same result; refused games say why."""
     played, rng = set(), random.Random(0)
     for game in ALL:
         try:
@@ -60,7 +60,7 @@ def test_every_loadable_game_plays_to_its_end() -> None:
 
 
 def together(ours: Env, theirs: Env, translate: Callable[[Env, str], str], rng: random.Random) -> None:
-    """Play both with the same moves: the same seats to move, the same legal moves, the same payoffs."""
+    """Play both games with the same moves: the same players to move, the same legal moves, the same payoffs."""
     while seen := ours.observe():
         ((role, mine),) = seen.items()
         ((other, yours),) = theirs.observe().items()
@@ -109,7 +109,7 @@ def test_kuhn_is_theirs(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_leduc_is_theirs(seed: int) -> None:
-    """The public card is the one ours will turn up: played once ahead on a fork, with the same dice."""
+    """The public card is the one that our game will turn up: it is found on a fork with the same random numbers."""
     rng = random.Random(seed)
     ours, theirs = envs.make(envs.sample_task("leduc", {}, index=seed)), made("leduc_poker")
     ahead = ours.fork()
@@ -134,7 +134,7 @@ def test_leduc_is_theirs(seed: int) -> None:
 
 
 def spoken(env: Env, role: str, move: str) -> str:
-    """A Hanabi move of ours as OpenSpiel writes it."""
+    """One of our Hanabi moves in OpenSpiel's notation."""
     verb, *rest = move.split()
     if verb != "hint":
         return f"({verb.capitalize()} {int(rest[0]) - 1})"
@@ -146,7 +146,7 @@ def spoken(env: Env, role: str, move: str) -> str:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("players", [2, 3, 5])
 def test_hanabi_is_theirs(seed: int, players: int) -> None:
-    """OpenSpiel is dealt the cards that ours draws; then legal moves, whose turn it is and the score agree."""
+    """OpenSpiel is dealt the cards that our game draws; then legal moves, the player to move and the score agree."""
     ours = envs.make(envs.sample_task("hanabi", {"players": players}, index=seed))
     theirs = made("hanabi", arguments={"players": players})
     deal = [held.card for hand in ours.hands for held in hand]  # type: ignore[attr-defined]
@@ -206,7 +206,7 @@ def test_an_illegal_reply_costs_the_least_the_game_pays() -> None:
 
 
 def test_prompts_hold_only_what_the_player_knows() -> None:
-    """In every deal p0's prompt is the same whatever p1 holds, and the prompts for different own cards differ."""
+    """In every deal p0's prompt does not depend on p1's card, and prompts for different own cards differ."""
     prompts: dict[str, set[str]] = {}
     for seed in range(30):
         env = made("kuhn_poker", seed)
@@ -221,7 +221,7 @@ def test_errors_name_the_key() -> None:
         made("kuhn_poker(playerss=3)")
     with pytest.raises(ConfigError, match="mean-field"):
         made("mfg_garnet")
-    with pytest.raises(ConfigError, match=r"env.view is 'information', which 'hanabi' does not write"):
+    with pytest.raises(ConfigError, match=r"env.view is 'information', but 'hanabi' does not have this view"):
         made("hanabi", view="information")
 
 
@@ -231,7 +231,7 @@ PLAYTHROUGHS = Path(os.environ.get("INTERPLAY_DATA", "")) / "openspiel_playthrou
 @pytest.mark.skipif(not os.environ.get("INTERPLAY_DATA"), reason="INTERPLAY_DATA is not set")
 @pytest.mark.parametrize("game", ["tic_tac_toe", "connect_four"])
 def test_recorded_games_come_out(game: str) -> None:
-    """DeepMind's playthroughs: every list of legal moves and the returns."""
+    """DeepMind's recorded games: every list of legal moves, and the returns."""
     text = (PLAYTHROUGHS / f"{game}.txt").read_text()
     env = made(game)
     before, *rest = re.split(r'^# Apply action "(.*)"$', text, flags=re.MULTILINE)

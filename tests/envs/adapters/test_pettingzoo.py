@@ -1,4 +1,4 @@
-"""PettingZoo against its adapter, and our own games against PettingZoo's."""
+"""The PettingZoo adapter compared with PettingZoo, and our own games compared with PettingZoo's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_same_moves_give_the_same_game(game: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_native_games_agree(seed: int) -> None:
-    """Our tic-tac-toe and Connect Four and PettingZoo's: the same legal moves and the same winner."""
+    """Our tic-tac-toe and Connect Four, and PettingZoo's: the same legal moves and the same winner."""
     for name, game, place in (
         ("tictactoe", "tictactoe_v3", lambda m: str(3 * ((int(m) - 1) % 3) + (int(m) - 1) // 3)),
         ("connect_four", "connect_four_v3", lambda m: str(int(m) - 1)),
@@ -122,5 +122,5 @@ def test_games_of_other_modules() -> None:
     assert env.observe()["player_0"].legal == ("rock", "paper", "scissors")
     with pytest.raises(ConfigError, match=r"env.api is 'parallel', which .* does not have; expected aec"):
         made("tictactoe_v3", api="parallel")
-    with pytest.raises(ConfigError, match=r"env.arguments of 'pettingzoo:tictactoe_v3' do not fit it"):
+    with pytest.raises(ConfigError, match=r"'pettingzoo:tictactoe_v3' does not accept env.arguments"):
         made("tictactoe_v3", arguments={"bord_size": 4})

@@ -1,4 +1,4 @@
-"""reasoning-gym against its adapter."""
+"""The reasoning-gym adapter, compared with reasoning-gym itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_scorer_that_takes_anything_is_held_to_the_answer() -> None:
 
 @pytest.mark.slow
 def test_every_task_takes_its_own_answer() -> None:
-    """Full marks for the answer the task gives, none for an empty one, for all tasks that can be made offline."""
+    """Full marks for the task's own answer and none for an empty one, for all tasks that can be made offline."""
     played = []
     for game in sorted(reasoning_gym.factory.DATASETS):
         if game == "composite":  # a mixture: it needs a list of others
@@ -57,7 +57,7 @@ def test_the_question_is_reasoning_gyms_own() -> None:
 
 
 def test_an_echo_or_a_list_of_guesses_earns_nothing() -> None:
-    """The package's own scorer gives marks for holding the answer; only `score` shows them, and only when asked."""
+    """The package's own scorer gives marks for containing the answer; only `score` shows them, and only on request."""
     env = made("chain_sum", 1, partial=True)
     guesses = " ".join(str(n) for n in range(-300, 300))
     env.step({"solver": guesses})
@@ -73,5 +73,5 @@ def test_levels_come_from_its_curriculum() -> None:
 
     assert length(0) < length(2) < length(4)
     assert made("chain_sum", arguments={"min_terms": 9, "max_terms": 9}).state().count(" + ") >= 0
-    with pytest.raises(ConfigError, match="do not fit it"):
+    with pytest.raises(ConfigError, match=r"does not accept env\.arguments"):
         made("chain_sum", arguments={"terms": 3})

@@ -1,4 +1,4 @@
-"""TextArena against its adapter."""
+"""The TextArena adapter, compared with TextArena itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_conformance(game: str) -> None:
 
 @pytest.mark.parametrize("game", sorted({*GAMES_THAT_LIST, *MOVES}))
 def test_what_is_listed_is_taken(game: str) -> None:
-    """Random play from the lists is never refused, in every variant that the list claims."""
+    """Random play from the lists is never refused, in every variant for which a list is claimed."""
     env, rng = made(f"{game}-v0", max_steps=12), random.Random(0)
     while seen := env.observe():
         ((role, o),) = seen.items()
@@ -60,7 +60,7 @@ def test_a_game_is_textarenas_own(seed: int) -> None:
 
 
 def test_chance_is_the_episodes_own() -> None:
-    """Global generators are left as they were, and do not change what an episode deals."""
+    """Global generators are left unchanged, and do not influence what an episode deals."""
     random.seed(5)
     before = random.getstate()
     first = made("KuhnPoker-v0", 3)
@@ -91,7 +91,7 @@ def test_raw_games_keep_the_conversation() -> None:
 
 
 def test_what_cannot_be_made_says_why() -> None:
-    with pytest.raises(ConfigError, match=r"env.players is 5, which 'textarena:TicTacToe-v0' refuses"):
+    with pytest.raises(ConfigError, match=r"env.players is 5, but 'textarena:TicTacToe-v0' does not accept this"):
         made("TicTacToe-v0", players=5)
     with pytest.raises(ConfigError, match="cannot be made: TypeError"):
         made("TicTacToe-v0", arguments={"size": 4})

@@ -1,4 +1,4 @@
-"""The filler setting: its optimum is exact, and a strong pull on the proxy makes gold fall."""
+"""The filler setting: its optimum is exact, and strong optimisation of the proxy makes gold fall."""
 
 from __future__ import annotations
 

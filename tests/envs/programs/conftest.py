@@ -32,7 +32,7 @@ class Players:
 
     def __init__(self, loaded: Any) -> None:
         self.loaded = loaded
-        self.renderer = Renderer(loaded.tokenizer, loaded.stop_ids)
+        self.renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
         self.engine = LocalEngine(loaded.model, tokenizer=loaded.tokenizer)
         self.sampling = Sampling(1.0, 6, loaded.stop_ids)
 
@@ -56,6 +56,15 @@ class Players:
 @pytest.fixture(scope="module")
 def players(tiny: Any) -> Iterator[Players]:
     made = Players(tiny)
+    yield made
+    made.engine.close()
+
+
+@pytest.fixture(scope="module")
+def sighted(make_tiny: Any) -> Iterator[Players]:
+    """A tiny model that takes pictures and sounds."""
+    pytest.importorskip("PIL")
+    made = Players(make_tiny(base="tiny-av"))
     yield made
     made.engine.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from interplay import envs
+from interplay.envs.programs import process
 from interplay.envs.programs.program import OutsideProgram
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Task
@@ -48,44 +50,45 @@ def test_a_function_and_a_command_are_asked_for_and_give_their_result() -> None:
 def test_a_program_reaches_the_gateway_and_its_folder_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the trainer's environment, not files that are not named, not the ports beside the gateway's."""
+    """Not the trainer's environment, not files that are not named, not the ports beside the gateway's, and not services
+    that have a socket in the file system."""
     secret = tmp_path / "secret.txt"
     secret.write_text("x")
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    with socket.create_server(("127.0.0.1", 0)) as neighbour:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as neighbour,
+        socket.socket(socket.AF_UNIX) as service,
+        tempfile.TemporaryDirectory() as folder,  # the path of a socket must be short
+    ):
+        service.bind(f"{folder}/service")
+        service.listen()
         tried = {"TRIED_SECRET": str(secret), "TRIED_PORT": str(neighbour.getsockname()[1])}
+        tried["TRIED_SOCKET"] = f"{folder}/service"
         walled = result(played(task_of(function="commands:surroundings", program={"environment": tried})))
-        assert {k: walled[k] for k in ("secret", "own", "beside", "neighbour")} == {
-            "secret": False, "own": True, "beside": False, "neighbour": False,
+        assert {k: walled[k] for k in ("secret", "own", "beside", "neighbour", "service")} == {
+            "secret": False, "own": True, "beside": False, "neighbour": False, "service": False,
         }  # fmt: skip
         assert "WANDB_API_KEY" not in walled["variables"] and walled["processes"] == 1
         named = {"environment": tried, "readable": [str(secret)], "network": True}
         opened = result(played(task_of(function="commands:surroundings", program=named)))
-        assert opened["secret"] and opened["neighbour"] and not opened["beside"]
+        assert opened["secret"] and opened["neighbour"] and opened["service"] and not opened["beside"]
 
 
 def test_what_a_program_started_ends_with_it() -> None:
     """Also a process in a session of its own: it is in the program's namespace."""
-    import psutil
-
-    before = {p.pid for p in psutil.process_iter()}
     played(task_of(function="commands:leaves_a_child"))
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        left = [p for p in psutil.process_iter() if p.pid not in before and "time.sleep(1000)" in _line(p)]
-        if not left:
-            return
-        time.sleep(0.05)
-    raise AssertionError(left)
+    assert not left_behind()
 
 
-def _line(process: Any) -> str:
+def left_behind() -> list[Any]:
+    """Processes of the newest worker that are still there after a while, besides the two that wait for its next run."""
     import psutil
 
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+    *_, worker = process._workers.values()
+    until = time.monotonic() + 10
+    while len(left := psutil.Process(worker._process.pid).children(recursive=True)) > 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    return left[2:]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,27 @@ def test_a_crash_that_comes_again_is_the_policys_and_names_its_place(options: di
     assert "commands.py:" in env.state()
 
 
+@pytest.mark.parametrize(
+    ("function", "limits", "words"),
+    [
+        ("eats_memory", {"memory_mb": 400.0}, "MemoryError at .*commands.py"),
+        (
+            "eats_memory",
+            {"memory_mb": 250.0, "environment": {"EATERS": "4"}},
+            r"more than env.program.memory_mb \(250\)",
+        ),
+        ("forks", {"processes": 8}, r"more than env.program.processes \(8\)"),
+        ("computes", {"cpu_seconds": 0.5}, r"more than env.program.cpu_seconds \(0.5\)"),
+    ],
+)
+def test_a_program_that_uses_more_than_it_may_is_ended(function: str, limits: dict[str, Any], words: str) -> None:
+    """With all that it started. Its own replies may be the reason, so by default it is replayed like a crash."""
+    how = {**limits, "blame": "machinery"}
+    with pytest.raises(EnvError, match=words):
+        played(task_of(function=f"commands:{function}", program=how))
+    assert not left_behind()
+
+
 def test_a_program_that_takes_too_long_by_itself_is_ended() -> None:
     """After a reply that may be the policy's doing: it is replayed, and late again."""
     began = time.monotonic()
@@ -112,6 +136,22 @@ def test_a_program_that_takes_too_long_by_itself_is_ended() -> None:
 def test_a_program_that_never_asks_ends_with_its_result() -> None:
     env = envs.make(task_of(function="commands:never_asks"))
     assert env.observe() == {}
+
+
+def test_what_a_run_imports_late_is_there_for_the_next_run() -> None:
+    """Only if it is a part of Python or of a package that the program has imported: a run may do what a model says."""
+    task = task_of(function="commands:imports_late")
+    assert [result(played(task)) for _ in range(2)] == [[False, False], [True, False]]
+
+
+def test_a_module_that_prints_when_it_is_imported_is_no_trouble() -> None:
+    assert result(played(task_of(function="loud:run"))) == "done"
+
+
+def test_sets_have_the_same_order_in_every_worker() -> None:
+    """A replay may run in another worker, and must ask the same."""
+    task = task_of(function="commands:hashes", program={"workers": 2})
+    assert len({result(played(task)) for _ in range(2)}) == 1
 
 
 def test_a_program_that_cannot_be_started_is_a_sentence_with_its_place() -> None:

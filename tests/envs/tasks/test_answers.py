@@ -1,4 +1,4 @@
-"""Math, inference and search: a scripted team scores everything, cheats nothing, and the rules are kept."""
+"""Math, inference and search: a scripted team earns the full score, cheats earn nothing, and the rules are kept."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ CHEATS: dict[str, Any] = {
 @pytest.mark.parametrize("cheat", CHEATS)
 @pytest.mark.parametrize(("name", "options"), TEAMS, ids=NAMES)
 def test_cheats_score_nothing(name: str, options: dict[str, Any], cheat: str) -> None:
-    """No success for any, and for all but a wrong number in the right form nothing at all."""
+    """No cheat succeeds, and only a wrong number in the right form earns something, for its form."""
     for index in range(4):
         earned = play(new(name, index, "test", **options), CHEATS[cheat])
         searched = earned.pop(("found", "searcher"), 0.0) + earned.pop(("found", "reader"), 0.0)
@@ -116,14 +116,14 @@ def test_cheats_score_nothing(name: str, options: dict[str, Any], cheat: str) ->
 
 
 def test_a_constant_answer_is_paid_its_form_and_nothing_more() -> None:
-    """Hard-coded output ignores the givens: right only by chance."""
+    """A constant answer ignores the question, so it is right only by chance."""
     runs = [play(new("math", n, "test", team="single"), lambda role, seen: "\\boxed{40}") for n in range(100)]
     assert sum(e["correct", None] for e in runs) <= 6
     assert all(e["format", "reasoner"] == 0.2 for e in runs)
 
 
 def test_the_kind_of_an_answer_is_no_part_of_it() -> None:
-    """A reader who has read nothing knows that it is a river: its F1 is nothing."""
+    """A reader who has read nothing knows that the answer is a river; this must not give any F1."""
     for index in range(20):
         earned = play(new("search", index, "test"), lambda role, seen: "Answer: the river")
         assert earned["match", "reader"] == earned["correct", None] == 0
@@ -133,7 +133,7 @@ def test_the_kind_of_an_answer_is_no_part_of_it() -> None:
 
 
 def test_word_problems_say_what_they_compute_and_splits_are_disjoint() -> None:
-    """The hidden expression gives the answer; no sum of one split is in another, whatever the names."""
+    """The hidden expression gives the answer; no sum of one split is in another, whatever the names are."""
     sums: dict[str, set[str]] = {}
     for split in SPLITS:
         sums[split] = set()
@@ -166,7 +166,7 @@ def row(**data: Any) -> DataEnv:
 
 
 def test_a_pair_ends_when_it_agrees_and_prolonging_pays_nothing() -> None:
-    """A reply earns what it changes: over all rounds the last reply's worth."""
+    """A reply earns the change that it makes: over all rounds, this is what the last reply is worth."""
     env = row(rounds=3)
     first = env.step({"reasoner": "I say \\boxed{12}."})
     assert [(r.name, r.level, r.value) for r in first] == [
@@ -186,7 +186,8 @@ def test_a_pair_ends_when_it_agrees_and_prolonging_pays_nothing() -> None:
 
 
 def test_a_tool_role_that_writes_python() -> None:
-    """Run in the sandbox: the last line it prints is what it computed; what it cannot do is an outcome, not a crash."""
+    """It runs in the sandbox. The last printed line is its result; an error of the program is an outcome, not a
+    crash."""
     for text, paid in (
         ("```python\nx = 6\nprint('so')\nprint(x + 7)\n```", [0.1, 0.1, 0.8]),
         ("print(12)", [0.1, 0.1, 0.0]),
@@ -208,7 +209,7 @@ def test_a_tool_role_that_writes_python() -> None:
 
 
 def test_a_relay_passes_on_words_and_nothing_else() -> None:
-    """The tool role never sees the question; signs, or too many words, end it."""
+    """The tool role never sees the question; operators, or too many words, end the episode."""
     env = row(team="relay")
     env.step({"reasoner": "6 plus\n7"})
     assert [m.content for m in env.observe()["tool"].messages][1:] == ["6 plus 7"]
@@ -228,7 +229,7 @@ def test_a_script_that_a_calculator_cannot_follow_is_refused() -> None:
     env.step({"reasoner": env.script("reasoner")})
     with pytest.raises(ConfigError, match="cannot compute '2n' with a calculator"):
         env.script("tool")
-    with pytest.raises(ConfigError, match="is no task over data"):
+    with pytest.raises(ConfigError, match="is not a task over a data set"):
         make_bot("expert", "tictactoe").suits(make(sample_task("tictactoe", {})))
 
 
@@ -236,7 +237,8 @@ def test_a_script_that_a_calculator_cannot_follow_is_refused() -> None:
 
 
 def test_a_debate_by_hand() -> None:
-    """Each reply is paid for itself; peers' answers are shown unmarked; the vote counts meanings, not texts."""
+    """Each reply is rewarded by itself; peers' answers are shown without marks; the vote compares meanings, not
+    texts."""
     env = row(team="debate", agents=3, rounds=2)
     earned = env.step({"agent1": "\\boxed{13}", "agent2": "The answer is 12.", "agent3": "no idea"})
     assert {(r.name, r.role): r.value for r in earned} == {
@@ -259,7 +261,7 @@ def test_a_debate_by_hand() -> None:
     ],
 )  # fmt: skip
 def test_the_vote(answers: tuple[str, ...], value: float) -> None:
-    """Most votes win; among equals the earliest agent's answer; who gave none has no vote."""
+    """Most votes win; in a tie, the answer of the earliest agent; an agent without an answer has no vote."""
     env = row(team="debate", agents=3, rounds=1)
     env.step({f"agent{n + 1}": f"\\boxed{{{a}}}" for n, a in enumerate(answers)})
     assert [r.value for r in env.outcome()] == [value]
@@ -275,7 +277,7 @@ def test_brief_inference_lists_its_labels() -> None:
 
 
 def test_searches_are_paid_for_what_they_bring_up_first() -> None:
-    """Half of the passages each; finding one again is worth nothing; the reader is paid by F1."""
+    """Half of the passages each; finding one again earns nothing; the reader is rewarded by F1."""
     env = new("search", searches=3, results=1)
     person, town = env.row["gold"]
     assert [r.value for r in env.step({"searcher": person["title"]})] == [0.5]
@@ -301,7 +303,7 @@ def test_done_ends_the_search() -> None:
 
 @pytest.mark.parametrize("largest", [50, 200])
 def test_no_answer_of_a_word_problem_is_a_good_guess(largest: int) -> None:
-    """Found with the cheats: 2 was the answer of every thirtieth problem, so that a constant reply paid."""
+    """Found with the cheats: 2 was the answer of every thirtieth problem, so a constant reply was rewarded."""
     rng = random.Random(0)
     drawn = Counter(word_sums.draw(rng, "test", rng.randint(1, 3), largest)["answer"] for _ in range(12_000))
     (_, often), *_ = drawn.most_common(1)

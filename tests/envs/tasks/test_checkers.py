@@ -1,4 +1,4 @@
-"""What the audit found about checkers: answers that were judged wrongly, through their environments."""
+"""What the audit found about checkers: answers that were judged wrongly, tested through their environments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_negated_label_earns_nothing(label: str) -> None:
 
 
 def test_a_label_on_the_line_after_answer_is_read() -> None:
-    """Audit B3: the line break was taken for the end of the answer."""
+    """Audit B3: the line break was read as the end of the answer."""
     assert infers("neutral", "I cannot tell.\nAnswer:\nneutral")
 
 
@@ -64,7 +64,7 @@ def test_what_was_wrongly_equal_is_refused(gold: str, answer: str) -> None:
     ],
 )  # fmt: skip
 def test_what_was_wrongly_unequal_is_accepted(gold: str, answer: str) -> None:
-    """Audit B5: other ways to write the same."""
+    """Audit B5: other notations of the same answer."""
     assert solves(gold, f"\\boxed{{{answer}}}") and solves(answer, f"\\boxed{{{gold}}}")
 
 
@@ -99,7 +99,7 @@ def test_an_answer_in_an_unusual_place_is_read(reply: str) -> None:
 def test_only_what_follows_the_thoughts_counts(
     name: str, options: dict[str, Any], row: dict[str, Any] | None, replies: tuple[str, ...]
 ) -> None:
-    """Audit B5 and its siblings: an answer in a thought is none, also where the thought never ends."""
+    """Audit B5 and similar cases: an answer inside a thought does not count, even if the thought never ends."""
     reward = {"science": "law", "sql": "match", "code": "solved"}.get(name, "correct")
     if row is None:  # one that is made on the spot
         row = sample_task(name, options).data["row"]
@@ -112,7 +112,7 @@ def test_only_what_follows_the_thoughts_counts(
 
 
 def test_a_table_answer_with_two_statements_that_differ_is_none() -> None:
-    """A sibling of "several answers at once": the last of many guesses counted."""
+    """A similar case of "several answers at once": the last of many guesses counted."""
     table = {"header": ["a"], "rows": [["b"]]}
     row = {"question": "?", "answer": [["Oslo"]], "ordered": False, "table": table}
     assert earned("tables", {"team": "single"}, row, "Answer: Rome\nAnswer: Oslo") == 0.0
@@ -121,7 +121,7 @@ def test_a_table_answer_with_two_statements_that_differ_is_none() -> None:
 
 @pytest.mark.parametrize("cell", ["1_0", "١٠", "1e1_0"])
 def test_a_table_cell_is_a_number_only_in_plain_digits(cell: str) -> None:
-    """A sibling of audit B6 (`1_0.5` passed for `10.5`): Python's float() takes underscores and other scripts."""
+    """Similar to audit B6 (`1_0.5` passed for `10.5`): Python's float() accepts underscores and other scripts."""
     row = {"question": "?", "answer": [[10]], "ordered": False, "table": {"header": ["a"], "rows": [["b"]]}}
     assert earned("tables", {"team": "single"}, row, f"Answer: {cell}") == 0.0
     assert earned("tables", {"team": "single"}, row, "Answer: 10.0") == 1.0
@@ -129,7 +129,7 @@ def test_a_table_cell_is_a_number_only_in_plain_digits(cell: str) -> None:
 
 @pytest.mark.parametrize(("gold", "answer"), [("3.5", "35"), ("-5", "5")])
 def test_a_short_answer_keeps_the_point_and_sign_of_a_number(gold: str, answer: str) -> None:
-    """Found with the adversarial answers: SQuAD's normalisation drops both."""
+    """Found with the adversarial answers: SQuAD's normalisation removes both."""
     row = {"question": "?", "answers": [gold], "passages": [], "gold": []}
     assert earned("search", {"team": "single"}, row, "done", f"Answer: {answer}") == 0.0
     assert earned("search", {"team": "single"}, row, "done", f"Answer: {gold}") == 1.0
@@ -170,14 +170,15 @@ def queried(library: str, gold: str, query: str) -> bool:
     ],
 )  # fmt: skip
 def test_a_query_that_only_knows_the_answer_is_refused(library: str, gold: str, cheats: list[str]) -> None:
-    """Audit B4: an empty result was won by `SELECT 1 WHERE 0`, and so was any that no changed database told apart."""
+    """Audit B4: `SELECT 1 WHERE 0` was right if the result was empty, and so was any result that no changed database
+    distinguished."""
     assert queried(library, gold, gold)
     for cheat in cheats:
         assert not queried(library, gold, cheat), cheat
 
 
 def test_large_whole_numbers_are_compared_exactly(library: str) -> None:
-    """Audit B4: from a million on only six digits counted."""
+    """Audit B4: from a million on, only six digits were compared."""
     assert not queried(library, "SELECT max(sold) FROM book", "SELECT max(sold) + 1 FROM book")
     assert queried(library, "SELECT max(sold) FROM book", "SELECT max(sold) * 1.0 FROM book")
 
@@ -192,7 +193,7 @@ def test_large_whole_numbers_are_compared_exactly(library: str) -> None:
     ],
 )  # fmt: skip
 def test_a_right_query_may_rely_on_what_the_schema_promises(library: str, gold: str, right: str) -> None:
-    """Audit B4: shadows had books without an author, so that a query that joins them was refused."""
+    """Audit B4: shadows had books without an author, so a right query with a join was refused."""
     assert queried(library, gold, right)
 
 
@@ -236,7 +237,7 @@ def _golden(index: int) -> str:
     ids=["timescale", "struct", "generated block"],
 )
 def test_a_design_may_have_a_time_scale_and_name_its_own_parts(design: str) -> None:
-    """Audit B7: both were refused; looking into one's own blocks is a sibling."""
+    """Audit B7: both were refused; naming one's own blocks is a similar case."""
     assert simulated(design) == pytest.approx(1.0)
 
 

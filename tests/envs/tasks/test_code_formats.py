@@ -83,7 +83,8 @@ def test_quixbugs() -> None:
 
 
 def test_quixbugs_and_verilog_eval_as_their_repositories_have_them(tmp_path: Path) -> None:
-    """A file for each part of a problem; tests in JSON take an argument or a list of them, and may give generators."""
+    """There is a file for each part of a problem. Tests in JSON take an argument or a list, and may return
+    generators."""
     good = "def ups(n):\n    for i in range(n):\n        yield i + 1"
     texts = {
         "json_testcases/ups.json": "[2, [1, 2]]\n[[3], [1, 2, 3]]\n",

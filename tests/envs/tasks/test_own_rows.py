@@ -1,4 +1,4 @@
-"""Somebody's own questions and answers, from a file or the hub, without a change of the package."""
+"""A user's own questions and answers, from a file or the hub, without changing the package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sums(count: int = 200) -> list[dict[str, Any]]:
 
 
 def played(folder: Path, answer: str, index: int = 0, **options: Any) -> float | None:
-    """What the team earns that gives this answer to a training row."""
+    """What a team earns that gives this answer to a training row."""
     task = envs.sample_task("math", {"team": "single", "data": str(folder), **options}, "train", index)
     env = envs.make(task)
     while seen := env.observe():
@@ -87,7 +87,7 @@ def test_answers_can_be_compared_by_a_function_of_your_own(tmp_path: Path, monke
     ("row", "sentence"),
     [
         ({"prompt": "p", "anwser": "1"}, r"row 1 has no column 'answer'; .*Did you mean 'anwser'\?"),
-        ({"prompt": "p", "answer": ["1"]}, r"has a list in 'answer'; expected a text or a number: name a part of it"),
+        ({"prompt": "p", "answer": ["1"]}, r"has a list in 'answer'; expected a text or a number. Name a part of it"),
         ({"prompt": {"a": 1}, "answer": "1"}, r"has a dict in 'prompt'"),
         ([1], r"row 1 is list; expected an object with named fields"),
     ],
@@ -112,7 +112,7 @@ def test_a_format_of_your_own_is_named_by_its_module(tmp_path: Path, monkeypatch
 
 
 def test_a_data_set_of_the_hub_is_read_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub itself is played by a module of the same name."""
+    """A module of the same name replaces the hub."""
     rows = {"train": sums(50), "test": sums(60)[50:]}
     hub = types.SimpleNamespace(
         get_dataset_split_names=lambda name, configuration: [*rows, "extra"],

@@ -1,4 +1,4 @@
-"""Public data sets become folders that can be trusted: checked rows, no duplicates, no overlap, checksums."""
+"""Public data sets become reliable folders: checked rows, no duplicates, no overlap, checksums."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gsm8k(question: str, answer: str = "so\n#### 7") -> dict[str, str]:
 
 
 def test_a_folder_and_back(tmp_path: Path) -> None:
-    """Rows, counts and checksums; the same source gives the same bytes; a task holds its row."""
+    """Rows, counts and checksums; the same source gives the same bytes; a task contains its row."""
     lines(tmp_path / "raw/train.jsonl", [gsm8k(f"What is {n}?", f"#### 1,00{n}") for n in range(9)])
     lines(tmp_path / "raw/test.jsonl", [gsm8k("And what is this?")])
     report = prepare("gsm8k", tmp_path / "raw", tmp_path / "a", holdout=0)
@@ -61,7 +61,7 @@ def test_a_folder_and_back(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_file(tmp_path: Path) -> None:
-    """jsonl, json, a list under a name, gzip, csv and parquet hold the same rows."""
+    """jsonl, json, a list under a name, gzip, csv and parquet give the same rows."""
     row = {"premise": "A dog runs.", "hypothesis": "It moves.", "gold_label": "entailment"}
     lines(tmp_path / "a/dev.jsonl", [row])
     for name, content in (("b/dev.json", [row]), ("c/dev.json", {"data": [row]})):
@@ -89,13 +89,13 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "row", "says"),
     [
-        ("gsm8k", {"question": "x"}, "row 2 is no row of gsm8k: answer is missing; expected a string"),
-        ("gsm8k", {"question": 3, "answer": "#### 1"}, "row 2 is no row of gsm8k: question is 3; expected a string"),
-        ("gsm8k", gsm8k("x", "seven"), "row 2 is no row of gsm8k: answer has no final '#### N'"),
+        ("gsm8k", {"question": "x"}, "row 2 is not a row of gsm8k: answer is missing; expected a string"),
+        ("gsm8k", {"question": 3, "answer": "#### 1"}, "row 2 is not a row of gsm8k: question is 3; expected a string"),
+        ("gsm8k", gsm8k("x", "seven"), "row 2 is not a row of gsm8k: answer has no final '#### N'"),
         ("gsm8k", ["x"], "row 2 is list; expected an object"),
-        ("snli", {"premise": "a", "hypothesis": "b", "label": "maybe"}, "row 2 is no row of snli: label is 'maybe'"),
-        ("aime", {"problem": "x", "answer": "1000"}, "row 2 is no row of aime: answer is '1000'; expected a whole"),
-        ("hotpotqa", {"question": "q", "answer": "a"}, "row 2 is no row of hotpotqa: context and supporting_facts"),
+        ("snli", {"premise": "a", "hypothesis": "b", "label": "maybe"}, "row 2 is not a row of snli: label is 'maybe'"),
+        ("aime", {"problem": "x", "answer": "1000"}, "row 2 is not a row of aime: answer is '1000'; expected a whole"),
+        ("hotpotqa", {"question": "q", "answer": "a"}, "row 2 is not a row of hotpotqa: context and supporting_facts"),
         ("musique", {"id": "1", "question": "q", "answer": "a", "paragraphs": [{"title": "t"}]}, "paragraph_text"),
     ],
 )  # fmt: skip
@@ -122,9 +122,9 @@ def test_broken_json_and_other_mistakes(tmp_path: Path) -> None:
         prepare("gsm8k", tmp_path / "nowhere", tmp_path / "out")
     with pytest.raises(ConfigError, match="Did you mean 'gsm8k'"):
         prepare("gsm8", tmp_path, tmp_path / "out")
-    with pytest.raises(ConfigError, match="tells no split"):
+    with pytest.raises(ConfigError, match="does not tell its split"):
         prepare("gsm8k", lines(tmp_path / "rows.jsonl", [gsm8k("q")]), tmp_path / "out")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         prepare("gsm8k", lines(tmp_path / "test.jsonl", [gsm8k("q")]), tmp_path)
 
 
@@ -136,14 +136,15 @@ def test_equal_rows_are_kept_once(tmp_path: Path) -> None:
 
 
 def test_overlap_is_refused_with_the_rows_by_name(tmp_path: Path) -> None:
-    """Equal to a test row, or thirteen words in a row in common; twelve are none; --drop-overlap leaves them out."""
+    """A row that equals a test row, or has thirteen consecutive words in common, is refused; twelve words are allowed;
+    --drop-overlap leaves such rows out."""
     train = [gsm8k("Equal one"), gsm8k(f"Now {LONG}, then."), gsm8k(LONG.rpartition(" ")[0]), gsm8k("Fine")]
     lines(tmp_path / "raw/train.jsonl", train)
     lines(tmp_path / "raw/test.jsonl", [gsm8k("Quite another"), gsm8k("equal ONE"), gsm8k(f"{LONG}?")])
     with pytest.raises(DataError) as error:
         prepare("gsm8k", tmp_path / "raw", tmp_path / "out")
     told = str(error.value)
-    assert "1 equal one and 1 share 13 words in a row" in told and "--drop-overlap" in told
+    assert "1 equal one and 1 share 13 consecutive words" in told and "--drop-overlap" in told
     assert "train.jsonl row 1 equals test.jsonl row 2" in told
     assert "train.jsonl row 2 shares words with test.jsonl row 3" in told
     report = prepare("gsm8k", tmp_path / "raw", tmp_path / "out", drop_overlap=True, holdout=0)
@@ -152,7 +153,7 @@ def test_overlap_is_refused_with_the_rows_by_name(tmp_path: Path) -> None:
 
 
 def test_another_data_set_can_be_held_out_too(tmp_path: Path) -> None:
-    """MATH is not trained on where MATH-500 is the test."""
+    """MATH is not trained on the rows of MATH-500, if that is the test."""
     problem = {"problem": "Find x", "answer": "1"}
     prepare("math500", lines(tmp_path / "math500.jsonl", [problem]), tmp_path / "math500")
     train = lines(tmp_path / "train.jsonl", [problem, {"problem": "Find y", "solution": "so \\boxed{\\frac{1}{2}}."}])
@@ -164,7 +165,7 @@ def test_another_data_set_can_be_held_out_too(tmp_path: Path) -> None:
     )
     both = {"data": {"train": str(tmp_path / "math"), "test": str(tmp_path / "math500")}, "team": "single"}
     assert envs.sample_task("math", both, "test").data["row"]["question"] == "Find x"
-    with pytest.raises(ConfigError, match="names no folder for the validation split; it has: train, test"):
+    with pytest.raises(ConfigError, match="names no folder for the validation split; it only has: train, test"):
         envs.sample_task("math", both, "validation")
 
 
@@ -178,7 +179,7 @@ def test_validation_is_taken_from_train_by_text(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_missing_changed_or_of_another_kind(tmp_path: Path) -> None:
-    """Each a sentence with what to do."""
+    """Each gives a sentence that says what to do."""
     missing = str(tmp_path / "gsm8k")
     with pytest.raises(ConfigError, match=rf"interplay prepare gsm8k --to {missing}"):
         envs.sample_task("math", {"data": missing})
@@ -194,7 +195,7 @@ def test_a_folder_that_is_missing_changed_or_of_another_kind(tmp_path: Path) -> 
 
 
 def test_the_hub_is_read_through_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real loader, over a data set on disk; without the package, or the net, a sentence."""
+    """The real loader, with a data set on disk; without the package or the network there is a sentence."""
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     lines(tmp_path / "set/train.jsonl", [gsm8k("From the hub")])
@@ -222,7 +223,7 @@ def test_the_hub_is_read_through_datasets(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_public_forms_of_hotpotqa_and_musique(tmp_path: Path) -> None:
-    """As published, as the hub keeps it, and with a corpus beside; passages are kept once."""
+    """As published, as on the hub, and with a corpus beside it; duplicate passages are removed."""
     asked = {"question": "Who?", "answer": "Ann", "type": "bridge"}
     published = {
         **asked,
@@ -263,7 +264,7 @@ def test_public_forms_of_hotpotqa_and_musique(tmp_path: Path) -> None:
 
 
 def test_fever_as_published_and_as_the_hub_has_it(tmp_path: Path) -> None:
-    """On the hub `premise` is the claim; labels that are hidden are left out; the dev rows are the test."""
+    """On the hub `premise` is the claim; rows with hidden labels are left out; the dev rows are the test rows."""
     published = {"cid": 1, "query": "Ann sings.", "context": "Ann is a singer.", "label": "SUPPORTS"}
     lines(tmp_path / "a/dev_fitems.jsonl", [published])
     lines(tmp_path / "a/test_fitems.jsonl", [{**published, "query": "Ben sings.", "label": "hidden"}])
@@ -300,7 +301,7 @@ def test_published_folders(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_id_are_one_row(tmp_path: Path) -> None:
-    """MBPP in full and as sanitized, in one folder: a problem that was reworded is still that problem."""
+    """MBPP in full and sanitized, in one folder: a reworded problem is still the same problem."""
     made = {"code": "def f(x):\n    return x", "test_list": ["assert f(1) == 1"]}
     lines(tmp_path / "raw/mbpp.jsonl", [{"task_id": 11, "text": "Give it back.", **made}])
     (tmp_path / "raw/sanitized-mbpp.json").write_text(json.dumps([{"task_id": 11, "prompt": "Return it.", **made}]))
@@ -362,7 +363,7 @@ def test_the_command(tmp_path: Path) -> None:
     ],
 )
 def test_real_samples(tmp_path: Path, name: str, folder: str, counts: dict[str, int], env: str) -> None:
-    """All rows are read, and the scripted team scores everything on the first of them."""
+    """All rows can be read, and the scripted team earns the full score on the first ones."""
     assert DATA is not None
     report = prepare(name, DATA / folder, tmp_path / name, drop_overlap=True, holdout=0)
     assert report.counts == counts
@@ -382,7 +383,8 @@ def test_real_samples(tmp_path: Path, name: str, folder: str, counts: dict[str, 
 def test_the_overlap_of_the_real_samples_is_found() -> None:
     assert DATA is not None
     with pytest.raises(
-        DataError, match=r"0 equal one and 4 share 13 words .*train.jsonl row 21 shares words with test.jsonl"
+        DataError,
+        match=r"0 equal one and 4 share 13 consecutive words .*train.jsonl row 21 shares words with test.jsonl",
     ):
         preparing.prepare("gsm8k", DATA / "gsm8k", Path("never-written"))
     assert not Path("never-written").exists()
@@ -402,13 +404,13 @@ PACKED = gzip.compress(ROW * 50, mtime=0)
         ("train.jsonl", ROW + b"[1]\n", r"train.jsonl row 2 is list; expected an object"),
         ("train.json", b'["Why?"]', r"train.json row 1 is str; expected an object"),
         ("train.json", b"[" * 200_000, r"train.json is not JSON"),
-        ("train.jsonl", b'{"question": "a \\ud800 b", "answer": "#### 7"}', r"train-1 holds '.ud800', half of a char"),
+        ("train.jsonl", b'{"question": "a \\ud800 b", "answer": "#### 7"}', r"'.ud800', which is half of a char"),
         ("train.jsonl.gz", PACKED[:-12], r"train.jsonl.gz is damaged \(Compressed file ended"),
         ("train.jsonl.gz", PACKED[:30] + bytes(9) + PACKED[39:], r"train.jsonl.gz is damaged \("),
         ("train.jsonl.gz", ROW, r"train.jsonl.gz is damaged \(Not a gzipped file"),
-        ("train.jsonl", b'{"question": " ", "answer": "#### 7"}', r"holds no usable row"),
-        ("contest.jsonl", ROW, r"'contest.jsonl' tells no split"),
-        ("latest/rows.jsonl", ROW, r"rows.jsonl' tells no split"),
+        ("train.jsonl", b'{"question": " ", "answer": "#### 7"}', r"has no usable row"),
+        ("contest.jsonl", ROW, r"'contest.jsonl' does not tell its split"),
+        ("latest/rows.jsonl", ROW, r"rows.jsonl' does not tell its split"),
     ],
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, content: bytes, why: str) -> None:
@@ -426,7 +428,7 @@ def test_damaged_parquet_and_packed_tests(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train.parquet is damaged"):
         prepare("gsm8k", tmp_path / "train.parquet", tmp_path / "out")
     row = {"question_content": "x", "public_test_cases": "[]", "private_test_cases": "AAAA"}
-    with pytest.raises(DataError, match=r"row 1 is no row of livecodebench"):
+    with pytest.raises(DataError, match=r"row 1 is not a row of livecodebench"):
         prepare("livecodebench", lines(tmp_path / "test.jsonl", [row]), tmp_path / "out")
 
 
@@ -449,7 +451,7 @@ def test_a_mark_at_the_beginning_and_wide_fields_are_no_damage(tmp_path: Path) -
 def test_words_are_the_same_however_they_are_set(tmp_path: Path, train: str) -> None:
     lines(tmp_path / "raw/train.jsonl", [gsm8k(f"Say {train} now.")])
     lines(tmp_path / "raw/test.jsonl", [gsm8k(f"Read {LONG} then.")])
-    with pytest.raises(DataError, match=r"0 equal one and 1 share 13 words"):
+    with pytest.raises(DataError, match=r"0 equal one and 1 share 13 consecutive words"):
         prepare("gsm8k", tmp_path / "raw", tmp_path / "out")
 
 
@@ -463,19 +465,19 @@ def test_one_question_over_two_tables_or_databases_is_two(tmp_path: Path) -> Non
 
 
 def test_another_kind_of_data_set_may_be_held_against(tmp_path: Path) -> None:
-    """Each row by what its own format compares; and what is no prepared folder is named by its option."""
+    """Each row is compared as its own format says; the option of a folder that is not prepared is named."""
     held = {"premise": f"{LONG} at noon.", "hypothesis": "It is late.", "gold_label": "neutral"}
     prepare("snli", lines(tmp_path / "snli/test.jsonl", [held]), tmp_path / "held")
     source = lines(tmp_path / "train.jsonl", [gsm8k(f"Say {LONG} now."), gsm8k("Why?")])
     with pytest.raises(
-        DataError, match=r"share 13 words in a row with one \(train.jsonl row 1 shares words with .*held"
+        DataError, match=r"share 13 consecutive words with one \(train.jsonl row 1 shares words with .*held"
     ):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
-    with pytest.raises(ConfigError, match=r"--against is '.*nowhere', which holds no prepared data set"):
+    with pytest.raises(ConfigError, match=r"--against is '.*nowhere', which is not a prepared data set"):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "nowhere"])
     manifest = json.loads((tmp_path / "held" / MANIFEST).read_text())
     (tmp_path / "held" / MANIFEST).write_text(json.dumps({**manifest, "splits": {"test": 3}}))
-    with pytest.raises(DataError, match=r"is no manifest of interplay prepare"):
+    with pytest.raises(DataError, match=r"is not a manifest of interplay prepare"):
         prepare("gsm8k", source, tmp_path / "out", [tmp_path / "held"])
 
 
@@ -500,7 +502,7 @@ def test_a_golden_program_that_fails_its_own_tests_is_left_out_and_counted(tmp_p
 
 
 def test_a_gold_query_that_fails_or_says_nothing_is_left_out(tmp_path: Path) -> None:
-    """A sibling of audit B6: every kind of gold answer is put to its own checker."""
+    """Similar to audit B6: every kind of gold answer is checked by its own checker."""
     (tmp_path / "raw").mkdir()
     with closing(sqlite3.connect(tmp_path / "raw" / "pets.sqlite")) as db:
         db.executescript("CREATE TABLE pet (id INTEGER PRIMARY KEY, name TEXT, age INTEGER);")

@@ -92,7 +92,7 @@ def service() -> Iterator[str]:
 
 
 def test_a_web_search(service: str) -> None:
-    """What was asked is what was sent; a repeated query is not sent again; texts are cut."""
+    """The request contains the query; a repeated query is not sent again; texts are cut."""
     _Service.asked.clear()
     assert web.search(service, "cats & dogs?", 2) == (("T0", "text 0"), ("T1", "text 1"))
     web.search(service, "cats & dogs?", 2)
@@ -103,7 +103,7 @@ def test_a_web_search(service: str) -> None:
 
 
 def test_a_service_with_a_key(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read from the environment when it is needed; a missing one is said before anything is played."""
+    """The key is read from the environment when it is needed; a missing key is reported before anything is played."""
     with pytest.raises(ConfigError, match=r"env\.web_key names the environment variable SEARCH_KEY, which is not set"):
         sample_task("search", {"web": service, "web_key": "SEARCH_KEY"})
     monkeypatch.setenv("SEARCH_KEY", "secret")
@@ -128,7 +128,7 @@ def test_a_service_that_fails_is_an_error_and_no_empty_result(service: str, path
 
 
 def test_the_task_over_the_web(service: str) -> None:
-    """Results reach the prompts; what nobody knows to be right is never scored, which is not zero."""
+    """Results reach the prompts. It is unknown which results are right, so they are not scored, which is not zero."""
     env = make(sample_task("search", {"web": service, "searches": 1, "results": 2}))
     assert isinstance(env, DataEnv)
     assert [(r.name, r.value) for r in env.step({"searcher": "anything"})] == [("found", None)]

@@ -42,7 +42,7 @@ Reply = Callable[[envs.Env, Role], str]
 
 
 def play(env: envs.Env, replies: dict[Role, Reply]) -> dict[tuple[str | None, str], float | None]:
-    """What everybody earned, by role and name; roles without a reply of their own are scripted."""
+    """What everybody earned, by role and name; roles without given replies are scripted."""
     bot = make_bot("expert", env.task.env)
     earned: dict[tuple[str | None, str], float | None] = defaultdict(float)
     while seen := env.observe():
@@ -153,7 +153,7 @@ def test_the_reference_called_by_its_module_is_refused() -> None:
 
 
 def test_tests_are_worth_the_bugs_they_catch() -> None:
-    """Right tests that catch half of the bugs earn half; a wrong one costs its share."""
+    """Right tests that catch half of the bugs earn half; a wrong test loses its share."""
     task = envs.sample_task("code", {"style": "calls", "bugs": 4, "rounds": 1}, index=1)
     env = envs.make(task)
     good = make_bot("expert", "code").act(env, "tester", random.Random(0)).split("\n")
@@ -200,7 +200,7 @@ def test_the_bug_itself_is_no_mending() -> None:
 def test_a_row_that_lacks_something_is_refused() -> None:
     task = envs.sample_task("debugging", {"team": "single"})
     bare = {**task.data, "row": {**task.data["row"], "buggy": ""}}
-    with pytest.raises(ConfigError, match="no bug of its own"):
+    with pytest.raises(ConfigError, match="a row has no bug"):
         envs.make(type(task)(task.id, task.env, task.seed, bare))
     task = envs.sample_task("code", {"rounds": 1})
     bare = {**task.data, "row": {**task.data["row"], "golden": ""}}

@@ -1,4 +1,4 @@
-"""A tester's tests: what a problem shows is not new, and players read and write plain assertions."""
+"""A tester's tests: a test that the problem shows is not new, and players read and write plain assertions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOLDEN = "def pick(xs, n):\n    return tuple(sorted(xs)[:n])"
 
 
 def apps() -> DataRow:
-    """A row as MapCoder's selection of APPS has it: one example is shown, tests are wrapped."""
+    """A row as in MapCoder's selection of APPS: one example is shown, and tests are wrapped."""
     cases = [([[3, 1, 2], 2], [1, 2]), ([[5, 4], 1], [4]), ([[9, 8, 7], 3], [7, 8, 9]), ([[6, 6, 1], 1], [1])]
     both = {"fn_name": "pick", "inputs": [c[0] for c in cases], "outputs": [[c[1]] for c in cases]}
     raw = {
@@ -76,13 +76,13 @@ def prompt(env: Code, role: Role) -> str:
     ids=["wrapped", "docstring", "statement"],
 )  # fmt: skip
 def test_copying_what_was_shown_pays_nothing(row: DataRow, copies: list[str]) -> None:
-    """Audit B2: an example was not recognised where the data set wraps it; siblings: docstrings and statements."""
+    """Audit B2: an example was not recognised if the data set wraps it; similar cases are docstrings and statements."""
     for copied in copies:
         assert earns(game(row), copied) == 0.0, copied
 
 
 def test_prompts_do_not_show_a_helper_that_nobody_defined() -> None:
-    """Audit B2: `plain` is defined in the tests' setup, where no player can see it."""
+    """Audit B2: `plain` is defined in the setup of the tests, which no player sees."""
     env = game(apps())
     for role in env.roles:
         assert "plain(" not in prompt(env, role) and "assert pick([3, 1, 2], 2) == [1, 2]" in prompt(env, role)
@@ -90,7 +90,7 @@ def test_prompts_do_not_show_a_helper_that_nobody_defined() -> None:
 
 @pytest.mark.parametrize("row", [apps(), humaneval(), contest()], ids=["wrapped", "docstring", "statement"])
 def test_the_scripted_tester_writes_tests_that_count(row: DataRow) -> None:
-    """Audit B2: for wrapped rows it wrote none. The golden program returns a tuple where the test says a list."""
+    """Audit B2: it wrote no tests for wrapped rows. The golden program returns a tuple, and the test says a list."""
     env = game(row)
     written = make_bot("expert", "code").act(env, "tester", random.Random(0))
     assert len(written.split("\n")) == 2 and earns(env, written) == pytest.approx(1.0)

@@ -19,7 +19,7 @@ from interplay.types import Role
 
 
 class Bot(ABC):
-    """Subclass, write `act`, `@register_bot("name")`; the first line of the docstring is its description."""
+    """Subclass it, write `act`, and add `@register_bot("name")`. The first line of the docstring is its description."""
 
     name: ClassVar[str] = "?"  # set by register_bot
     takes: ClassVar[str] = ""  # describes the setting after the colon; empty: the bot takes no setting
@@ -27,7 +27,9 @@ class Bot(ABC):
     def __init__(self, env_name: str, setting: str = "") -> None:
         self.env_name = env_name
         if setting and not self.takes:
-            raise ConfigError(f"bot '{self.name}' takes no setting, but '{setting}' follows its name after a colon.")
+            raise ConfigError(
+                f"bot '{self.name}' takes no setting, but its name is followed by ':{setting}'; remove that."
+            )
 
     @abstractmethod
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
@@ -99,10 +101,10 @@ def legal_actions(env: Env, role: Role) -> tuple[str, ...]:
     """The legal actions of `role` now. Raises if it is not its turn, or if the environment lists no actions."""
     observation = env.observe().get(role)
     if observation is None:
-        raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")
+        raise EnvError(f"a bot was asked to act as '{role}', but '{role}' must not act in '{env.task.env}' now.")
     if not observation.legal:
         raise EnvError(
-            f"environment '{env.task.env}' lists no legal actions for '{role}', and a bot can only choose from a list; "
+            f"environment '{env.task.env}' lists no legal actions for '{role}', but a bot can only choose from a list; "
             "expected Observation.legal, or no bot in this seat."
         )
     return observation.legal

@@ -81,14 +81,14 @@ class _Search:
 
 @register_bot("alpha_beta")
 class AlphaBetaBot(Bot):
-    """Connect Four by alpha-beta search; `alpha_beta:6` goes six moves deep (4 if not said); equal moves alike."""
+    """Connect Four by alpha-beta search; `alpha_beta:6` searches six moves deep (default 4); ties are random."""
 
     takes = "the depth, a whole number from 1"
 
     def __init__(self, env_name: str, setting: str = "") -> None:
         super().__init__(env_name, setting)
         if setting and not (setting.isdecimal() and int(setting) > 0):
-            raise ConfigError(f"bot 'alpha_beta:{setting}' has no such depth; expected a whole number from 1.")
+            raise ConfigError(f"bot 'alpha_beta:{setting}' has a wrong depth; expected a whole number from 1.")
         self.depth = int(setting or 4)
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""Context agents: partners with a style, for the settings in which a judge says what is good."""
+"""Context agents: partners with a style, for environments in which a judge decides what is good."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class WriterBot(Bot):
 
     def suits(self, env: Env) -> None:
         if not isinstance(env, Story) or env.task.data["mode"] == "free":
-            self.refuse("is no story of listed sentences; expected story with mode signs or words")
+            self.refuse("is not a story of listed sentences; expected story with mode signs or words")
 
 
 @register_bot("haggler")
 class HagglerBot(Bot):
-    """Bargains: `haggler:tough` wants nearly all, `:soft` takes half, `:mirror` gives as much ground as it is given."""
+    """Bargains: `haggler:tough` wants nearly all, `:soft` accepts half, `:mirror` concedes as much as you do."""
 
     takes = "a style"
     STYLES: ClassVar[tuple[str, ...]] = ("tough", "soft", "mirror")
@@ -71,7 +71,7 @@ class HagglerBot(Bot):
         return f"offer {a} {b} {c}"
 
     def _goal(self, env: Negotiation, me: int) -> int:
-        """What it wants now. As the end comes near, half of it is better than nothing."""
+        """How much it wants now. Near the end it wants half, because half is better than nothing."""
         late = len(env.said) >= env.task.data["turns"] - 2
         if self.style == "tough":
             return 5 if late else 8
@@ -83,7 +83,7 @@ class HagglerBot(Bot):
 
     def suits(self, env: Env) -> None:
         if not isinstance(env, Negotiation):
-            self.refuse("is no negotiation; expected negotiation")
+            self.refuse("is not a negotiation; expected negotiation")
 
 
 @register_bot("replay")
@@ -116,7 +116,7 @@ class ReplayBot(Bot):
 
 @register_bot("rater")
 class RaterBot(Bot):
-    """Says what people preferred, in `preference`: a judge that imitates it has learned their labels."""
+    """Gives the label that people gave, in `preference`. A judge that imitates it learns their labels."""
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         assert isinstance(env, Preference)
@@ -124,12 +124,13 @@ class RaterBot(Bot):
 
     def suits(self, env: Env) -> None:
         if not isinstance(env, Preference):
-            self.refuse("has no labels of people; expected preference")
+            self.refuse("has no labels by people; expected preference")
 
 
 @register_bot("finder")
 class FinderBot(Bot):
-    """Reports passages in `retrieval`: `finder:helpful` what is needed, `:idle` what is true, `:liar` what is not."""
+    """Reports passages in `retrieval`: `finder:helpful` what is needed, `:idle` anything true, `:liar` something
+    false."""
 
     takes = "a style"
     STYLES: ClassVar[tuple[str, ...]] = ("helpful", "idle", "liar")
@@ -158,8 +159,8 @@ class FinderBot(Bot):
 
 @register_bot("breaker")
 class BreakerBot(Bot):
-    """Plants bugs in `repair`: `breaker:early` in the first operation, `:late` in the last, `:subtle` the operation
-    next in the list, `:hunter` again where a bug was not mended."""
+    """Plants bugs in `repair`: `breaker:early` in the first operation, `:late` in the last, `:subtle` uses the next
+    operation in the list, `:hunter` plants a bug again where one was not repaired."""
 
     takes = "a style"
     STYLES: ClassVar[tuple[str, ...]] = ("early", "late", "subtle", "hunter")

@@ -15,14 +15,14 @@ from interplay.types import Role
 
 @register_bot("expert")
 class ExpertBot(Bot):
-    """Says what solves a task of work (math, language, code, data): the task's own script, read from its row."""
+    """Says what solves a task over a data set (math, language, code): the task's own script, read from its row."""
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         if not isinstance(env, DataEnv):
             self.suits(env)
         assert isinstance(env, DataEnv)
         if role not in env.observe():
-            raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")
+            raise EnvError(f"a bot was asked to act as '{role}', but '{role}' must not act in '{env.task.env}' now.")
         return env.script(role)
 
     def calls(self, env: Env, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
@@ -30,5 +30,8 @@ class ExpertBot(Bot):
 
     def suits(self, env: Env) -> None:
         if not isinstance(env, DataEnv):
-            raise ConfigError(f"bot 'expert' cannot play '{self.env_name}', which is no task over data.")
+            raise ConfigError(
+                f"bot 'expert' cannot play '{self.env_name}', which is not a task over a data set; expected such a "
+                "task."
+            )
         env.script(next(iter(env.observe())))

@@ -158,7 +158,7 @@ def _notes(env: Hanabi) -> list[list[_Note]]:
 
 @register_bot("hanabi")
 class HanabiBot(Bot):
-    """A rule-based Hanabi team whose hints say which card to play; sit it in every seat."""
+    """A rule-based Hanabi team whose hints say which card to play. Use it in every seat."""
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         legal = legal_actions(env, role)

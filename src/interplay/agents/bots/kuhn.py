@@ -15,7 +15,7 @@ from interplay.types import Role
 
 @register_bot("equilibrium")
 class EquilibriumBot(Bot):
-    """Kuhn poker's equilibrium; `equilibrium:0.2` bluffs with the jack 0.2 of the time, 0 to 1/3 (1/3 if not said)."""
+    """Kuhn poker's equilibrium; `equilibrium:0.2` bluffs with the jack 20% of the time, from 0 to 1/3 (default 1/3)."""
 
     takes = "alpha, from 0 to 1/3"
 
@@ -26,7 +26,7 @@ class EquilibriumBot(Bot):
         except ValueError:
             alpha = -1.0
         if not 0.0 <= alpha <= 1 / 3 + 1e-3:  # accepts 0.333 and 0.3334 as 1/3
-            raise ConfigError(f"bot 'equilibrium:{setting}' has no such alpha; expected a number from 0 to 1/3.")
+            raise ConfigError(f"bot 'equilibrium:{setting}' has a wrong alpha; expected a number from 0 to 1/3.")
         self.alpha = min(alpha, 1 / 3)
 
     def bets(self, card: str, betting: tuple[str, ...]) -> float:

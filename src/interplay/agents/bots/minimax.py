@@ -20,7 +20,7 @@ _SOLVED: dict[tuple[str, str], dict[str, float]] = {}
 
 @register_bot("minimax")
 class MinimaxBot(Bot):
-    """Perfect play in small two-player zero-sum games without chance or secrets; any of the best moves alike.
+    """Perfect play in small two-player zero-sum games without chance or secrets. Ties are broken at random.
 
     It needs `state()` to determine all that can follow. Value counts agent-level rewards, from steps and outcome.
     """
@@ -53,7 +53,7 @@ class MinimaxBot(Bot):
         try:
             values = self._values(env, _SOLVED.setdefault(key, {}))
         except RecursionError:
-            self.refuse("can go on for too many moves, or come back to a position; expected a short game")
+            self.refuse("can take too many moves, or return to a position; expected a short game")
         top = max(values.values())
         return [move for move, value in values.items() if math.isclose(value, top, abs_tol=1e-9)]
 
@@ -61,7 +61,7 @@ class MinimaxBot(Bot):
         """The value of each legal move for the role that makes it."""
         role = self._to_move(env)
         if role is None:
-            raise EnvError(f"a bot was asked for a move in '{env.task.env}' after the end.")
+            raise EnvError(f"a bot was asked for a move in '{env.task.env}', but the game has ended.")
         sign = 1.0 if role == env.roles[0] else -1.0
         values = {}
         for move in legal_actions(env, role):

@@ -36,7 +36,7 @@ class FirstBot(Bot):
 
 @register_bot("always")
 class AlwaysBot(Bot):
-    """The same action every time, where it is legal; `always:paper`."""
+    """Takes the same action every time, if it is legal; `always:paper`."""
 
     takes = "an action"
 
@@ -59,9 +59,9 @@ class AlwaysBot(Bot):
 
 @register_bot("greedy")
 class GreedyBot(Bot):
-    """Whatever earns most at once, looking one move ahead; any of the best moves alike.
+    """Takes the action that earns most at once, looking one move ahead. Ties are broken at random.
 
-    It does not peek: what is hidden from its role, and what others do at the same moment, is drawn `SAMPLES` times.
+    It does not cheat: whatever is hidden from its role, or done by others at the same time, is drawn `SAMPLES` times.
     """
 
     SAMPLES = 8

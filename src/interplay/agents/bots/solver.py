@@ -25,6 +25,7 @@ from interplay.envs.games.negotiation import WORTH, Negotiation, worth
 from interplay.envs.games.plan_path import PlanPath
 from interplay.envs.games.proposer_solver import ProposerSolver
 from interplay.envs.games.puzzle import Puzzle
+from interplay.envs.games.signalling import NOTHING, Signalling
 from interplay.envs.games.social_deduction import SocialDeduction
 from interplay.envs.games.sokoban import Sokoban
 from interplay.envs.games.sokoban_room import Room, bits, offsets, reach, shift, walk
@@ -39,11 +40,11 @@ LIMIT = 400_000  # positions that a Sokoban search may visit; beyond it the room
 
 @register_bot("solver")
 class SolverBot(Bot):
-    """Solves puzzles (best moves in the actor's seat, best advice in the planner's); a sound rule in word games."""
+    """Solves puzzles (the best moves as actor, the best advice as planner). In word games it follows a simple rule."""
 
     def act(self, env: Env, role: Role, rng: random.Random) -> str:
         if role not in env.observe():
-            raise EnvError(f"a bot was asked to act as '{role}', who is not to act in '{env.task.env}' now.")
+            raise EnvError(f"a bot was asked to act as '{role}', but '{role}' must not act in '{env.task.env}' now.")
         if isinstance(env, Puzzle):
             return ", ".join(solution(env)[: env.task.data["moves"]])
         for kind, rule in _RULES.items():
@@ -54,7 +55,9 @@ class SolverBot(Bot):
 
     def suits(self, env: Env) -> None:
         if not isinstance(env, (*_RULES, PlanPath, Sudoku, Blocksworld, EightQueens, Sokoban)):
-            raise ConfigError(f"bot 'solver' cannot play '{self.env_name}'; bot 'random' plays anything with a list.")
+            raise ConfigError(
+                f"bot 'solver' cannot play '{self.env_name}'; bot 'random' plays any game with listed actions."
+            )
 
 
 def solution(env: Puzzle) -> list[str]:
@@ -67,7 +70,7 @@ def solution(env: Puzzle) -> list[str]:
         return list(sokoban(env.level, env.boxes, env.player) or env.legal_moves()[:1])
     if isinstance(env, (PlanPath, Sudoku, Blocksworld, EightQueens)):
         return env.solution()
-    raise ConfigError(f"no solver knows '{env.task.env}'.")
+    raise ConfigError(f"there is no solver for '{env.task.env}'; expected a puzzle.")
 
 
 # -- Sokoban ----------------------------------------------------------------------------------------------------------
@@ -270,12 +273,20 @@ def _respond(env: Env, role: Role, rng: random.Random) -> str:
 
 
 def _spot_or_fly(env: Env, role: Role, rng: random.Random) -> str:
-    """The spotter names the signs in order; the pilot looks for the one it heard in the spotter's words."""
+    """The spotter names the signs in order; the pilot looks for the one it heard in the spotter's words. A pilot alone
+    looks at the doors."""
     assert isinstance(env, SpotterPilot)
     if role == "spotter":
-        return env.caption(role)
-    said = (env.said or "").split()
+        return " ".join(env.doors)
+    said = (env.said or "").split() if len(env.roles) == 2 else list(env.doors)
     return str(said.index(env.wanted) + 1 if env.wanted in said[: len(SIGNS)] else 1)
+
+
+def _signal(env: Env, role: Role, rng: random.Random) -> str:
+    """The sender says the state if that gets through, and the receiver names it."""
+    assert isinstance(env, Signalling)
+    silent = role == "sender" and not env.task.data["talk"]
+    return NOTHING if silent else str(env.hidden)
 
 
 _RULES: dict[type[Env], Callable[[Env, Role, random.Random], str]] = {
@@ -283,6 +294,7 @@ _RULES: dict[type[Env], Callable[[Env, Role, random.Random], str]] = {
     Matrix: _respond,
     Negotiation: _haggle,
     ProposerSolver: _propose_or_solve,
+    Signalling: _signal,
     SocialDeduction: _deduce,
     SpotterPilot: _spot_or_fly,
     Taboo: _describe_or_guess,

@@ -78,8 +78,8 @@ class CudaRunner(Cached):
 
     @torch.inference_mode()
     def advance(self, ongoing: Seq[Sequence], fresh: Seq[Sequence], hurry: bool = False) -> list[Drawn]:
-        """Sample tokens for every sequence: up to `chunk` decoding steps, or fewer if no sequence needs so many. With
-        `hurry` there is one decoding step."""
+        """Sample tokens for every sequence: up to `chunk` decoding steps, or fewer if no sequence needs that many. With
+        `hurry` there is only one decoding step."""
         self._seat(ongoing, fresh)
         everyone = [*ongoing, *fresh]
         hidden = torch.stack([s.prompt.hidden for s in fresh if s.prompt.hidden is not None]) if fresh else None

@@ -8,13 +8,13 @@ before the next answer (`census.py`), so that a batch holds every request that i
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -36,9 +36,11 @@ from interplay.engines.local.scheduler import Scheduler, Sequence
 from interplay.engines.refusals import refuse_impossible
 from interplay.engines.scoring import all_scored, scoring_requests
 from interplay.errors import EngineError, did_you_mean
-from interplay.models import senses
+from interplay.models import channels, senses
 from interplay.models.adapter import Adapter
 from interplay.models.latch import latch_of
+from interplay.models.lay import is_soft
+from interplay.models.load import Loaded
 from interplay.models.shape import cache_shape
 from interplay.types import Completion, MediaSpan, Stop
 
@@ -70,6 +72,7 @@ class LocalEngine:
         )
         self.keep_cache = keep_cache
         self._sampled = 0
+        self._seconds = 0.0  # that steps took
         self._slots: dict[str, _Slot] = {}  # the newest version of each adapter, by name
         self._retired: list[_Slot] = []  # older versions that requests may still use
         self._salts = 0
@@ -125,8 +128,11 @@ class LocalEngine:
     def flush(self) -> None:
         with self.latch.writing():
             self.scheduler.flush()
+            wires = channels.of(self.runner.model)
+            if wires is not None:
+                wires.forget()
 
-    def update(self, version: int, source: Path | None = None) -> None:
+    def update(self, version: int, source: Loaded | None = None) -> None:
         if source is not None:
             raise EngineError("the local engine shares its weights with the learner; expected no source to read from.")
         with self.latch.writing():
@@ -145,9 +151,8 @@ class LocalEngine:
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
         waiting = len(self._arrived) + scheduler.queued
-        return EngineStats(
-            self._sampled, scheduler.prompt_tokens, scheduler.saved_tokens, len(scheduler.running), waiting
-        )
+        counted = scheduler.prompt_tokens, scheduler.saved_tokens, len(scheduler.running)
+        return EngineStats(self._sampled, *counted, waiting, self._seconds)
 
     def limits(self) -> EngineLimits:
         cache = self.scheduler.cache
@@ -194,7 +199,7 @@ class LocalEngine:
         cache, total = self.scheduler.cache, len(request.ids) + request.room
         if self._closed:
             raise EngineError("the engine is closed; make a new one.")
-        if request.media and not self.capabilities.media:
+        if any(not is_soft(span) for span in request.media) and not self.capabilities.media:
             raise EngineError("this engine reads text alone; expected a prompt without pictures and sounds.")
         refuse_impossible(request, self._vocabulary, self.max_context, self._slots)
         if request.sampling.stop_strings and self._tokenizer is None:
@@ -202,8 +207,8 @@ class LocalEngine:
         shared = len(request.ids) // cache.block_size  # the reply's sequence shares the prompt's full blocks
         if cache.blocks_for(total) + cache.blocks_for(len(request.ids)) - shared > cache.total:
             raise EngineError(
-                f"a request of {total} tokens can never fit the engine's cache of {cache.total * cache.block_size} "
-                "tokens: raise its cache size or lower sampling.max_tokens."
+                f"a request of {total} tokens can never fit into the engine's cache of "
+                f"{cache.total * cache.block_size} tokens; use a larger cache, or lower sampling.max_tokens."
             )
 
     @property
@@ -248,7 +253,11 @@ class LocalEngine:
         """Admit requests, compute prompts and sample. The returned functions deliver finished completions; they are
         called on the event loop."""
         with self._stream(), self.latch.reading():
-            return self._step()
+            began = time.perf_counter()
+            try:
+                return self._step()
+            finally:
+                self._seconds += time.perf_counter() - began
 
     def _stream(self) -> AbstractContextManager[object]:
         """A context in which the engine's own GPU stream is current, if it has one."""
@@ -285,7 +294,7 @@ class LocalEngine:
         return [self._delivery(*end) for end in ended]
 
     def _absorb(self, sequence: Sequence, tokens: list[int], logprobs: list[float], version: int) -> Stop | None:
-        """Add new tokens to a sequence; return why it ended, or None if it goes on."""
+        """Add new tokens to a sequence. Return why it ended, or None if it continues."""
         sampling = sequence.request.sampling
         self._sampled += len(tokens)
         if sampling.stop_strings and sequence.legal is None:

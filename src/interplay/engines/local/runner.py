@@ -21,6 +21,7 @@ from interplay.engines.local.scheduler import CachedPrompt, Piece, Sequence
 from interplay.models import fused, senses
 from interplay.models.adapter import Adapter
 from interplay.models.attention import Packed, using
+from interplay.models.lay import perceived, sight
 from interplay.models.senses import Overlay, Sight
 from interplay.models.shape import cache_shape, decoder_of
 from interplay.models.stacked import Bank, Mix, mixing
@@ -30,6 +31,8 @@ Drawn = tuple[Sequence, list[int], list[float]]  # a sequence, its new tokens an
 
 
 class ModelRunner(Protocol):
+    model: PreTrainedModel
+
     def prefill(self, pieces: Seq[Piece]) -> None:
         """Compute pieces of prompts. When a prompt is complete, the hidden state of its last token is stored in it."""
         ...
@@ -182,7 +185,6 @@ class Cached(ABC):
         """What the media of these prompts change among the new tokens. New tokens may begin or end inside a picture,
         or come after the prompt."""
         at, features, places = list[np.ndarray](), list[Tensor](), list[np.ndarray]()
-        assert self.senses is not None
         for prompt, offset, count, start in zip(prompts, offsets, np.diff(offsets), starts, strict=False):
             line = np.arange(start, start + count)
             sight = self._sight(prompt)
@@ -191,22 +193,23 @@ class Cached(ABC):
                 at.append(sight.at_K[low:high] - start + offset)
                 features.append(sight.features_KC[low:high])
             places.append(_places(line, sight))
-        if not sum(map(len, at)) and not self.senses.family.mrope:
+        turned = self.senses is not None and self.senses.family.mrope
+        if not sum(map(len, at)) and not turned:
             return None
-        positions = self.to(np.concatenate(places, 1)) if self.senses.family.mrope else None
+        positions = self.to(np.concatenate(places, 1)) if turned else None
         return Overlay(self.to(np.concatenate(at)), torch.cat(features), positions)
 
     def _sight(self, prompt: CachedPrompt) -> Sight | None:
         """The media of a prompt; None if it has none."""
         if prompt.media and prompt.sight is None:
-            assert self.senses is not None
-            prompt.sight = self.senses.sight(prompt.ids, prompt.media)
+            prompt.sight = sight(self.model, prompt.ids, prompt.media)
         return prompt.sight
 
     def prefill(self, pieces: Seq[Piece]) -> None:
         new = [p.prompt.ids[p.start : p.end] for p in pieces]
         if self.senses is not None:
-            self.senses.features([s for p in pieces if p.prompt.sight is None for s in p.prompt.media])  # all at once
+            new_media = [s for p in pieces if p.prompt.sight is None for s in perceived(p.prompt.media)]
+            self.senses.features(new_media)  # all at once
         prompts = [p.prompt for p in pieces]
         hidden, offsets = self._run(new, [p.start for p in pieces], [p.blocks for p in prompts], prompts)
         last = hidden[self.to(offsets[1:] - 1)]

@@ -331,7 +331,7 @@ def _order(part: object) -> tuple[str, object]:
 
 
 def legal_trie(legal: tuple[tuple[int, ...], ...]) -> LegalTrie:
-    """The replies as a trie of nested dicts. "1" is no prefix of "10", because each reply holds its end token."""
+    """The replies as a trie of nested dicts. "1" is not a prefix of "10", because each reply includes its end token."""
     root: dict[int, dict] = {}
     for reply in legal:
         node = root

@@ -1,1 +1,1 @@
-"""Games of other packages under the same contract, named `package:game`; each module's docstring is its page."""
+"""Games of other packages under the same contract, named `package:game`. Each module's docstring is its page."""

@@ -1,9 +1,9 @@
-"""What the adapters share: `package:game` names, replies matched to legal actions, the step limit, forks by replay.
+"""Code that all adapters share: `package:game` names, matching replies to legal actions, the step limit, replay.
 
-An adapter is registered under a name that ends in a colon, and what follows it in a recipe is the game. Prefix and
-options are checked without the package, which is imported when the first environment is made. An adapter keeps its
-history, each decision with what its roles saw: a fork can replay it, and `redeal` replays it with other chance until it
-finds one in which the role would have seen the same.
+An adapter is registered under a name that ends in a colon. In a recipe, the game follows the colon. Prefix and options
+are checked without the package, which is imported when the first environment is made. An adapter keeps its history:
+each decision with what its roles saw. A fork can replay the history. `redeal` replays it with other random outcomes
+until it finds one in which the role would have seen the same.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from interplay.envs.env import Env
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-TRIES = 20  # other deals that redeal replays before it gives up
-SHOWN = 300  # legal actions listed in a prompt
+TRIES = 20  # how many other deals redeal replays before it gives up
+SHOWN = 300  # the largest number of legal actions that a prompt lists
 A = TypeVar("A", bound="AdaptedEnv")
 
 
 class AdapterOptions(Section):
     """Options of every adapter."""
 
-    arguments: dict[str, Any] = Field({}, description="handed to the game, named as its package names them")
-    max_steps: int = Field(1000, ge=1, description="decisions after which the episode is cut short")
-    rules: str = Field("", description="said first in every prompt, in place of the rules that are known here")
-    brief: bool = Field(False, description="show the position alone: for models trained from nothing")
+    arguments: dict[str, Any] = Field({}, description="arguments of the game, with the names that its package uses")
+    max_steps: int = Field(1000, ge=1, description="decisions after which the episode is truncated")
+    rules: str = Field("", description="rules at the beginning of every prompt, instead of the rules known here")
+    brief: bool = Field(False, description="show only the position, for models that are trained from scratch")
 
 
 class AdaptedEnv(Env):
-    """A subclass says what is seen now (`look`), plays actions (`play`) and names its package's games."""
+    """A subclass shows what is seen now (`look`), plays actions (`play`) and names its package's games."""
 
     Options = AdapterOptions
     reward_names = ("payoff", "illegal")
-    package: ClassVar[str]  # what is imported
+    package: ClassVar[str]  # the package that is imported
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -57,19 +57,19 @@ class AdaptedEnv(Env):
     @classmethod
     @abstractmethod
     def games(cls) -> list[str]:
-        """The names the package knows."""
+        """The names that the package knows."""
 
     def known_rules(self) -> str:
-        """The rules of the game in a few sentences, where they are known."""
+        """The rules of the game in a few sentences, if they are known."""
         return ""
 
     @abstractmethod
     def look(self) -> dict[Role, Observation]:
-        """What `observe` gives; asked once for each position, and never after the end."""
+        """What `observe` returns. It is called once per position, and never after the end."""
 
     @abstractmethod
     def play(self, actions: dict[Role, str]) -> Rewards:
-        """What `step` does; sets `over` where the game ends."""
+        """What `step` does. It sets `over` when the game ends."""
 
     # -- the contract ---------------------------------------------------------------------------------------------
 
@@ -86,8 +86,8 @@ class AdaptedEnv(Env):
         return self.play(actions)
 
     def replayed(self: A, seed: int, role: Role | None = None) -> A | None:
-        """The same task and actions with chance from `seed`; None as soon as other roles would have to act or, given
-        `role`, as soon as it would have seen something else."""
+        """The same task and actions with random outcomes from `seed`. None as soon as other roles would have to act or,
+        if `role` is given, as soon as this role would have seen something else."""
         twin = type(self)(replace(self.task, seed=seed))
         for seen, actions in [*self.history, (self.observe(), {})]:
             now = twin.observe()
@@ -99,9 +99,9 @@ class AdaptedEnv(Env):
         return twin
 
     def redeal(self, role: Role, rng: random.Random) -> Env:
-        """Other chance from the start, replayed, and kept if `role` would have seen just what it saw. Where no such
-        deal is found among `TRIES`, what is hidden stays as it is."""
-        for _ in range(max(2, TRIES // (1 + len(self.history) // 10))):  # long games cost more to replay
+        """Replay with other random outcomes from the start, and keep the result if `role` would have seen exactly what
+        it saw. If no such deal is found in `TRIES` tries, hidden information stays as it is."""
+        for _ in range(max(2, TRIES // (1 + len(self.history) // 10))):  # long games take longer to replay
             if (twin := self.replayed(rng.getrandbits(62), role)) is not None:
                 return twin
         return self.fork(rng.getrandbits(62))
@@ -110,14 +110,14 @@ class AdaptedEnv(Env):
 
     @classmethod
     def library(cls, module: str = "") -> ModuleType:
-        """The package, or a module of it; a missing one is an error that says what to install."""
+        """The package, or a module of it. If it is missing, the error says what to install."""
         try:
             return importlib.import_module(module or cls.package)
         except ImportError as error:
             missing = (error.name or cls.package).partition(".")[0]
             raise ConfigError(
-                f"env.name needs the package '{missing}', which cannot be imported ({error}); "
-                "install it with pip install 'interplay[games]'."
+                f"env.name needs the package '{missing}', which cannot be imported ({error}); install it with pip "
+                "install 'interplay[games]'."
             ) from None
 
     def unknown(self, names: Iterable[str]) -> ConfigError:
@@ -125,11 +125,11 @@ class AdaptedEnv(Env):
         near = difflib.get_close_matches(self.game, list(names), n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         return ConfigError(
-            f"env.name '{self.task.env}' is no game of {prefix}; interplay envs {prefix} lists them.{hint}"
+            f"env.name '{self.task.env}' is not a game of {prefix}; interplay envs {prefix} lists its games.{hint}"
         )
 
     def prompt(self, role: Role, view: str, legal: Sequence[str], title: str) -> tuple[Message, ...]:
-        """A complete prompt: who plays what and how to reply, then the position and what is legal."""
+        """A complete prompt: who plays what, how to reply, the position, and the legal actions."""
         if self.task.data["brief"]:
             return (Message("user", view),)
         seat = f" You are {role}." if len(self.roles) > 1 else ""
@@ -141,12 +141,12 @@ class AdaptedEnv(Env):
 
 
 def game_of(name: str) -> str:
-    """What follows the colon of `package:game`."""
+    """The game after the colon of `package:game`."""
     return name.partition(":")[2]
 
 
 def written(actions: Sequence[int], write: Callable[[int], str]) -> dict[str, int]:
-    """Text to action: on one line, none empty, no two alike."""
+    """Texts for actions: each on one line, not empty, and all different."""
     out: dict[str, int] = {}
     for action in actions:
         text = " ".join(write(action).split()) or str(action)
@@ -155,7 +155,7 @@ def written(actions: Sequence[int], write: Callable[[int], str]) -> dict[str, in
 
 
 def matching(text: str, legal: Iterable[str]) -> str | None:
-    """The legal action that a reply names: as written, or but for case, quotes and a full stop."""
+    """The legal action that a reply names: exactly, or except for case, quotes and a full stop."""
     names = tuple(legal)
     if text in names:
         return text

@@ -1,6 +1,6 @@
-"""PettingZoo's classic games in words: how an agent's observation reads and what its actions are called.
+"""PettingZoo's classic games in words: the text of an agent's observation, and the names of its actions.
 
-Each view is made from that agent's own observation, or from what is public; nobody's cards are looked up.
+Each view is made from the agent's own observation, or from public information. No hidden cards are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class GameWords:
-    """`view(env, agent, observation)`; the actions by number, or `move(env, agent, action)` where they depend."""
+    """`view(env, agent, observation)`; the actions by number, or `move(env, agent, action)` if they vary."""
 
     view: Callable[[Any, Any, Any], str]
     actions: tuple[str, ...] = ()
@@ -22,12 +22,12 @@ class GameWords:
 
 
 def words_of(game: str) -> GameWords | None:
-    """The words of `tictactoe_v3`, whatever its version; None where the game is not known here."""
+    """The words of `tictactoe_v3`, for any version; None if the game is not known here."""
     return GAMES.get(game.rpartition("_v")[0])
 
 
 def _board(planes: Any, number: Callable[[int, int], int] | None = None) -> str:
-    """# mine, @ theirs; empty places a dot, or their action's number."""
+    """# for mine, @ for theirs. An empty place is a dot, or the number of its action."""
 
     def cell(r: int, c: int) -> str:
         if planes[r, c, 0]:
@@ -43,7 +43,7 @@ def _board(planes: Any, number: Callable[[int, int], int] | None = None) -> str:
 
 
 def _tictactoe(env: Any, agent: Any, seen: Any) -> str:
-    # An action's number runs down the columns, and so does the first axis of the planes.
+    # The numbers of actions count down the columns, and so does the first axis of the planes.
     return "# yours, @ theirs:\n" + _board(np.swapaxes(seen, 0, 1), lambda r, c: 3 * c + r)
 
 

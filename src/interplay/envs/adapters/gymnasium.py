@@ -1,9 +1,9 @@
-"""Any Gymnasium environment that can be told in text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
+"""Any Gymnasium environment that can be shown as text, for one player: `gymnasium:FrozenLake-v1`, `gymnasium:Taxi-v4`.
 
 Roles         player.
 Observation   the environment's own `ansi` rendering where it has one, its colours in words, else its observation: text
               as it is, numbers with their names where the game is known. Below it the legal actions. Every prompt is
-              fresh and complete.
+              fresh and complete. `view = "image"` shows the rendered frame, "both" the observation in words too.
 Actions       names where the game is known or `actions` gives them, numbers otherwise, those that
               `info["action_mask"]` lets through. Where the action space is Text, any reply is an action.
 Rewards       `payoff` (agent): what every step pays. An illegal reply changes nothing, counts as a step and is −1,
@@ -17,16 +17,20 @@ from __future__ import annotations
 import copy
 import random
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import AdapterOptions, matching
+from interplay.envs.adapters import frames
+from interplay.envs.adapters.adapter import matching
+from interplay.envs.adapters.frames import FrameOptions
 from interplay.envs.adapters.rules import GYMNASIUM, LABELS
 from interplay.envs.adapters.spaces import Copied, allowed, choices, labelled, uncoloured
 from interplay.envs.env import register
 from interplay.errors import ConfigError
-from interplay.types import Observation, Rewards, Role, Task
+from interplay.types import MediaKind, Observation, Rewards, Role, Task
 
 ACTIONS = {  # of Gymnasium's own, by name without version, in the order of their numbers
     "Acrobot": ("pull left", "nothing", "pull right"),
@@ -39,10 +43,10 @@ ACTIONS = {  # of Gymnasium's own, by name without version, in the order of thei
     "MountainCar": ("left", "nothing", "right"),
     "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
-_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # the last action, which moves the rows of a map
+_LAST = re.compile(r"^ *\(\w+\)\n", re.MULTILINE)  # a line with the last action, which would shift the rows of a map
 
 
-class Options(AdapterOptions):
+class Options(FrameOptions):
     actions: list[str] = Field([], description="names of the actions, in the order of their numbers")
 
 
@@ -51,7 +55,7 @@ class Gymnasium(Copied):
     Options = Options
     package = "gymnasium"
     roles = ("player",)
-    version = "2"  # 1 gave no rules and bare numbers
+    version = "2"  # version 1 gave no rules and only numbers
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -77,8 +81,11 @@ class Gymnasium(Copied):
         if name not in gym.registry:
             raise self.unknown(gym.registry)
         try:
-            if "render_mode" not in arguments and "ansi" in _modes(gym.spec(name)):
-                arguments["render_mode"] = "ansi"
+            wanted = "ansi" if task.data["view"] == "text" else "rgb_array"
+            if wanted == "rgb_array":
+                frames.headless()
+            if "render_mode" not in arguments and wanted in _modes(gym.spec(name)):
+                arguments["render_mode"] = wanted
             return gym.make(name, **arguments)
         except (gym.error.Error, ImportError, TypeError, ValueError) as error:
             raise ConfigError(f"env.name '{task.env}' cannot be made: {str(error).splitlines()[0]}") from None
@@ -88,12 +95,22 @@ class Gymnasium(Copied):
 
     def look(self) -> dict[Role, Observation]:
         legal = tuple(self._legal() or ())
-        return {"player": Observation(self.prompt("player", self._text(), legal, self.title), fresh=True, legal=legal)}
+        view = self.task.data["view"]
+        words = "" if view == "image" else self._text()
+        messages = self.prompt("player", words, legal, self.title)
+        if view != "text":
+            picture = frames.frame(self.env.render(), self.task.env, self.task.data["pixels"])
+            messages = (*messages[:-1], replace(messages[-1], media=(picture,)))
+        return {"player": Observation(messages, fresh=True, legal=legal)}
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        return frames.needs(options)
 
     def _text(self) -> str:
         if getattr(self.env, "render_mode", None) == "ansi":
             return uncoloured(_LAST.sub("", self.env.render()))
-        return labelled(self.seen, LABELS.get(self.title, ()))
+        return "a picture" if frames.is_picture(self.seen) else labelled(self.seen, LABELS.get(self.title, ()))
 
     def play(self, actions: dict[Role, str]) -> Rewards:
         (text,) = actions.values()
@@ -105,7 +122,7 @@ class Gymnasium(Copied):
         if action is None:
             return Rewards.process("illegal", {"player": -1.0})
         seen, reward, ended, cut, info = self.env.step(action)
-        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may write into what it gave
+        self.seen, self.info = copy.deepcopy((seen, info))  # an environment may change these objects later
         self.over = bool(ended or cut)
         self.total += float(reward)
         return Rewards.agent("payoff", {"player": float(reward)})
@@ -118,7 +135,7 @@ class Gymnasium(Copied):
         return f"{self._text()}\n{end}, {self.total:g} so far"
 
     def redeal(self, role: Role, rng: random.Random) -> Gymnasium:
-        return self.fork(rng.getrandbits(62))  # for one player only the future is hidden
+        return self.fork(rng.getrandbits(62))  # for a single player only the future is hidden
 
 
 def _modes(spec: Any) -> list[str]:

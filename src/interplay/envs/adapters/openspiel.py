@@ -1,17 +1,17 @@
 """Any game of OpenSpiel: `openspiel:kuhn_poker`, `openspiel:leduc_poker(players=3)`, `openspiel:hanabi`.
 
-Roles         p0, p1, … as many as the game has players.
-Observation   games of imperfect information: the player's own information state, or its observation where the game has
-              no such text; games of perfect information: its observation, usually the board (`view` chooses). Below it
-              the legal actions. Every prompt is fresh and complete.
+Roles         p0, p1, …, as many as the game has players.
+Observation   in games of imperfect information: the player's own information state, or its observation if the game has
+              no such text. In games of perfect information: its observation, usually the board (`view` chooses). The
+              legal actions follow. Every prompt is fresh and complete.
 Actions       as OpenSpiel writes them, `x(1,1)` or `Bet`. Simultaneous moves are made at once.
-Chance        drawn from the task, outcome by outcome, so that exploitability can be computed where draws are uniform.
-              The few games that draw inside themselves (`rng_seed`) are seeded, and forked by replay: they keep
-              their chance when a fork is given a seed.
-Rewards       `payoff` (agent; team where all players have the same): at once where the game pays as it goes, else at
-              the end. An illegal reply ends the game: its player ends with the least the game can pay (or `forfeit`),
-              in zero-sum games the others share what it loses, in games with one payoff for all everybody ends there,
-              and `illegal` is −1 (process). Cut short, games that pay at the end pay nothing.
+Chance        drawn from the task, outcome by outcome, so that exploitability can be computed if draws are uniform. The
+              few games that draw random numbers themselves (`rng_seed`) are seeded and forked by replay: they keep
+              their random numbers even if a fork is given a seed.
+Rewards       `payoff` (agent; team if all players have the same): at once if the game pays as it goes, else at the end.
+              An illegal reply ends the game: its player ends with the least that the game can pay (or `forfeit`). In
+              zero-sum games the others share what it loses. In games with one payoff for all, everybody gets this
+              payoff. `illegal` is −1 (process). A truncated game that pays at the end pays nothing.
 Left out      mean-field games, which have no players to seat, and crossword, which lists no actions.
 Version       2 (tested with open_spiel 2.0.2)
 """
@@ -33,7 +33,7 @@ from interplay.envs.env import register
 from interplay.errors import ConfigError, EnvError
 from interplay.types import Observation, Rewards, Role, Task
 
-# Games whose resample_from_infostate works; the others say so by raising, and on standard error.
+# Games whose resample_from_infostate works. The others raise an error and write to standard error.
 RESAMPLES = frozenset(
     (
         "bargaining", "blackjack", "bridge", "colored_trails", "euchre", "gin_rummy", "hearts", "kuhn_poker",
@@ -46,14 +46,14 @@ class Options(AdapterOptions):
     view: Literal["auto", "information", "observation", "state"] = Field(
         "auto", description="which of OpenSpiel's texts a player sees; state shows everything to everybody"
     )
-    forfeit: float | None = Field(None, description="payoff of who replies illegally; default the game's least")
+    forfeit: float | None = Field(None, description="payoff for an illegal reply; default: the least in the game")
 
 
 @register("openspiel:")
 class OpenSpiel(AdaptedEnv):
     Options = Options
     package = "pyspiel"
-    version = "2"  # 1 gave no rules
+    version = "2"  # version 1 gave no rules
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -63,7 +63,7 @@ class OpenSpiel(AdaptedEnv):
         self.roles = tuple(f"p{i}" for i in range(self.spiel.num_players()))
         self.together = kind.utility.name == "IDENTICAL"
         self.paid = [0.0] * len(self.roles)
-        self.final: list[float] | None = None  # what everybody ends with, where that is not what the game says
+        self.final: list[float] | None = None  # the final payoffs, if they are not those of the game
         self.seen_as = _view(kind, task.data["view"])
         self.state_now = self.spiel.new_initial_state()
         self.moves: dict[Role, dict[str, int]] = {}
@@ -83,13 +83,15 @@ class OpenSpiel(AdaptedEnv):
         if game.get_type().chance_mode.name == "SAMPLED_STOCHASTIC":
             parameters = dict(game.get_parameters())
             if "rng_seed" not in parameters:
-                raise ConfigError(f"env.name '{task.env}' draws chance that cannot be seeded; expected another game.")
+                raise ConfigError(
+                    f"env.name '{task.env}' draws random numbers that cannot be seeded; expected another game."
+                )
             given = {k: v for k, v in parameters.items() if k != "rng_seed"}
             return self.library().load_game(game.get_type().short_name, {**given, "rng_seed": task.seed % 2**31})
         return game
 
     def _chance(self) -> None:
-        """Draw until a player must decide."""
+        """Draw random outcomes until a player must decide."""
         state = self.state_now
         while state.is_chance_node():
             actions, shares = zip(*state.chance_outcomes(), strict=True)
@@ -171,7 +173,10 @@ class OpenSpiel(AdaptedEnv):
     def fork(self, seed: int | None = None) -> OpenSpiel:
         if self.kind.chance_mode.name == "SAMPLED_STOCHASTIC":
             if (again := self.replayed(self.task.seed)) is None:
-                raise EnvError(f"'{self.task.env}' did not repeat itself when replayed, so that it cannot be forked.")
+                raise EnvError(
+                    f"'{self.task.env}' did not repeat itself when it was replayed, so it cannot be forked; expected "
+                    "another game."
+                )
             return again
         twin = self.twin()
         twin.state_now, twin.history, twin.paid = self.state_now.clone(), self.history.copy(), self.paid.copy()
@@ -192,7 +197,7 @@ class OpenSpiel(AdaptedEnv):
 
 @lru_cache(maxsize=64)
 def _load(game: str, arguments: str) -> Any:
-    """A game never changes, so all episodes share it."""
+    """Load a game. It never changes, so all episodes share it."""
     spiel = OpenSpiel.library()
     given: Mapping[str, Any] = json.loads(arguments)
     try:
@@ -200,9 +205,13 @@ def _load(game: str, arguments: str) -> Any:
     except (spiel.SpielError, IndexError, TypeError) as error:
         raise ConfigError(f"env.name 'openspiel:{game}' cannot be loaded: {str(error).splitlines()[-1]}.") from None
     if loaded.get_type().dynamics.name == "MEAN_FIELD":
-        raise ConfigError(f"env.name 'openspiel:{game}' is a mean-field game, which has no players to seat.")
+        raise ConfigError(
+            f"env.name 'openspiel:{game}' is a mean-field game, which has no players to seat; expected another game."
+        )
     if not loaded.num_distinct_actions():
-        raise ConfigError(f"env.name 'openspiel:{game}' lists no actions (it takes structures); expected another game.")
+        raise ConfigError(
+            f"env.name 'openspiel:{game}' does not list its actions (they are structures); expected another game."
+        )
     return loaded
 
 
@@ -214,13 +223,13 @@ def _view(kind: Any, wanted: str) -> str:
     }
     if wanted == "auto":
         if kind.information.name == "ONE_SHOT":
-            return "state"  # the payoffs, which nothing else shows
+            return "state"  # it shows the payoffs, which no other view does
         hidden = kind.information.name == "IMPERFECT_INFORMATION"
         order = ("information", "observation") if hidden else ("observation", "information", "state")
         wanted = next((view for view in order if has[view]), "none")
     if not has.get(wanted):
         raise ConfigError(
-            f"env.view is '{wanted}', which '{kind.short_name}' does not write; expected one of "
+            f"env.view is '{wanted}', but '{kind.short_name}' does not have this view; expected one of "
             f"{', '.join(view for view, there in has.items() if there)}."
         )
     return wanted

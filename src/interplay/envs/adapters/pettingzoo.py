@@ -3,6 +3,8 @@
 Roles         the game's agents, such as player_0.
 Observation   what PettingZoo gives that agent and no other, as text: boards, cards and moves in words for the classic
               games, other observations by `adapters/spaces.py`. Below it the legal actions. Every prompt is fresh.
+              `view = "image"` shows a picture, "both" words too: the agent's own observation where that is a picture,
+              else the rendered frame, in games that hide nothing (chess, connect_four, go, tictactoe).
 Actions       in words for the classic games (chess: e2e4), else numbers or `actions`; those that the action mask lets
               through, in the observation or in the info.
 Moves         where the game has a Parallel version, all its agents move at once; else in turn (`api` chooses).
@@ -17,32 +19,37 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
 
-from interplay.envs.adapters.adapter import AdapterOptions, matching
+from interplay.envs.adapters import frames
+from interplay.envs.adapters.adapter import matching
 from interplay.envs.adapters.classic import GameWords, words_of
+from interplay.envs.adapters.frames import FrameOptions
 from interplay.envs.adapters.rules import PETTINGZOO
 from interplay.envs.adapters.spaces import Copied, allowed, choices, told
 from interplay.envs.env import register
 from interplay.errors import ConfigError
-from interplay.types import Observation, Rewards, Role, Task
+from interplay.types import Media, MediaKind, Observation, Rewards, Role, Task
+
+OPEN = ("chess", "connect_four", "go", "tictactoe")  # a frame of these shows nothing that a player may not see
 
 
-class Options(AdapterOptions):
+class Options(FrameOptions):
     api: Literal["auto", "aec", "parallel"] = Field("auto", description="in turn, or at once; auto: at once if it can")
     actions: list[str] = Field([], description="names of the actions, in the order of their numbers")
-    level: Literal["agent", "team"] = Field("agent", description="whom payoffs belong to; team: their mean, to all")
-    forfeit: float = Field(-1.0, description="payoff of who replies illegally, which ends the game")
+    level: Literal["agent", "team"] = Field("agent", description="who gets the payoffs; team: all get their mean")
+    forfeit: float = Field(-1.0, description="payoff for an illegal reply, which ends the game")
 
 
 @register("pettingzoo:")
 class PettingZoo(Copied):
     Options = Options
     package = "pettingzoo"
-    version = "2"  # 1 gave no rules
+    version = "2"  # version 1 gave no rules
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -76,12 +83,16 @@ class PettingZoo(Copied):
         if api not in makers:
             raise ConfigError(f"env.api is '{api}', which '{task.env}' does not have; expected {' or '.join(makers)}.")
         failed = self.library("pettingzoo.env_registry.exceptions").FailedToImport
+        arguments = dict(task.data["arguments"])
+        if task.data["view"] != "text":
+            frames.headless()
+            arguments.setdefault("render_mode", "rgb_array")
         try:
-            return makers[api](**task.data["arguments"]), api == "parallel"
+            return makers[api](**arguments), api == "parallel"
         except (ImportError, failed) as error:
             raise ConfigError(f"env.name '{task.env}' cannot be made: {error}") from None
         except TypeError as error:
-            raise ConfigError(f"env.arguments of '{task.env}' do not fit it: {error}.") from None
+            raise ConfigError(f"the game '{task.env}' does not accept env.arguments: {error}.") from None
 
     def _listed(self, agent: Any) -> dict[str, Any] | None:
         space, names = self.env.action_space(agent), self.task.data["actions"]
@@ -106,10 +117,35 @@ class PettingZoo(Copied):
             if listed is not None:
                 self.legal[role] = self._worded(agent, allowed(listed, mask))
             legal = tuple(self.legal.get(role, ()))
-            text = self.words.view(self.env, agent, value) if self.words else told(value)
+            view = self.task.data["view"]
+            text = "" if view == "image" else self._worded_view(agent, value)
             title = self.game.rpartition("_v")[0].replace("_", " ") or self.game
-            out[role] = Observation(self.prompt(role, text, legal, title), fresh=True, legal=legal)
+            messages = self.prompt(role, text, legal, title)
+            if view != "text":
+                messages = (*messages[:-1], replace(messages[-1], media=(self._picture(value),)))
+            out[role] = Observation(messages, fresh=True, legal=legal)
         return out
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        return frames.needs(options)
+
+    def _picture(self, value: Any) -> Media:
+        """What an agent sees: its observation, or the frame of a game in which everybody sees the same."""
+        if not frames.is_picture(value):
+            if self.game.rpartition("/")[2].rpartition("_v")[0] not in OPEN:
+                raise ConfigError(
+                    f"env.view asks for pictures, and the frames of '{self.task.env}' may show what is hidden from a "
+                    f"player; expected a game whose observations are pictures, {', '.join(OPEN)}, or "
+                    'env.view = "text".'
+                )
+            value = self.env.render()
+        return frames.frame(value, self.task.env, self.task.data["pixels"])
+
+    def _worded_view(self, agent: Any, value: Any) -> str:
+        if self.words is not None:
+            return self.words.view(self.env, agent, value)
+        return "a picture" if frames.is_picture(value) else told(value)
 
     def _worded(self, agent: Any, legal: dict[str, Any]) -> dict[str, Any]:
         if self.words is None or self.words.move is None:
@@ -132,7 +168,7 @@ class PettingZoo(Copied):
         if self.parallel:
             moves = {agents[role]: action for role, action in chosen.items()}
             seen, rewards, _, _, infos = self.env.step(moves)
-            self.seen, self.infos = copy.deepcopy((seen, infos))  # a game may write into what it gave
+            self.seen, self.infos = copy.deepcopy((seen, infos))  # a game may change these objects later
         else:
             (action,) = chosen.values()
             self.env.step(action)
@@ -158,13 +194,12 @@ class PettingZoo(Copied):
         return self._payoff(dict.fromkeys(self.guilty, self.task.data["forfeit"]))
 
     def state(self) -> str:
-        """What every agent sees, and how things stand."""
+        """What every agent sees, and whether the game is over."""
         lines = [f"{role} {total:g}" for role, total in self.totals.items()]
         for agent in self.env.agents:
             value = self.seen.get(agent) if self.parallel else self.env.observe(agent)
             value = value["observation"] if isinstance(value, dict) and "observation" in value else value
-            text = self.words.view(self.env, agent, value) if self.words else told(value)
-            lines.append(f"{agent} sees: {text}")
+            lines.append(f"{agent} sees: {self._worded_view(agent, value)}")
         if self.over:
             lines.append("over" + (f", an illegal reply of {', '.join(self.guilty)}" if self.guilty else ""))
         elif not self.parallel:
@@ -173,7 +208,7 @@ class PettingZoo(Copied):
 
 
 def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
-    """How to make a game, by kind: from PettingZoo's registry, or from a module of somebody else's."""
+    """The functions that make a game, by kind: from PettingZoo's registry, or from a module of another package."""
     game = env.game
     if "." in game:
         module = env.library(game)
@@ -189,5 +224,5 @@ def _makers(env: PettingZoo) -> dict[str, Callable[..., Any]]:
 
 
 def _module(name: str) -> str:
-    """`tictactoe_v3`, as games are imported, of `classic/tictactoe-v3`, as they are registered."""
+    """`tictactoe_v3`, as games are imported, from `classic/tictactoe-v3`, as they are registered."""
     return re.sub(r"-v(\d+)$", r"_v\1", name.rpartition("/")[2])

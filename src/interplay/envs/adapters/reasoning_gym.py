@@ -2,13 +2,13 @@
 
 Roles         solver.
 Observation   the question, and that the answer goes between <answer> and </answer>.
-Actions       any text; the answer is what stands between the last pair of marks, or the whole reply without any.
-Rewards       `solved` (agent, at the end): 1 for an answer that the task's own scorer gives full marks, else 0.
-              `score` (agent) is that scorer's own number, 0 to 1, where `partial = true` asks for it: many of them give
-              marks for any reply that holds the answer, which a long list of guesses also does.
-Options       `arguments` are the fields of the task's configuration. `level` sets all the difficulties of the task's
-              own curriculum at once, 0 being the easiest, so that a [curriculum] of ours can raise it.
-Levels        drawn from the task's seed; splits have disjoint seeds, but a task with few different questions can ask
+Actions       any text. The answer is the text between the last pair of marks, or the whole reply if it has no marks.
+Rewards       `solved` (agent, at the end): 1 for an answer that gets full marks from the task's own scorer, else 0.
+              With `partial = true` also `score` (agent): the scorer's own number, from 0 to 1. Many scorers give marks
+              for any reply that contains the answer, so a long list of guesses would also get them.
+Options       `arguments` are the fields of the task's configuration. `level` sets all difficulties of the task's own
+              curriculum at once; 0 is the easiest. A [curriculum] of a recipe can raise it.
+Levels        drawn from the task's seed. Splits have disjoint seeds, but a task with few different questions can ask
               the same one in two splits.
 Version       1 (tested with reasoning-gym 0.1.25)
 """
@@ -34,7 +34,9 @@ _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
 class Options(AdapterOptions):
-    level: int | None = Field(None, ge=0, description="difficulty of the task's own curriculum; past its end, its last")
+    level: int | None = Field(
+        None, ge=0, description="difficulty of the task's own curriculum; beyond its end, the last"
+    )
     partial: bool = Field(False, description="also give the task's own marks, as the reward `score`")
 
 
@@ -77,14 +79,14 @@ class ReasoningGym(AdaptedEnv):
         if not self.answer:
             return 0.0
         marks = self._scored(self.answer)
-        if marks >= FULL and self._scored(NONSENSE) >= FULL:  # game_of_life_halting's takes anything for a yes
+        if marks >= FULL and self._scored(NONSENSE) >= FULL:  # the scorer of game_of_life_halting accepts any text
             return float(self.answer == self.item["answer"])
         return marks
 
     def _scored(self, answer: str) -> float:
         try:
             return float(self.dataset.score_answer(answer=answer, entry=self.item))
-        except Exception:  # scorers that parse the answer raise what its nonsense makes them raise: it is wrong
+        except Exception:  # a scorer that parses the answer may raise anything for nonsense: the answer is then wrong
             return 0.0
 
     def state(self) -> str:
@@ -92,7 +94,7 @@ class ReasoningGym(AdaptedEnv):
         return f"{self.item['question']}\nanswer: {self.item['answer']}{said}"
 
     def fork(self, seed: int | None = None) -> ReasoningGym:
-        twin = self.twin()  # the question never changes; there is no chance after it
+        twin = self.twin()  # the question never changes, and there is no randomness after it
         twin.history = self.history.copy()
         return twin
 
@@ -102,16 +104,18 @@ class ReasoningGym(AdaptedEnv):
 
 @lru_cache(maxsize=256)
 def _dataset(name: str, level: int | None, arguments: str, seed: int) -> Any:
-    """A data set of one question; the replicas of a task share it."""
+    """A data set of one question. The replicas of a task share it."""
     gym = ReasoningGym.library("reasoning_gym.factory")
     given = {**json.loads(arguments), "seed": seed, "size": 1}
     try:
         if level is None:
             return gym.create_dataset(name, **given)
         if not gym.has_curriculum(name):
-            raise ConfigError(f"env.level is {level}, but 'reasoning_gym:{name}' has no curriculum; set env.arguments.")
+            raise ConfigError(
+                f"env.level is {level}, but 'reasoning_gym:{name}' has no curriculum; set env.arguments instead."
+            )
         curriculum = gym.create_curriculum(name)
         curriculum.set_global_level(level)
         return gym.DATASETS[name][0](config=curriculum.generate_configuration(given))
     except (TypeError, AssertionError, ValueError) as error:
-        raise ConfigError(f"env.arguments of 'reasoning_gym:{name}' do not fit it: {error}.") from None
+        raise ConfigError(f"the task 'reasoning_gym:{name}' does not accept env.arguments: {error}.") from None

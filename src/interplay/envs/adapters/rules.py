@@ -1,7 +1,7 @@
 """Short rules of well-known games, and how their packages write positions and moves.
 
-Most packages hold no rules as text, and a position such as `3` or four bare numbers cannot be played from. `env.rules`
-replaces what stands here; a game that is not listed is only named.
+Most packages have no rules as text, and nobody can play from a position such as `3` or four bare numbers. `env.rules`
+replaces these rules. For a game that is not listed here, the prompt only gives its name.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ GYMNASIUM = {
 GYMNASIUM["FrozenLake8x8"] = GYMNASIUM["FrozenLake"]
 GYMNASIUM["CliffWalkingSlippery"] = GYMNASIUM["CliffWalking"] + " A step may slip sideways."
 
-# What the numbers of an observation are, where a game is seen as numbers.
+# The meaning of the numbers in an observation, for games that show numbers.
 LABELS = {
     "Acrobot": ("cos of angle 1", "sin of angle 1", "cos of angle 2", "sin of angle 2", "speed 1", "speed 2"),
     "Blackjack": ("your sum", "the dealer's card", "a usable ace"),

@@ -1,7 +1,7 @@
-"""What the adapters of Gymnasium and PettingZoo share: arrays as text, actions as a list, forks by deep copy.
+"""Code that the adapters of Gymnasium and PettingZoo share: arrays as text, actions as a list, forks by deep copy.
 
-A stack of 0/1 planes becomes a grid of letters (a for the first plane, . for none), a 0/1 vector the places of its
-ones, any other array its numbers. Colours in a terminal rendering, which mark what matters in it, are told in words.
+A stack of 0/1 planes becomes a grid of letters (a for the first plane, . for none), a 0/1 vector becomes the places of
+its ones, and any other array its numbers. Colours of a terminal rendering have a meaning, so they are told in words.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,16 +17,16 @@ import numpy as np
 from interplay.envs.adapters.adapter import AdaptedEnv, written
 from interplay.errors import ConfigError, EnvError
 
-LONGEST = 4_096  # numbers in one observation; more is an image, and no text
+LONGEST = 4_096  # an observation with more numbers is an image and cannot be shown as text
 SHARED = ("P", "spec", "action_space", "observation_space", "action_spaces", "observation_spaces")  # never change
-MOST = 5_000  # actions that can be listed
+MOST = 5_000  # the largest number of actions that can be listed
 C = TypeVar("C", bound="Copied")
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 
 class Copied(AdaptedEnv):
-    """An adapter around one object of its package, `env`; everything else it holds is replaced, never changed."""
+    """An adapter around one object of its package, `env`. All its other values are replaced, never changed in place."""
 
     env: Any
 
@@ -39,7 +39,9 @@ class Copied(AdaptedEnv):
         elif (again := self.replayed(self.task.seed)) is not None:
             twin = again
         else:
-            raise EnvError(f"'{self.task.env}' can neither be copied nor replayed, so that it cannot be forked.")
+            raise EnvError(
+                f"'{self.task.env}' can neither be copied nor replayed, so it cannot be forked; expected another game."
+            )
         if seed is not None:
             reseed(twin.env, seed)
         return twin
@@ -56,8 +58,8 @@ def told(value: Any) -> str:
     array = np.asarray(value)
     if array.size > LONGEST:
         raise ConfigError(
-            f"an observation holds {array.size} numbers, which is no text; expected at most {LONGEST}, or a game with "
-            "a text rendering."
+            f"an observation has {array.size} numbers, which cannot be shown as text; expected at most {LONGEST}, or a "
+            "game with a text rendering."
         )
     if array.ndim == 0:
         return f"{array.item():g}" if array.dtype.kind == "f" else str(array.item())
@@ -75,7 +77,7 @@ def told(value: Any) -> str:
 
 
 def labelled(value: Any, names: Sequence[str]) -> str:
-    """An observation of a few numbers with a name for each; as it is where the names do not fit."""
+    """An observation of a few numbers, each with its name; without names if their number does not fit."""
     parts = list(value) if isinstance(value, tuple | list) else list(np.ravel(value)) if np.ndim(value) == 1 else []
     if not names or len(parts) != len(names):
         return told(value)
@@ -83,7 +85,7 @@ def labelled(value: Any, names: Sequence[str]) -> str:
 
 
 def uncoloured(text: str) -> str:
-    """A terminal's colours in words: the plain text, and below it what is coloured how and where."""
+    """A terminal's colours in words: the plain text, and below it which characters have which colour."""
     marks, plain, row, column, colour = [], [], 1, 1, ""
     for piece in re.split(r"(\x1b\[[0-9;]*m)", text.strip("\n")):
         if code := _COLOUR.fullmatch(piece):
@@ -100,7 +102,7 @@ def uncoloured(text: str) -> str:
 
 
 def choices(space: Any, names: Sequence[str]) -> dict[str, Any] | None:
-    """Every action of a space by its text; None where any text is an action. `names` replace a Discrete's numbers."""
+    """Every action of a space by its text; None if any text is an action. `names` replace the numbers of a Discrete."""
     kind = type(space).__name__
     if kind == "Text":
         return None
@@ -117,25 +119,26 @@ def choices(space: Any, names: Sequence[str]) -> dict[str, Any] | None:
                 for each in itertools.product(*(range(n) for n in sizes))
             }
     raise ConfigError(
-        f"this game's actions are {space}, which cannot be listed; expected Discrete, Text, or a MultiDiscrete with at "
-        f"most {MOST} combinations."
+        f"the actions of this game are {space}, which cannot be listed; expected Discrete, Text, or a MultiDiscrete "
+        f"with at most {MOST} combinations."
     )
 
 
 def allowed(listed: dict[str, Any], mask: Any) -> dict[str, Any]:
-    """The actions that a 0/1 mask lets through."""
+    """The actions that a 0/1 mask allows."""
     if mask is None:
         return listed
     return {name: action for (name, action), open_ in zip(listed.items(), np.ravel(mask), strict=True) if open_}
 
 
 def duplicate(env: Any) -> Any:
-    """A copy that shares nothing that changes; None where the package's objects cannot be copied."""
+    """A copy that shares nothing that can change; None if the package's objects cannot be copied."""
     memo: dict[int, Any] = {}
     pickled = []
     for part in _parts(env):
         held = part.__dict__
         memo.update({id(held[name]): held[name] for name in SHARED if held.get(name) is not None})
+        memo.update({id(value): value for value in _drawing(held.values())})
         if "_ezpickle_args" in held:  # would be copied by making it anew, as it was before the first step
             memo[id(part)] = object.__new__(type(part))
             pickled.append(part)
@@ -147,8 +150,19 @@ def duplicate(env: Any) -> Any:
         return None
 
 
+def _drawing(values: Iterable[Any]) -> Iterator[Any]:
+    """What pygame draws with, such as surfaces and clocks. It cannot be copied, and is drawn over for every frame."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _drawing(value)
+        elif isinstance(value, dict):
+            yield from _drawing(value.values())
+        elif type(value).__module__.partition(".")[0] == "pygame":
+            yield value
+
+
 def reseed(env: Any, seed: int) -> None:
-    """Seed again every NumPy generator that an environment holds, in its wrappers and in what they hold."""
+    """Seed every NumPy generator in an environment again, including those in its wrappers and their objects."""
     for part in _parts(env):
         for value in part.__dict__.values():
             if isinstance(value, np.random.Generator):
@@ -158,7 +172,7 @@ def reseed(env: Any, seed: int) -> None:
 
 
 def _parts(env: Any) -> list[Any]:
-    """An environment and the objects it is made of: wrappers, what they wrap, and what that holds."""
+    """An environment and its parts: wrappers, what they wrap, and the objects in these."""
     found, names = {id(env): env}, [env]
     for part in names:
         for name, value in part.__dict__.items():

@@ -1,14 +1,14 @@
 """Any game of TextArena: `textarena:TicTacToe-v0`, `textarena:KuhnPoker-v0-train`, `textarena:Chess-v0-raw`.
 
-Roles         p0, p1, …: `players` of them, by default the fewest the game takes (two where it can).
-Observation   what TextArena shows the player. `Name-v0` tells the whole story in every prompt, `-train` the rules
-              and the position; those prompts are fresh. `-raw` gives what is new since the player's last turn, and
+Roles         p0, p1, …: `players` of them, by default the smallest number that the game accepts (two if possible).
+Observation   what TextArena shows the player. `Name-v0` shows the whole history in every prompt, and `-train` the rules
+              and the position; these prompts are fresh. `-raw` shows what is new since the player's last turn, and
               the conversation is kept.
-Actions       free text, as the game explains, usually in brackets: `[4]`. Where a game lists its moves in full, they
-              are the legal actions (`GAMES_THAT_LIST`, `MOVES`), and a reply that holds two of them is none.
-Chance        TextArena draws from Python's and NumPy's global generators; every episode has its own here.
-Rewards       `payoff` (agent, at the end): TextArena's. An illegal reply is −1, `illegal` (process), and then what
-              TextArena does: it asks again once, and the second in a row loses the game or leaves it.
+Actions       free text, as the game explains, usually in brackets: `[4]`. If a game lists all its moves, these are the
+              legal actions (`GAMES_THAT_LIST`, `MOVES`), and a reply that contains two of them is not legal.
+Chance        TextArena draws from Python's and NumPy's global generators; here every episode has its own generators.
+Rewards       `payoff` (agent, at the end): TextArena's. An illegal reply costs −1, `illegal` (process). Then TextArena
+              asks once more; after a second illegal reply in a row the player loses the game or leaves it.
 Left out      games that need a language model as judge, or word lists that NLTK must download first.
 Version       1 (tested with textarena 0.7.4)
 """
@@ -34,14 +34,14 @@ from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 PLAYERS = (2, 1, *range(3, 16))  # numbers of players, tried in this order
-# Where the game's own list of moves is complete: every listed one is taken, and none is missing.
+# Games whose own list of moves is complete: every listed move is accepted, and no move is missing.
 GAMES_THAT_LIST = frozenset(
     (
         "Crusade", "KuhnPoker", "Othello", "PigDice", "SimpleTak", "Stratego", "ThreePlayerTicTacToe", "TicTacToe",
         "WildTicTacToe",
     )
 )  # fmt: skip
-MOVES = {  # games whose moves are the same all the time, and which say so only in their rules
+MOVES = {  # games whose moves are always the same, and which list them only in their rules
     "Blackjack": ("[Hit]", "[Stand]"),
     "IteratedMatchingPennies": ("[heads]", "[tails]"),
     "IteratedRockPaperScissors": ("[rock]", "[paper]", "[scissors]"),
@@ -50,7 +50,9 @@ _LIST = re.compile(r"(?:available|valid|legal)[^:\n]*:(.*)", re.IGNORECASE)
 
 
 class Options(AdapterOptions):
-    players: int = Field(0, ge=0, le=15, description="how many play; 0: as few as the game takes, two where it can")
+    players: int = Field(
+        0, ge=0, le=15, description="number of players; 0: the fewest possible, but two if the game can"
+    )
 
 
 @register("textarena:")
@@ -78,7 +80,7 @@ class TextArena(AdaptedEnv):
         state = self.env.state
         player = state.current_player_id
         for sender, text, _ in state.observations[player]:
-            if sender == -1 and (found := _LIST.search(text)):  # the game speaks, and not a player in its name
+            if sender == -1 and (found := _LIST.search(text)):  # said by the game, and not by a player in its name
                 self.listed[player] = tuple(dict.fromkeys(re.findall(r"\[[^\[\]]+\]", found[1])))
         with self.chance.mine():
             _, view = self.env.get_observation()
@@ -96,7 +98,7 @@ class TextArena(AdaptedEnv):
     def play(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
         legal, words = self.history[-1][0][role].legal, text.casefold()
-        if sum(move.casefold() in words for move in legal) > 1:  # games take the first, so that an echo would be a move
+        if sum(move.casefold() in words for move in legal) > 1:  # games take the first one, so an echo would be a move
             text = ""
         state = self.env.state
         player, before, out = state.current_player_id, self._errors(), self._invalid(state.current_player_id)
@@ -121,13 +123,13 @@ class TextArena(AdaptedEnv):
         return Rewards.agent("payoff", {role: float(paid.get(i, 0.0)) for i, role in enumerate(self.roles)})
 
     def state(self) -> str:
-        """All that was said, also what only one player heard."""
+        """Everything that was said, including what only one player heard."""
         state = self.env.state
         end = f"over, {state.rewards}" if self.over else f"{self.roles[state.current_player_id]} to speak"
         return "\n".join([*(f"{'game' if i == -1 else f'p{i}'}: {text}" for i, text in state.logs), end])
 
     def fork(self, seed: int | None = None) -> TextArena:
-        self.observe()  # looking takes what is new from the game, so that it must come before the copy
+        self.observe()  # observing takes new messages from the game, so it must happen before the copy
         twin = self.twin()
         twin.env, twin.history, twin.listed = copy.deepcopy(self.env), self.history.copy(), dict(self.listed)
         twin.chance = _Chance(seed) if seed is not None else self.chance.copy()
@@ -135,7 +137,7 @@ class TextArena(AdaptedEnv):
 
 
 class _Chance:
-    """The state of Python's and NumPy's global generators as one episode sees them."""
+    """The states of Python's and NumPy's global generators for one episode."""
 
     def __init__(self, seed: int) -> None:
         self.python: Any = random.Random(seed).getstate()
@@ -146,7 +148,7 @@ class _Chance:
 
     @contextmanager
     def mine(self) -> Iterator[None]:
-        """Inside, global chance is this episode's; outside, what it was before."""
+        """Inside, the global generators have this episode's states; afterwards, their earlier states."""
         outside = random.getstate(), np.random.get_state()
         random.setstate(self.python)
         np.random.set_state(self.numpy)
@@ -172,9 +174,11 @@ def _begun(game: str, arguments: str, players: int) -> Any:
     try:
         env.reset(num_players=players)
     except (AssertionError, ValueError) as error:
-        raise ConfigError(f"env.players is {players}, which 'textarena:{game}' refuses: {_why(error)}.") from None
-    except (TypeError, AttributeError, KeyError, IndexError) as error:  # games that cannot begin in this version
-        raise ConfigError(f"env.name 'textarena:{game}' cannot begin: {_why(error)}.") from None
+        raise ConfigError(
+            f"env.players is {players}, but 'textarena:{game}' does not accept this: {_why(error)}."
+        ) from None
+    except (TypeError, AttributeError, KeyError, IndexError) as error:  # games that cannot start in this version
+        raise ConfigError(f"env.name 'textarena:{game}' cannot be started: {_why(error)}.") from None
     return env
 
 
@@ -186,7 +190,7 @@ def _why(error: Exception) -> str:
 
 @lru_cache(maxsize=1024)
 def _players(game: str, arguments: str) -> int:
-    """The first number of players that the game begins with."""
+    """The first number of players with which the game starts."""
     for count in PLAYERS:
         with _Chance(0).mine():
             try:
@@ -196,4 +200,4 @@ def _players(game: str, arguments: str) -> int:
                     continue
                 raise
             return count
-    raise ConfigError(f"'textarena:{game}' begins with no number of players from 1 to 15; set env.players.")
+    raise ConfigError(f"'textarena:{game}' does not start with any number of players from 1 to 15; set env.players.")

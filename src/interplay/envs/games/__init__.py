@@ -1,1 +1,1 @@
-"""Games with their rules written out here, no outside package."""
+"""Games whose rules are written here, without another package."""

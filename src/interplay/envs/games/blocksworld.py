@@ -1,19 +1,19 @@
-"""Blocksworld: move blocks one at a time until they stand as asked, a planner advising an actor.
+"""Blocksworld: move blocks one at a time until they stand as asked. A planner advises an actor.
 
-Rules         blocks stand in stacks on a table that has room for all. A move takes a block with nothing on it and
-              puts it on another such block or on the table. It ends when every block stands as in the goal, or at the
-              turn limit (by default twice the shortest plan, and two).
+Rules         blocks stand in stacks on a table that has room for all of them. A move takes a block with nothing on it
+              and puts it on another such block or on the table. The episode ends when every block stands as in the
+              goal, or at the turn limit (by default two more than twice the length of the shortest plan).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
-Observation   the stacks as they are now and as they should be, each from bottom to top. The actor also sees what the
-              planner said in this turn. Every prompt is fresh and complete in itself.
-Actions       actor: `A on B` or `A on table`, up to `moves` of them, separated by commas. Moving a covered block,
-              onto a covered block, onto itself or to where it already is, is illegal: that and the rest of the reply
-              are not played, and the turn is spent. Planner: free text, cut at 400 characters, or with `speech =
-              "action"` a reply that the actor could give.
-Rewards       `solved` (team, at the end): 1 if all stand as asked, else 0. `progress` (team, each turn): the change
-              in blocks that stand right down to the table, as a share of those that did not at first. `illegal`
-              (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
-Difficulty    blocks, length (of the shortest plan; `min_length` and `max_length` bound it).
+Observation   the present stacks and the wanted stacks, each from bottom to top. The actor also sees what the planner
+              said in this turn. Every prompt is fresh and complete.
+Actions       actor: `A on B` or `A on table`, up to `moves` of them, separated by commas. It is illegal to move a
+              covered block, or to move a block onto a covered block, onto itself or to where it already is. An illegal
+              move and the rest of the reply are not played, and the turn is used up. Planner: free text, cut at 400
+              characters, or with `speech = "action"` a reply that the actor could give.
+Rewards       `solved` (team, at the end): 1 if all blocks stand as asked, else 0. `progress` (team, each turn): the
+              change in the number of blocks that stand right down to the table, as a share of those that did not at
+              first. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be parsed.
+Difficulty    blocks, length of the shortest plan (between `min_length` and `max_length`).
 Version       1
 """
 
@@ -35,24 +35,24 @@ from interplay.errors import ConfigError
 
 NAMES = "ABCDEFGH"
 TABLE = -1
-Support = tuple[int, ...]  # of each block, the block it stands on, or TABLE
+Support = tuple[int, ...]  # for each block, the block that it stands on, or TABLE
 _MOVE = re.compile(r"(?:MOVE\s+|PUT\s+)?([A-H])\s+(?:ON|ONTO|TO)\s+(?:THE\s+)?(TABLE|[A-H])")
 
 
 class Options(PuzzleOptions):
     blocks: int = Field(4, ge=3, le=8)
-    min_length: int = Field(2, ge=1, description="of the shortest plan, in moves")
-    max_length: int = Field(0, ge=0, description="of the shortest plan, in moves; 0: any")
+    min_length: int = Field(2, ge=1, description="smallest length of the shortest plan, in moves")
+    max_length: int = Field(0, ge=0, description="largest length of the shortest plan, in moves; 0: no limit")
 
     @model_validator(mode="after")
     def _lengths_are_a_range(self) -> Options:
         if self.max_length and self.max_length < self.min_length:
-            raise ConfigError(f"env.max_length is {self.max_length}; expected at least env.min_length.")
+            raise ConfigError(f"env.max_length is {self.max_length}; expected 0, or at least env.min_length.")
         return self
 
 
 def scatter(rng: random.Random, blocks: int) -> Support:
-    """Blocks in random order, each on the table or on one of the stacks so far."""
+    """Blocks in random order, each on the table or on one of the stacks made so far."""
     order = list(range(blocks))
     rng.shuffle(order)
     on = [TABLE] * blocks
@@ -67,7 +67,7 @@ def scatter(rng: random.Random, blocks: int) -> Support:
 
 
 def right(on: Support, goal: Support) -> list[bool]:
-    """Of each block, whether it and all below stand as in the goal."""
+    """For each block, whether it and all blocks below it stand as in the goal."""
     known: dict[int, bool] = {TABLE: True}
 
     def holds(block: int) -> bool:
@@ -100,7 +100,7 @@ def plan(on: Support, goal: Support) -> tuple[tuple[int, int], ...]:
             continue
         placed = right(now, goal)
         for block, to in moves_of(now):
-            if placed[block]:  # taking down what stands right is never needed
+            if placed[block]:  # it is never necessary to move a block that stands right
                 continue
             after = (*now[:block], to, *now[block + 1 :])
             spent = 1 - minus
@@ -119,7 +119,7 @@ def written(block: int, to: int) -> str:
 
 
 def stacks(on: Sequence[int]) -> str:
-    """From bottom to top, one stack after the other."""
+    """The stacks from bottom to top, one after the other."""
     above = {below: block for block, below in enumerate(on) if below != TABLE}
     found = []
     for block, below in enumerate(on):

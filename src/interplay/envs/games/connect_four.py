@@ -1,11 +1,11 @@
 """Connect Four on any grid: discs fall to the bottom of a column, k in a row wins. Zero-sum, perfect information.
 
 Roles         X (moves first) and O.
-Observation   the column numbers over the grid, # yours, @ theirs, . empty: both seats see the same kind of board, so
-              one policy can play either. Every prompt is fresh and complete in itself.
+Observation   the column numbers above the grid; # yours, @ theirs, . empty. Both seats see the same kind of board, so
+              one policy can play either. Every prompt is fresh and complete.
 Actions       the number of a column that is not full, alone in the reply.
 Rewards       `win` (agent, at the end): +1 winner, −1 loser, 0 draw (the grid is full). An illegal reply forfeits the
-              game and costs its player a further −1, `illegal` (process).
+              game and costs its player an additional −1, `illegal` (process).
 Options       `columns`, `rows`, `line` (how many in a row win), `brief` (the board without the rules).
 Version       1
 """
@@ -29,7 +29,7 @@ class Options(Section):
     columns: int = Field(7, ge=1, le=20)
     rows: int = Field(6, ge=1, le=20)
     line: int = Field(4, ge=2, le=20, description="how many in a row win")
-    brief: bool = Field(False, description="show the board alone, without the rules: for models trained from nothing")
+    brief: bool = Field(False, description="show only the board, without the rules, for models trained from scratch")
 
     @model_validator(mode="after")
     def _line_fits(self) -> Options:
@@ -42,13 +42,13 @@ class Options(Section):
 
 
 def connected(discs: int, rows: int, line: int) -> bool:
-    """Whether one player's discs hold `line` in a row: up, across or along a diagonal.
+    """Whether one player's discs contain `line` in a row: vertically, horizontally or diagonally.
 
-    Bit `column * (rows + 1) + row`, row 0 at the bottom; the spare bit over each column keeps lines from wrapping.
+    A disc is bit `column * (rows + 1) + row`, row 0 at the bottom. The spare bit above each column prevents wrapping.
     """
     for shift in (1, rows, rows + 1, rows + 2):
         run, length = discs, 1
-        while run and length < line:  # after each pass a bit of `run` starts a row of `length`
+        while run and length < line:  # after each pass, each bit of `run` begins a row of `length` discs
             grow = min(length, line - length)
             run &= run >> grow * shift
             length += grow
@@ -80,7 +80,7 @@ class ConnectFour(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.columns, self.rows, self.line = task.data["columns"], task.data["rows"], task.data["line"]
-        self.discs = [0, 0]  # by player, as bits
+        self.discs = [0, 0]  # bitboards, by player
         self.heights = [0] * self.columns
         self.moves = 0
         self.winner: Role | None = None
@@ -124,7 +124,7 @@ class ConnectFour(Env):
     def fork(self, seed: int | None = None) -> ConnectFour:
         twin = self.twin()
         twin.discs, twin.heights = self.discs.copy(), self.heights.copy()
-        return twin  # no randomness in this game: there is nothing to reseed
+        return twin  # this game has no randomness, so there is nothing to seed
 
     def _grid(self, marks: str) -> str:
         cells = [["."] * self.columns for _ in range(self.rows)]

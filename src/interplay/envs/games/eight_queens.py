@@ -1,20 +1,22 @@
-"""Eight Queens (or n): complete a board on which no two queens attack each other, a planner advising an actor.
+"""Eight Queens (or n): complete a board on which no two queens attack each other. A planner advises an actor.
 
-Rules         some queens stand already and stay; the actor adds one to each other row. Queens attack along rows,
-              columns and diagonals. It ends when n queens stand, or at the turn limit (by default two turns for every
-              missing queen, and two). Every board can be completed as it is drawn; a bad move can spoil it until
-              taken back.
+Rules         some queens are given and stay; the actor adds one to each other row. Queens attack along rows, columns
+              and diagonals. The episode ends when there are n queens, or at the turn limit (by default two more than
+              twice the number of missing queens). Every board can be completed as it is drawn. After a bad move this
+              may be impossible until the move is taken back.
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
-Observation   the board as it is now: Q a queen that was given, q one that was added, . an empty square. The actor
-              also sees what the planner said in this turn. Every prompt is fresh and complete in itself.
+Observation   the present board: Q a queen that was given, q a queen that was added, . an empty square. The actor also
+              sees what the planner said in this turn. Every prompt is fresh and complete.
 Actions       actor: `row column` adds a queen, `-row column` takes an added one back, up to `moves` of them,
-              separated by commas. Adding where a queen attacks, or taking back what is not there or was given, is
-              illegal: that and the rest of the reply are not played, and the turn is spent. Planner: free text, cut
-              at 400 characters, or with `speech = "action"` a reply that the actor could give.
-Rewards       `solved` (team, at the end): 1 if n queens stand, else 0. `progress` (team, each turn): the change in
-              added queens, as a share of those missing at first, counting a board that cannot be completed any more
-              as none. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
-Difficulty    size, missing (size less `given`).
+              separated by commas. It is illegal to add a queen on an attacked square, or to take back a queen that
+              was given or is not there. An illegal move and the rest of the reply are not played, and the turn is used
+              up. Planner: free text, cut at 400 characters, or with `speech = "action"` a reply that the actor could
+              give.
+Rewards       `solved` (team, at the end): 1 if there are n queens, else 0. `progress` (team, each turn): the change in
+              the number of added queens, as a share of those missing at first; a board that cannot be completed any
+              more counts as 0. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be
+              parsed.
+Difficulty    size, missing queens (size minus `given`).
 Version       1
 """
 
@@ -34,7 +36,7 @@ from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
 NONE = -1
-Board = tuple[int, ...]  # of each row, the column of its queen, or NONE
+Board = tuple[int, ...]  # for each row, the column of its queen, or NONE
 _MOVE = re.compile(r"(-?)\s*([0-9]{1,2})\s+([0-9]{1,2})")
 
 
@@ -54,7 +56,7 @@ def attacked(board: Board, row: int, col: int) -> bool:
 
 
 def complete(board: Board, rng: random.Random | None = None) -> Board | None:
-    """The board with a queen in every row, if there is a way: backtracking on the row with the fewest free squares."""
+    """The board with a queen in every row, if possible: backtracking on the row with the fewest free squares."""
     size = len(board)
     queens = list(board)
     columns = rising = falling = 0
@@ -183,7 +185,7 @@ class EightQueens(Puzzle):
         return NONE not in self.board
 
     def solution(self) -> list[str]:
-        """Take back what must go, latest row first, until the board can be completed; then complete it."""
+        """Take back queens that must go, latest row first, until the board can be completed; then complete it."""
         board, moves = self.board, []
         while (full := completed(board)) is None:
             row = max(r for r, c in enumerate(board) if c != NONE and self.level.board[r] == NONE)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 DIRECTIONS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 _NAMES = {"UP": "U", "DOWN": "D", "LEFT": "L", "RIGHT": "R"}
-Neighbours = tuple[dict[str, int], ...]  # of each cell, the cells next to it by the move that leads there
+Neighbours = tuple[dict[str, int], ...]  # for each cell, the cells next to it, by the move that leads there
 
 
 def read_directions(text: str) -> list[str] | None:
@@ -41,7 +41,7 @@ def neighbours(size: int, walls: frozenset[int]) -> Neighbours:
 
 
 def distances(table: Sequence[Mapping[str, int]], goal: int) -> dict[int, int]:
-    """Moves from every cell that can reach `goal`. Ways go both ways, so this searches from the goal."""
+    """The number of moves to `goal` from every cell that can reach it. It searches from the goal."""
     found = {goal: 0}
     queue = deque([goal])
     while queue:

@@ -1,22 +1,23 @@
-"""Hanabi: a team builds fireworks from cards that everybody sees but their holder. Cooperative, 2 to 5 players.
+"""Hanabi: a team builds fireworks from cards that everybody sees except their holder. Cooperative, 2 to 5 players.
 
-Rules         Each colour's firework is built 1, 2, 3, …; of each colour there are three 1s, one of the top rank and two
-              of every other. In turn a player does one of three things. Play a card: if it is the next of its colour it
-              is added, and completing a colour returns a hint; if not, it is discarded and a life is lost. Discard a
-              card: returns a hint, allowed only when one is spent. Hint: spends one, and points out all cards of one
-              colour or one rank in another's hand, at least one. A played or discarded card is replaced from the
-              deck; when the last is drawn everybody, who drew it included, has one more turn. The game ends then, or
-              when all fireworks are complete, or when the last life is lost.
+Rules         Each colour's firework is built 1, 2, 3, …. Each colour has three 1s, one card of the top rank and two of
+              every other rank. In turn a player does one of three things. Play a card: if it is the next of its colour,
+              it is added, and completing a colour returns a hint; if not, it is discarded and a life is lost. Discard
+              a card: this returns a hint, and is allowed only if a hint was spent. Give a hint: this spends one and
+              points out all cards of one colour or one rank in another player's hand (at least one card). A played or
+              discarded card is replaced from the deck. When the last card is drawn, every player has one more turn,
+              including the player who drew it. The game ends then, or when all fireworks are complete, or when the
+              last life is lost.
 Roles         p0, p1, … in turn.
-Observation   tokens, fireworks, discards, the others' cards with what they know about them, what hints (also those
-              that passed a card by) say about one's own, and the moves since one's last turn. One's own cards are
-              never shown. Every prompt is fresh and complete.
+Observation   tokens, fireworks, discards, the others' cards with what these know about them, what hints say about one's
+              own cards (also hints that did not touch a card), and the moves since one's last turn. One's own cards
+              are never shown. Every prompt is fresh and complete.
 Actions       `play 1`, `discard 3` (a place in one's hand, oldest card first), `hint p1 R`, `hint p1 4`.
-Rewards       `score` (team, each step): +1 for a card added; with `strikes = "zero"` all of it is taken back when the
-              last life is lost, as the Hanabi learning environment scores, with `"keep"` it stays. An illegal reply
+Rewards       `score` (team, each step): +1 for a card added. With `strikes = "zero"` the whole score is taken back when
+              the last life is lost, as in the Hanabi learning environment; with `"keep"` it stays. An illegal reply
               ends the game, takes back the score and costs its player −1, `illegal` (process).
-Options       `players`; `variant`: `full` (5 colours, 8 hints, 3 lives, hands of 5, with 4 or 5 players of 4) or
-              `small` (2 colours, 3 hints, 1 life, hands of 2); `strikes`; `brief` (without the rules).
+Options       `players`; `variant`: `full` (5 colours, 8 hints, 3 lives, hands of 5 cards, or of 4 with 4 or 5 players)
+              or `small` (2 colours, 3 hints, 1 life, hands of 2); `strikes`; `brief` (without the rules).
 Version       1. Replays the recorded games of the Hanabi learning environment 0.0.4.
 """
 
@@ -35,12 +36,12 @@ from interplay.types import Message, Observation, Rewards, Role, Task
 class Variant(NamedTuple):
     colours: str
     ranks: str
-    hand: tuple[int, ...]  # by the number of players, from two on
+    hand: tuple[int, ...]  # cards in a hand, by the number of players from two on
     hints: int
     lives: int
 
     def deck(self) -> list[str]:
-        """All cards, `R1` for a red one."""
+        """All cards; `R1` is a red 1."""
         last = len(self.ranks) - 1
         copies = [3 if i == 0 else 1 if i == last else 2 for i in range(len(self.ranks))]
         return [c + r for c in self.colours for r, n in zip(self.ranks, copies, strict=True) for _ in range(n)]
@@ -53,7 +54,7 @@ VARIANTS = {
 
 
 class Held(NamedTuple):
-    """A card in a hand, and what its holder has been told: the colours and ranks it can still be."""
+    """A card in a hand, and what hints say about it: the colours and ranks that it can still have."""
 
     card: str
     colours: str
@@ -63,14 +64,14 @@ class Held(NamedTuple):
         return card[0] in self.colours and card[1] in self.ranks
 
     def told(self, value: str) -> Held:
-        """After a hint of this colour or rank to its hand."""
+        """The card after a hint of this colour or rank to its hand."""
         possible = self.ranks if value.isdigit() else self.colours
         left = value if value in self.card else possible.replace(value, "")
         return self._replace(ranks=left) if value.isdigit() else self._replace(colours=left)
 
 
 class HanabiMove(NamedTuple):
-    """What all saw of one turn: the action, the card it showed if any, the places a hint pointed at."""
+    """What everybody saw of one turn: the action, the card that it showed (if any), the places that a hint named."""
 
     player: int
     action: str
@@ -83,7 +84,7 @@ class Options(Section):
     players: int = Field(2, ge=2, le=5)
     variant: Literal["full", "small"] = "full"
     strikes: Literal["zero", "keep"] = Field("zero", description="what the score becomes when the last life is lost")
-    brief: bool = Field(False, description="show the table alone, without the rules")
+    brief: bool = Field(False, description="show only the table, without the rules")
 
 
 @register("hanabi")
@@ -96,7 +97,7 @@ class Hanabi(Env):
         players = task.data["players"]
         self.variant = VARIANTS[task.data["variant"]]
         self.roles = tuple(f"p{i}" for i in range(players))
-        self.deck = self.variant.deck()  # in no order: chance is thrown when a card is drawn
+        self.deck = self.variant.deck()  # not shuffled: a card is drawn at random when it is needed
         self.hands: list[list[Held]] = [[] for _ in self.roles]
         for hand in self.hands:
             for _ in range(self.variant.hand[players - 2]):
@@ -105,17 +106,17 @@ class Hanabi(Env):
         self.discards: list[str] = []
         self.hints, self.lives = self.variant.hints, self.variant.lives
         self.moves: list[HanabiMove] = []
-        self.last_turns = players  # left when the deck is empty
+        self.last_turns = players  # turns that are left when the deck is empty
         self.score = 0
         self.over = False
 
     @property
     def player(self) -> int:
-        """Whose turn it is."""
+        """The player whose turn it is."""
         return len(self.moves) % len(self.roles)
 
     def legal(self) -> list[str]:
-        """Discards, plays, hints of colours, hints of ranks, by place and by seat from the next player on."""
+        """Discards, plays, hints of colours and hints of ranks, by place, and by seat from the next player on."""
         me, n = self.player, len(self.roles)
         places = range(1, len(self.hands[me]) + 1)
         actions = [f"discard {i}" for i in places] if self.hints < self.variant.hints else []
@@ -189,7 +190,7 @@ class Hanabi(Env):
         return self.deck.pop(self.rng.randrange(len(self.deck)))
 
     def outcome(self) -> Rewards:
-        return Rewards()  # the score was paid card by card
+        return Rewards()  # the score was given card by card
 
     def state(self) -> str:
         hands = "\n".join(
@@ -208,12 +209,12 @@ class Hanabi(Env):
         return twin
 
     def redeal(self, role: Role, rng: random.Random) -> Hanabi:
-        """The own hand drawn again from all cards `role` cannot see, uniformly among those the hints allow."""
+        """Draw the own hand again from all cards that `role` cannot see, uniformly among those that the hints allow."""
         twin = self.fork(rng.getrandbits(62))
         hand = twin.hands[self.roles.index(role)]
         unseen = [*self.deck, *(h.card for h in hand)]
         choices = [sum(h.fits(card) for card in unseen) for h in hand]
-        while True:  # place by place; kept in proportion to the choices each place still had
+        while True:  # draw place by place, and accept in proportion to the choices that each place still had
             left, drawn = unseen.copy(), []
             for h, n in zip(hand, choices, strict=True):
                 fitting = [i for i, card in enumerate(left) if h.fits(card)]

@@ -1,8 +1,9 @@
 """Hearing: the listener hears a sequence of moves as sounds and writes it down.
 
 Rules         an order is a sequence of `length` moves, each U, D, L or R. Each move is one note with a changing pitch:
-              U rises, D falls, L falls and rises again, R rises and falls again. The voice (pitch and timbre), the
-              speed and the noise differ between tasks. Each split has its own voices.
+              U rises, D falls, L falls and rises again, R rises and falls again. With `speech = "words"` it is spoken
+              in English by eSpeak NG (up, down, left, right). The voice, the speed and the noise differ between tasks.
+              Each split has its own voices, and with words its own speeds.
 Roles         listener.
 Observation   the sound (WAV, 8,000 samples a second). No text describes it.
 Actions       the moves in order, such as `U, R` (words and other separators are read too). A reply ends the episode.
@@ -16,19 +17,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import PENALTY, Env, register
 from interplay.envs.games.grid import DIRECTIONS, read_directions
+from interplay.envs.games.speaker import Speaker
 from interplay.envs.games.voice import Voice
 from interplay.envs.splits import split_of_task
 from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
 
 
 class Options(Section):
+    speech: Literal["tones", "words"] = Field(
+        "tones", description="how an order sounds: as notes, or spoken (needs the extra `speech`)"
+    )
     length: int = Field(1, ge=1, le=4, description="number of moves in an order")
     noise: float = Field(0.1, ge=0, le=2, description="largest strength of the noise; the voice has strength 1")
 
@@ -42,7 +47,8 @@ class Hearing(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.order = tuple(self.rng.choice(list(DIRECTIONS)) for _ in range(task.data["length"]))
-        self.voice = Voice.draw(self.rng, split_of_task(task.seed), task.data["noise"])
+        kind = Speaker if task.data["speech"] == "words" else Voice
+        self.voice: Voice | Speaker = kind.draw(self.rng, split_of_task(task.seed), task.data["noise"])
         self.said: list[str] | None = None
         self.done = False
 

@@ -1,20 +1,20 @@
-"""Twenty questions: a guesser asks, a hider who knows the object answers yes or no. Unlike roles.
+"""Twenty questions: a guesser asks, and a hider who knows the object answers yes or no. Asymmetric roles.
 
-Rules         an object is hidden among `objects` of about 300 that the game knows, all of them named to both. The
-              guesser asks or guesses, at most `questions` times in all; questions go to the hider. It ends with a
-              right guess or when the questions are used up.
+Rules         the game knows about 300 objects. `objects` of them are named to both players, and one of these is hidden.
+              The guesser asks or guesses, at most `questions` times in all; questions go to the hider. The episode ends
+              with a right guess, or when all questions are used up.
 Roles         guesser (acts first) and hider.
 Observation   guesser: the objects in play, the questions that the table knows, and what was asked and answered.
-              Hider: the object, and the question. Every prompt is fresh and complete in itself.
+              Hider: the object, and the question. Every prompt is fresh and complete.
 Actions       guesser: a question, or `guess` and the name of an object. With `free = false` only the listed questions
-              are legal; with `free = true` anything that ends in a question mark is, of at most 200 characters.
+              are legal. With `free = true` anything with a question mark at the end and at most 200 characters is.
               Hider: yes or no. To a listed question the guesser always hears the truth: a false answer is corrected.
               An answer that is neither yes nor no is heard as the truth, or for a free question as "unknown".
-Rewards       `win` (agent, at the end): the guesser gets 1 for finding the object, else −1; the hider the opposite,
-              or with `hider = "helper"` the same. `narrowed` (process, guesser): how much a question or guess cut
-              down the objects that fit, as a share of all there is to learn; asking again earns nothing. `lie`
-              (process, hider): −1 for a false answer to a listed question. `illegal` (process): −1 for the hider,
-              −0.1 for the guesser, whose question is spent.
+Rewards       `win` (agent, at the end): the guesser gets 1 for finding the object, else −1. The hider gets the
+              opposite or, with `hider = "helper"`, the same. `narrowed` (process, guesser): how much a question or
+              guess reduced the objects that fit, as a share of all that can be learned; asking again earns nothing.
+              `lie` (process, hider): −1 for a false answer to a listed question. `illegal` (process): −1 for the
+              hider, −0.1 for the guesser, whose question is used up.
 Difficulty    objects, questions.
 Version       1
 """
@@ -40,9 +40,9 @@ _GUESS = re.compile(r"(?:guess|is it)\W+(?:an? |the )?([a-z ]+?)\W*")
 
 
 class Options(Section):
-    objects: int = Field(16, ge=2, le=len(OBJECTS), description="how many objects are in play")
+    objects: int = Field(16, ge=2, le=len(OBJECTS), description="number of objects in play")
     questions: int = Field(20, ge=1, le=100, description="questions and guesses together")
-    free: bool = Field(False, description="let the guesser ask anything, not only what the table knows")
+    free: bool = Field(False, description="let the guesser ask anything, not only the listed questions")
     hider: Literal["rival", "helper"] = Field("rival", description="whether the hider wants the guesser to fail")
 
 
@@ -55,9 +55,9 @@ class HiderGuesser(Env):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.names, self.secret = draw(task.seed, task.data["objects"])
-        self.fits = self.names  # what the answers so far leave possible
+        self.fits = self.names  # the objects that fit all answers so far
         self.log: tuple[tuple[str, str], ...] = ()
-        self.pending: str | None = None  # a question that waits for its answer
+        self.pending: str | None = None  # the question that is not answered yet
         self.found = False
 
     @property
@@ -136,7 +136,7 @@ class HiderGuesser(Env):
         return f"{self.secret} among {', '.join(self.names)}\n{log}\n{now}"
 
     def fork(self, seed: int | None = None) -> HiderGuesser:
-        return self.twin()  # only immutable values, and no chance after the draw
+        return self.twin()  # all values are immutable, and there is no randomness after the draw
 
     def redeal(self, role: Role, rng: random.Random) -> HiderGuesser:
         twin = self.fork()
@@ -147,12 +147,12 @@ class HiderGuesser(Env):
     # -- for scripted players -------------------------------------------------------------------------------------
 
     def truth(self) -> str:
-        """The hider's answer to the question that waits; no to one that the table does not know."""
+        """The hider's true answer to the open question; no for a question that the table does not know."""
         key = _ASKED.get(re.sub(r"\W+", " ", (self.pending or "").lower()).strip())
         return "yes" if key in OBJECTS[self.secret] else "no"
 
     def best_question(self) -> str:
-        """The listed question that splits what is left most evenly; a guess when that is all there is to do."""
+        """The listed question that splits the remaining objects most evenly; a guess if no question helps."""
         last = len(self.log) + 1 >= self.task.data["questions"]
         if len(self.fits) <= 2 or last:
             return f"guess {self.fits[0]}"

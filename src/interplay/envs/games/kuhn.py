@@ -1,13 +1,14 @@
-"""Kuhn poker: three cards, one bet. Two players, zero-sum, hidden cards; the game is worth −1/18 to the first.
+"""Kuhn poker: three cards, one bet. Two players, zero-sum, hidden cards. Its value for the first player is −1/18.
 
-Rules         Both put 1 in the pot and get one card of J, Q, K. In turn each passes or bets 1 more. Pass after a bet
-              folds; bet after a bet calls; two passes or a call show the cards, and the higher one takes the pot.
+Rules         Both put 1 in the pot and get one card of J, Q, K. In turn each player passes or bets 1 more. A pass after
+              a bet folds; a bet after a bet calls. After two passes or a call the cards are shown, and the higher card
+              takes the pot.
 Roles         p0 (acts first) and p1.
-Observation   the own card and the betting so far; the other's card never. Every prompt is fresh and complete.
+Observation   the own card and the betting so far, never the other's card. Every prompt is fresh and complete.
 Actions       `pass` or `bet`, alone in the reply.
 Rewards       `payoff` (agent, at the end): chips won or lost, from −2 to +2. An illegal reply folds, whatever the
-              cards, and costs its player a further −1, `illegal` (process).
-Options       `brief` (the card and the betting without the rules).
+              cards, and costs its player an additional −1, `illegal` (process).
+Options       `brief` (only the card and the betting, without the rules).
 Version       1. Rules as in OpenSpiel's `kuhn_poker`.
 """
 
@@ -33,7 +34,7 @@ _RULES = Message(
 
 
 class Options(Section):
-    brief: bool = Field(False, description="show card and betting alone: for models trained from nothing")
+    brief: bool = Field(False, description="show only card and betting, for models that are trained from scratch")
 
 
 @lru_cache  # twelve positions, each in two forms
@@ -54,7 +55,7 @@ def _paid(cards: tuple[str, ...], betting: tuple[str, ...], folded: Role | None)
         loser = (len(betting) - 1) % 2
     elif betting in ENDINGS:
         loser = min((0, 1), key=lambda i: CARDS.index(cards[i]))
-    else:  # cut short: nobody has won anything
+    else:  # truncated: nobody has won anything
         return Rewards.agent("payoff", dict.fromkeys(ROLES, 0.0))
     won = 1.0 + betting[loser::2].count("bet")
     return Rewards.agent("payoff", {r: -won if i == loser else won for i, r in enumerate(ROLES)})
@@ -96,7 +97,7 @@ class Kuhn(Env):
         return f"p0 {self.cards[0]}, p1 {self.cards[1]}; {bets}{end}"
 
     def fork(self, seed: int | None = None) -> Kuhn:
-        return self.twin()  # all values are immutable, and no chance is left after the deal
+        return self.twin()  # all values are immutable, and there is no randomness after the deal
 
     def redeal(self, role: Role, rng: random.Random) -> Kuhn:
         twin, me = self.fork(), self.roles.index(role)

@@ -1,17 +1,17 @@
 """Leduc hold'em: six cards, two rounds of betting, one public card. Two players, zero-sum, hidden cards.
 
-Rules         The deck is J J Q Q K K. Both put 1 in the pot and get one card. In each of two rounds p0 speaks first;
-              a raise is 2 chips in round one, 4 in round two, at most two raises a round. A round ends when a raise is
-              called or both call without one. Between the rounds one card is turned up. At the end a pair with it
-              wins, else the higher card; equal cards share the pot.
+Rules         The deck is J J Q Q K K. Both put 1 in the pot and get one card. In each of two rounds p0 acts first. A
+              raise is 2 chips in the first round and 4 in the second, with at most two raises per round. A round ends
+              when a raise is called, or when both call without a raise. Between the rounds one public card is turned
+              up. At the end a pair with it wins, else the higher card; equal cards share the pot.
 Roles         p0 and p1.
-Observation   own card, public card, the betting of both rounds, the chips; the other's card never. Every prompt is
+Observation   own card, public card, the betting of both rounds and the chips, never the other's card. Every prompt is
               fresh and complete.
-Actions       `fold` (only against a raise), `call` (which is also to check), `raise` (not a third one in a round).
+Actions       `fold` (only after a raise), `call` (which is also a check), `raise` (at most two per round).
 Rewards       `payoff` (agent, at the end): chips won or lost, from −13 to +13. An illegal reply folds and costs its
-              player a further −1, `illegal` (process).
-Options       `brief` (cards and betting without the rules).
-Version       1. Rules as in OpenSpiel's `leduc_poker`; suits are not shown, as they never matter.
+              player an additional −1, `illegal` (process).
+Options       `brief` (only cards and betting, without the rules).
+Version       1. Rules as in OpenSpiel's `leduc_poker`. Suits are not shown, because they never matter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RULES = Message(
 
 
 class Options(Section):
-    brief: bool = Field(False, description="show cards and betting alone: for models trained from nothing")
+    brief: bool = Field(False, description="show only cards and betting, for models that are trained from scratch")
 
 
 @register("leduc")
@@ -88,7 +88,7 @@ class Leduc(Env):
             return Rewards()
         put = max(self.chips) + (RAISES[len(self.betting) - 1] if action == "raise" else 0)
         self.chips = (put, self.chips[1]) if me == 0 else (self.chips[0], put)
-        if action == "call" and len(now) > 1:  # a raise is called, or both checked
+        if action == "call" and len(now) > 1:  # a raise is called, or both players checked
             if self.public is not None:
                 self.over = True
             else:
@@ -97,7 +97,7 @@ class Leduc(Env):
         return Rewards()
 
     def outcome(self) -> Rewards:
-        if not self.over:  # cut short: nobody has won anything
+        if not self.over:  # truncated: nobody has won anything
             return Rewards.agent("payoff", dict.fromkeys(self.roles, 0.0))
         if self.folded is not None:
             loser = self.roles.index(self.folded)
@@ -115,7 +115,7 @@ class Leduc(Env):
         return f"p0 {self.cards[0]}, p1 {self.cards[1]}, public {self.public or '-'}; {rounds}{end}"
 
     def fork(self, seed: int | None = None) -> Leduc:
-        twin = self.twin()  # immutable values, but for the dice of the public card
+        twin = self.twin()  # all values are immutable, except the generator for the public card
         twin.rng = random.Random(seed)
         if seed is None:
             twin.rng.setstate(self.rng.getstate())

@@ -1,4 +1,4 @@
-"""Puzzle levels read from a file, shared out between the splits."""
+"""Puzzle levels from a file, divided between the splits."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class FileOptions(Section):
     """Options of puzzles whose levels can also come from a file."""
 
     file: str = Field("", description="read the levels from this file instead of drawing them")
-    holdout: bool = Field(True, description="share the file's levels out between the splits; false: all use all")
+    holdout: bool = Field(True, description="divide the file's levels between the splits; false: all splits use all")
 
 
 def from_file(
     rng: random.Random, data: Mapping[str, Any], reader: Callable[[str], Sequence[str]], mine: Callable[[str], bool]
 ) -> str:
-    """One level's text out of `data["file"]`, of this split's share unless `holdout` is off."""
+    """The text of one level from `data["file"]`, from this split's part unless `holdout` is off."""
     path = Path(data["file"])
     try:
         stamp = path.stat().st_mtime_ns
         texts = _texts(path, stamp, reader)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"env.file is '{path}', which cannot be read: {error}.") from None
+        raise ConfigError(f"env.file is '{path}', which cannot be read: {error}; expected a text file.") from None
     if not texts:
-        raise ConfigError(f"env.file is '{path}', which holds no level.")
+        raise ConfigError(f"env.file is '{path}', which contains no level; expected at least one.")
     if not data["holdout"]:
         return rng.choice(texts)
     for text in rng.sample(texts, len(texts)):
         if mine(text):
             return text
     raise ConfigError(
-        f"env.file is '{path}', whose {len(texts)} levels leave none for this split; "
-        "expected more levels, or env.holdout = false."
+        f"env.file is '{path}', whose {len(texts)} levels leave none for this split; expected more levels, or "
+        "env.holdout = false."
     )
 
 

@@ -1,16 +1,16 @@
-"""A matrix game: N players move at once, any payoff table, one round or several.
+"""A matrix game: N players move at once, with any payoff table, for one round or several.
 
 Roles         p0, p1, … (as many as the table has players).
-Observation   the actions, the payoff table, and the earlier rounds of this episode. Nobody sees a move before
-              all have moved, nor with `talk` a message before all have spoken.
-Actions       one of the listed words, alone in the reply. With `talk = true` each round begins with a phase `talk`:
-              everybody says anything at all to everybody, as one line cut to 500 characters, and has read it in
-              the phase `move` that follows. Talk is cheap: it binds nobody, costs nothing and is never illegal.
-Rewards       `payoff` (agent, each round): the table's entry. An illegal reply ends the game: its player gets
-              the lowest payoff in the table for every round left and `illegal` −1 (process), the others get 0.
-Options       `game` names a known table; or give `actions` (a list of words for each player) and `payoff`
-              (nested lists, indexed by each player's action in turn, ending in one payoff per player). `rounds`
-              plays it again; `talk` adds the messages.
+Observation   the actions, the payoff table, and the earlier rounds of this episode. Nobody sees a move before all have
+              moved, and with `talk` nobody sees a message before all have sent theirs.
+Actions       one of the listed words, alone in the reply. With `talk = true` each round begins with a phase `talk`, in
+              which every player sends any text to all others, as one line cut to 500 characters. They read it in the
+              phase `move` that follows. Messages bind nobody, cost nothing and are never illegal.
+Rewards       `payoff` (agent, each round): the table's entry. An illegal reply ends the game: its player gets the
+              lowest payoff in the table for every remaining round and `illegal` −1 (process), the others get 0.
+Options       `game` names a known table. Or give `actions` (a list of words for each player) and `payoff` (nested
+              lists, indexed by each player's action in turn, ending in one payoff per player). `rounds` repeats the
+              game; `talk` adds the messages.
 Version       1
 """
 
@@ -41,26 +41,26 @@ GAMES: dict[str, PayoffTable] = {
 }
 
 
-TALK = 500  # characters of a message that reach the others
+TALK = 500  # characters of a message that the others get
 
 
 class Options(Section):
     game: str = "prisoners_dilemma"
     rounds: int = Field(1, ge=1)
-    talk: bool = Field(False, description="before each round everybody sends everybody a message")
+    talk: bool = Field(False, description="before each round every player sends a message to all others")
     actions: list[list[str]] = Field(default_factory=list)
     payoff: list[Any] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _table_is_whole(self) -> Options:
         if bool(self.actions) != bool(self.payoff):
-            raise ConfigError("env.actions and env.payoff go together; expected both, or neither and env.game.")
+            raise ConfigError("env.actions and env.payoff belong together; expected both, or neither and env.game.")
         if not self.actions and self.game not in GAMES:
             raise ConfigError(f"env.game is '{self.game}'; {did_you_mean(self.game, GAMES)}")
         for i, words in enumerate(self.actions):
             distinct = {_word(w) for w in words} - {""}
             if not words or len(distinct) < len(words):
-                raise ConfigError(f"env.actions of p{i} is {words}; expected words that differ in more than case.")
+                raise ConfigError(f"env.actions of p{i} is {words}; expected words that differ, ignoring case.")
         for joint in itertools.product(*(range(len(a)) for a in self.actions)):
             entry = _entry(self.payoff, joint)
             if not isinstance(entry, list) or len(entry) != len(self.actions) or not all(map(_finite, entry)):
@@ -71,7 +71,7 @@ class Options(Section):
 
 
 def _word(text: str) -> str:
-    """An action as it is compared: `Stag.` is `stag`."""
+    """An action as it is compared: `Stag.` equals `stag`."""
     return text.strip().strip(".").lower()
 
 
@@ -89,20 +89,20 @@ def _entry(table: Any, joint: Sequence[int]) -> Any:
 
 @dataclass(frozen=True)
 class Rules:
-    """A table, and all that follows from it: made once, for episodes are short and many."""
+    """A table and everything that follows from it. It is made once, because there are many short episodes."""
 
     actions: list[list[str]]
     payoff: Any
     roles: tuple[Role, ...]
-    known: list[dict[str, int]]  # of each player, the words it may say
-    paid: dict[tuple[str, ...], Rewards]  # by a move of each player
+    known: list[dict[str, int]]  # for each player, the words that it may say
+    paid: dict[tuple[str, ...], Rewards]  # by the moves of all players
     lowest: float
     opening: dict[Role, Observation]
 
     @staticmethod
     @lru_cache(maxsize=256)
     def of(key: str, talk: bool) -> Rules:
-        """By the name of a known game, or by actions and payoff in JSON."""
+        """The rules of a known game by its name, or of actions and payoff in JSON."""
         actions, payoff = GAMES[key] if key in GAMES else json.loads(key)
         roles = tuple(f"p{i}" for i in range(len(actions)))
         known = [{_word(w): k for k, w in enumerate(words)} for words in actions]
@@ -144,7 +144,7 @@ class Matrix(Env):
         self.rules = Rules.of(key, data["talk"])
         self.actions, self.payoff, self.roles = self.rules.actions, self.rules.payoff, self.rules.roles
         self.history: list[tuple[str, ...]] = []
-        self.messages: list[tuple[str, ...]] = []  # of each round that has begun, in the order of the roles
+        self.messages: list[tuple[str, ...]] = []  # for each round that has begun, in the order of the roles
         self.over = False
 
     def observe(self) -> dict[Role, Observation]:
@@ -156,7 +156,7 @@ class Matrix(Env):
 
     @property
     def talking(self) -> bool:
-        """Whether messages are due now, not moves."""
+        """Whether messages are expected now instead of moves."""
         return bool(self.task.data["talk"]) and len(self.messages) == len(self.history)
 
     def _observation(self, i: int) -> Observation:
@@ -171,14 +171,14 @@ class Matrix(Env):
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         if self.talking:
-            # One line each, so that nobody can speak in another's name.
+            # Each message is one line, so that nobody can pretend to be another player.
             self.messages.append(tuple(" ".join(actions[r].split())[:TALK] for r in self.roles))
             return Rewards()
         played = [words.get(_word(actions[r])) for r, words in zip(self.roles, self.rules.known, strict=True)]
         bad = [r for r, k in zip(self.roles, played, strict=True) if k is None]
         if bad:
             self.over = True
-            left = self.task.data["rounds"] - len(self.history)  # for each, so that leaving early never pays
+            left = self.task.data["rounds"] - len(self.history)  # so that leaving early never pays
             pay = Rewards.agent("payoff", {r: self.rules.lowest * left if r in bad else 0.0 for r in self.roles})
             return Rewards.process("illegal", dict.fromkeys(bad, -1.0)) + pay
         moves = tuple([a[k] for a, k in zip(self.actions, played, strict=True) if k is not None])
@@ -187,7 +187,7 @@ class Matrix(Env):
         return self.rules.paid[moves]
 
     def pays(self, moves: tuple[str, ...]) -> list[float]:
-        """What each player gets for a move of each."""
+        """The payoff of each player for the moves of all players."""
         return [r.value or 0.0 for r in self.rules.paid[moves]]
 
     def outcome(self) -> Rewards:
@@ -202,4 +202,4 @@ class Matrix(Env):
     def fork(self, seed: int | None = None) -> Matrix:
         twin = self.twin()
         twin.history, twin.messages = self.history.copy(), self.messages.copy()
-        return twin  # nothing is left to chance
+        return twin  # there is no randomness

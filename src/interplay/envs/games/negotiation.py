@@ -1,4 +1,4 @@
-"""Negotiation: two players split books, hats and balls that each values differently, and in private.
+"""Negotiation: two players split books, hats and balls. Each has its own values for them, unknown to the other.
 
 Rules         There are 5 to 7 items of three kinds, at least one of each. Each player has its own value for each kind,
               a whole number; all items together are worth 10 to either. Every kind is worth something to somebody,
@@ -36,9 +36,9 @@ from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 ITEMS = ("books", "hats", "balls")
-WORTH = 10  # of all items together, to either player
-INEQUALITY, RETREAT = 0.5, 1.0  # what they cost in gold, in points
-TALK = 500  # characters of a message that reach the other
+WORTH = 10  # the value of all items together, for each player
+INEQUALITY, RETREAT = 0.5, 1.0  # their costs in gold, in points
+TALK = 500  # characters of a message that the other player gets
 _LINE = re.compile(r"offer\s+(\d{1,2})\s+(\d{1,2})\s+(\d{1,2})|accept", re.IGNORECASE | re.ASCII)
 Three = tuple[int, int, int]
 
@@ -49,7 +49,7 @@ def worth(items: Three, values: Three) -> int:
 
 @cache
 def valuations(pool: Three) -> tuple[Three, ...]:
-    """Every way to value the pool at `WORTH` in whole numbers."""
+    """All ways to give the pool the value `WORTH` in whole numbers."""
     a, b, c = pool
     pairs = itertools.product(range(WORTH // a + 1), range(WORTH // b + 1))
     rest = (((x, y), WORTH - a * x - b * y) for x, y in pairs)
@@ -57,7 +57,7 @@ def valuations(pool: Three) -> tuple[Three, ...]:
 
 
 def compatible(mine: Three, theirs: Three) -> bool:
-    """Whether two valuations make an instance: no kind that nobody wants, and one that both do."""
+    """Whether two valuations make an instance: every kind has a value for somebody, and one kind for both."""
     both = list(zip(mine, theirs, strict=True))
     return all(a or b for a, b in both) and any(a and b for a, b in both)
 
@@ -96,7 +96,7 @@ class Negotiation(Env):
         super().__init__(task)
         self.pool = self.rng.choice(pools())
         self.values = self.rng.choice(instances(self.pool))
-        self.said: tuple[tuple[str, Three], ...] = ()  # the text and the offer of each turn: what its speaker keeps
+        self.said: tuple[tuple[str, Three], ...] = ()  # for each turn, the text and the offer (what its speaker keeps)
         self.deal: tuple[Three, Three] | None = None
         self.over = False
 
@@ -126,7 +126,7 @@ class Negotiation(Env):
             self.deal = (mine, theirs) if self.roles.index(role) == 0 else (theirs, mine)
             self.over = True
         elif keeps is not None:
-            text = " ".join(before.split())[:TALK]  # one line, so that it cannot pass for anything else in the prompt
+            text = " ".join(before.split())[:TALK]  # one line, so that it cannot look like another part of the prompt
             self.said += ((text, keeps),)
             self.over = len(self.said) >= self.task.data["turns"]
         return Rewards()
@@ -138,8 +138,8 @@ class Negotiation(Env):
         return paid + Rewards.agent("gold", self._gold(points)) if self.task.data["gold"] else paid
 
     def _gold(self, points: dict[Role, float]) -> dict[Role, float]:
-        """A tenth of the payoff, less half a tenth of what one got more or less than the other, less a tenth for every
-        offer that took back something one had offered before."""
+        """A tenth of the payoff, minus half a tenth of the difference to the other's payoff, minus a tenth for every
+        offer that took back something that one had offered before."""
         inequality = abs(points["p0"] - points["p1"])
         out = {}
         for i, role in enumerate(self.roles):
@@ -149,11 +149,11 @@ class Negotiation(Env):
         return out
 
     def taken(self, role: Role) -> int:
-        """How many turns a role has had."""
+        """The number of turns that a role has had."""
         return (len(self.said) + 1 - self.roles.index(role)) // 2
 
     def best_joint(self) -> int:
-        """The most that both can get together: every kind to who values it more."""
+        """The most that both can get together: every kind goes to the player who values it more."""
         return sum(n * max(a, b) for n, a, b in zip(self.pool, *self.values, strict=True))
 
     def state(self) -> str:
@@ -165,7 +165,7 @@ class Negotiation(Env):
         return f"{_listed(self.pool)}; {values}; best together {self.best_joint()}{said}\n{now}"
 
     def fork(self, seed: int | None = None) -> Negotiation:
-        return self.twin()  # all values are immutable, and no chance is left after the deal
+        return self.twin()  # all values are immutable, and there is no randomness after the deal
 
     def redeal(self, role: Role, rng: random.Random) -> Negotiation:
         twin, me = self.fork(), self.roles.index(role)
@@ -175,7 +175,7 @@ class Negotiation(Env):
         return twin
 
     def rest(self, keeps: Three) -> Three:
-        """What is left for the other."""
+        """What is left for the other player."""
         a, b, c = (n - k for n, k in zip(self.pool, keeps, strict=True))
         return a, b, c
 

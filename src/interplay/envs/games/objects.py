@@ -1,7 +1,7 @@
-"""The things that the word games are about: what each is, what can be asked about them, and how they are drawn.
+"""The objects of the word games: their properties, the questions about them, and how they are drawn.
 
-Used by twenty questions, taboo and the spy. A statement is one of `QUESTIONS` with its answer, as a sentence; scripted
-players speak and understand these alone.
+Used by twenty questions, taboo and the spy. A statement is one of `QUESTIONS` with its answer, written as a sentence.
+Scripted players say and understand only these statements.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ QUESTIONS = {
     "cold": "Is it cold, or at home in the cold?",
 }
 
-# What the lines share, then each object with what is also true of it.
+# The properties that the objects of a line share, then each object with its other properties.
 _TABLE = """
 alive animal legs fur: dog kept, cat kept soft, lion danger big yellow, tiger danger big red, bear danger big
 alive animal legs fur: polar bear danger big white cold, wolf danger, fox red, rabbit kept soft hand white, mouse hand
@@ -167,18 +167,18 @@ _SORTED = sorted(OBJECTS)
 
 @lru_cache(maxsize=4096)
 def draw(seed: int, count: int) -> tuple[tuple[str, ...], str]:
-    """`count` things and which of them is the secret, such that no draw of one split is another's."""
+    """`count` objects and the secret one among them. No draw of one split is a draw of another."""
     rng, split = random.Random(seed), split_of_task(seed)
     for _ in range(TRIES):
         names = tuple(sorted(rng.sample(_SORTED, count)))
         secret = rng.choice(names)
         if split_of(f"{secret}: {names}") == split:
             return names, secret
-    raise ConfigError(f"no {count} things were found for the {split} split; expected more of them.")
+    raise ConfigError(f"no draw of {count} objects was found for the {split} split; expected a larger number.")
 
 
 def names_one(text: str, words: Iterable[str]) -> bool:
-    """Whether a text holds one of the words, or its plural, also spelt out letter by letter."""
+    """Whether a text contains one of the words, or its plural, even spelt letter by letter."""
     plain = re.sub(r"[^a-z0-9]+", " ", text.lower())
     spelt = re.sub(r"(?<=\b\w) (?=\w\b)", "", plain)  # `d o g` is `dog`
     return any(f" {word}{end} " in f" {said} " for word in words for end in ("", "s") for said in (plain, spelt))
@@ -197,10 +197,10 @@ _PLACE = re.compile(rf"\b(?:{'|'.join((_COUNTED + ' ' + _ORDERED).split())}|[ivx
 
 
 def points_at_a_place(text: str) -> bool:
-    """Whether a clue tells where a thing stands in a list, or how its name is written, instead of what it is.
+    """Whether a clue tells where an object stands in a list, or how its name is written, instead of what it is.
 
-    Numbers in any script, words that count or order, letters and spelling, and tallies: the same word or sign again and
-    again. A list is read in one order by anybody who sorts it, so that any of these names its place.
+    Such clues are numbers in any script, words that count or order, letters and spelling, and tallies (a word or sign
+    that is repeated). Everybody who sorts the list gets the same order, so each of these could name a place in it.
     """
     plain = text.casefold()
     words = re.findall(r"[^\W_]+", plain)
@@ -210,7 +210,7 @@ def points_at_a_place(text: str) -> bool:
 
 
 def order_for(role: str, seed: int, things: Iterable[str]) -> tuple[str, ...]:
-    """The things in an order of the role's own, so that no two roles mean the same by a place in the list."""
+    """The objects in the role's own order, so that a place in the list means something else to each role."""
     listed = sorted(things)
     random.Random(seed_of("order", seed, role)).shuffle(listed)
     return tuple(listed)

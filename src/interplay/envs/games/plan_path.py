@@ -1,18 +1,18 @@
-"""Plan-Path: find the way through a grid of walls, a planner advising an actor (as in AT-GRPO).
+"""Plan-Path: find the way through a grid of walls. A planner advises an actor (as in AT-GRPO).
 
-Rules         a square grid with walls, a start and a goal; each move goes one cell up, down, left or right. It ends
-              at the goal, or at the turn limit (by default twice the shortest way, and two).
+Rules         a square grid with walls, a start and a goal; each move goes one cell up, down, left or right. The episode
+              ends at the goal, or at the turn limit (by default two more than twice the length of the shortest way).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
 Observation   the grid with the current position: @ you, G the goal, # walls, . free. `view = "image"` shows it as a
               picture, "both" in words too. The actor also sees what the planner said in this turn. Every prompt is
-              fresh and complete in itself.
+              fresh and complete.
 Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move into a wall or off the grid is
-              illegal: it and the rest of the reply are not played, and the turn is spent. Planner: free text, cut at
+              illegal: it and the rest of the reply are not played, and the turn is used up. Planner: free text, cut at
               400 characters, or with `speech = "action"` a reply that the actor could give.
-Rewards       `solved` (team, at the end): 1 at the goal, else 0. `progress` (team, each turn): how much nearer the
-              goal is by the shortest way, as a share of the way from the start (no position counts as worse than −1).
-              `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be read.
-Difficulty    size, walls, length (of the shortest way; `min_length` and `max_length` bound it).
+Rewards       `solved` (team, at the end): 1 at the goal, else 0. `progress` (team, each turn): how much shorter the
+              shortest way to the goal became, as a share of the shortest way from the start (no position counts less
+              than −1). `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that cannot be parsed.
+Difficulty    size, walls, length of the shortest way (between `min_length` and `max_length`).
 Version       1
 """
 
@@ -35,13 +35,13 @@ from interplay.errors import ConfigError
 class Options(PictureOptions):
     size: int = Field(6, ge=3, le=20, description="rows and columns")
     walls: float = Field(0.25, ge=0, le=0.6, description="share of the cells that are walls")
-    min_length: int = Field(3, ge=1, description="of the shortest way, in moves")
-    max_length: int = Field(0, ge=0, description="of the shortest way, in moves; 0: any")
+    min_length: int = Field(3, ge=1, description="smallest length of the shortest way, in moves")
+    max_length: int = Field(0, ge=0, description="largest length of the shortest way, in moves; 0: no limit")
 
     @model_validator(mode="after")
     def _lengths_are_a_range(self) -> Options:
         if self.max_length and self.max_length < self.min_length:
-            raise ConfigError(f"env.max_length is {self.max_length}; expected at least env.min_length.")
+            raise ConfigError(f"env.max_length is {self.max_length}; expected 0, or at least env.min_length.")
         return self
 
 

@@ -1,21 +1,21 @@
-"""Proposer–solver: one role writes a task, the other attempts it, and a task solved about half the time pays most.
+"""Proposer–solver: one role writes a task and the other attempts it. A task that is solved half of the time pays most.
 
-Rules         the proposer writes one task in a strict form, following what the seed asks for. A program checks it.
-              The solver then gets it `attempts` times, each attempt without knowing of the others, and the program
-              marks every answer. A task that is not in the form ends the episode.
+Rules         the proposer writes one task in a strict form, with contents that the seed asks for. A program checks it.
+              The solver then gets it `attempts` times; no attempt knows of the others. The program marks every answer.
+              A task that is not in the form ends the episode.
 Roles         proposer (acts first) and solver.
-Observation   proposer: the form and what must be in the task. Solver: the task alone, the same in every attempt.
-              Every prompt is fresh and complete in itself.
+Observation   proposer: the form and what must be in the task. Solver: only the task, the same in every attempt. Every
+              prompt is fresh and complete.
 Actions       `kind = "arithmetic"`: the proposer writes an expression of whole numbers up to 999 with + - * // % and
-              brackets, of 1 to `most` operators, with the asked number and operator in it; the solver replies with
-              its value alone. `kind = "grid"`: the proposer writes `most` rows of `most` cells, # wall, . free, S the
-              start and a wall where asked, G the goal, with a way from S to G; the solver replies with moves U, D, L,
-              R that lead there, at most four for each cell.
-Rewards       `frontier` (agent, proposer, at the end): 1 − |2p − 1| with p the share of attempts that succeeded; 0
+              brackets, with 1 to `most` operators, and with the asked number and operator in it; the solver replies
+              with only its value. `kind = "grid"`: the proposer writes `most` rows of `most` cells: # wall, . free, S
+              the start and a wall where asked, G the goal, with a way from S to G; the solver replies with moves U, D,
+              L, R that lead there, at most four for each cell.
+Rewards       `frontier` (agent, proposer, at the end): 1 − |2p − 1|, where p is the share of attempts that succeeded; 0
               for a task that is not in the form. `right` (agent, solver, each attempt): 1 or 0. `illegal` (process):
-              −1 for a task not in the form, −0.1 for an answer that cannot be read. An answer is one number or one
-              line of moves: repeating the task, or offering several answers, is no answer.
-Difficulty    what the proposer makes of it; `most` bounds it.
+              −1 for a task that is not in the form, −0.1 for an answer that cannot be parsed. An answer is one number
+              or one line of moves: a reply that repeats the task or gives several answers is not an answer.
+Difficulty    the proposer decides it; `most` limits it.
 Version       1
 """
 
@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"(-?\d{1,40})\.?")
 class Options(Section):
     kind: Literal["arithmetic", "grid"] = "arithmetic"
     attempts: int = Field(4, ge=1, le=64, description="how often the solver gets the task")
-    most: int = Field(4, ge=1, le=10, description="operators of an expression at most; rows and columns of a grid")
+    most: int = Field(4, ge=1, le=10, description="most operators of an expression; rows and columns of a grid")
 
     @model_validator(mode="after")
     def _a_grid_has_room(self) -> Options:
@@ -62,7 +62,7 @@ class Options(Section):
 
 
 class Expression:
-    """An arithmetic task: `of` gives None unless the text is one, strictly."""
+    """An arithmetic task. `of` returns None unless the text has exactly this form."""
 
     def __init__(self, text: str, value: int, numbers: set[int], operators: list[str]) -> None:
         self.text, self.value, self.numbers, self.operators = text, value, numbers, operators
@@ -111,7 +111,7 @@ class ProposerSolver(Env):
         self.malformed = False
 
     def _draw(self) -> tuple[int, str, int, int]:
-        """What the task must contain, different in every split."""
+        """What the task must contain; different in every split."""
         for _ in range(TRIES):
             number = self.rng.randint(2, LARGEST)
             sign = self.rng.choice([name for name, _ in OPERATORS.values()])
@@ -168,7 +168,7 @@ class ProposerSolver(Env):
     def outcome(self) -> Rewards:
         if self.malformed:
             return Rewards.agent("frontier", {"proposer": 0.0})
-        if not self.marks:  # cut short before the first attempt
+        if not self.marks:  # truncated before the first attempt
             return Rewards.agent("frontier", {"proposer": None})
         share = sum(self.marks) / len(self.marks)
         return Rewards.agent("frontier", {"proposer": 1.0 - abs(2 * share - 1)})
@@ -181,12 +181,12 @@ class ProposerSolver(Env):
         return f"{asked}\n{'malformed' if self.malformed else self.posed or 'nothing posed'}\nattempts: {marks}"
 
     def fork(self, seed: int | None = None) -> ProposerSolver:
-        return self.twin()  # only immutable values, and no chance after the draw
+        return self.twin()  # all values are immutable, and there is no randomness after the draw
 
     # -- the checker ----------------------------------------------------------------------------------------------
 
     def _checked(self, text: str) -> str | None:
-        """The task as the solver is shown it; None if it is not in the form."""
+        """The task as it is shown to the solver; None if it is not in the form."""
         if self.kind == "grid":
             rows = [row.replace(" ", "") for row in text.strip().splitlines()] if len(text) < 1000 else []
             grid = "\n".join(rows)
@@ -207,7 +207,7 @@ class ProposerSolver(Env):
         return cells.index("S"), distances(neighbours(self.most, walls), cells.index("G"))
 
     def _right(self, text: str) -> bool | None:
-        """Whether an answer is right; None if it cannot be read."""
+        """Whether an answer is right; None if it cannot be parsed."""
         assert self.posed is not None
         if self.kind == "grid":
             moves = read_directions(text) if len(text) <= 3 * 4 * self.most**2 else None
@@ -227,7 +227,7 @@ class ProposerSolver(Env):
     # -- for scripted players -------------------------------------------------------------------------------------
 
     def propose(self, rng: random.Random) -> str:
-        """A task in the form, of random content."""
+        """A task in the form, with random contents."""
         while self.kind == "grid":
             cells = ["." if rng.random() < 0.7 else "#" for _ in range(self.most**2)]
             cells[self.start], cells[self.wall] = "S", "#"

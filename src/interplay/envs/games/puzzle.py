@@ -1,11 +1,11 @@
-"""What the puzzles share: a planner who speaks, an actor who moves, one reward for both.
+"""The base class of puzzles: a planner who speaks, an actor who moves, and one reward for both.
 
-Each turn the planner sees the position and says something, then the actor, who sees the position and the planner's
-words, gives the moves that are executed; `team = "single"` leaves the actor alone. A subclass draws a `PuzzleLevel` and
-says how a move is read, played and measured. What it must keep: every level can be solved; a level belongs to one
-split (its hash says which, so a test level is never a training level); everything that changes is an immutable
-value, so that a fork is a copy of a dictionary; `measure` depends on the position alone, so that `progress`
-telescopes: undoing and repeating moves earns nothing.
+In each turn the planner sees the position and says something. Then the actor, who sees the position and the planner's
+words, gives the moves that are executed. `team = "single"` leaves only the actor. A subclass draws a `PuzzleLevel` and
+defines how a move is parsed, played and measured. It must keep these rules. Every level can be solved. A level belongs
+to one split (its hash decides which), so a test level is never a training level. Everything that changes is an
+immutable value, so that a fork is a copy of a dictionary. `measure` depends only on the position, so that the
+`progress` of an episode telescopes: undoing and repeating moves earns nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -26,9 +26,9 @@ from interplay.envs.picture import Look, draw
 from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of, split_of_task
 from interplay.errors import ConfigError
-from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task
+from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task, seed_of
 
-WORST = -1.0  # no position counts for less, however far from the end: the first counts 0 or more, the last 1
+WORST = -1.0  # no position counts less, however bad it is; the first position counts at least 0, the last 1
 Mine = Callable[[str], bool]  # whether a level with this key belongs to the task's split
 
 
@@ -39,9 +39,11 @@ class PuzzleOptions(Section):
     speech: Literal["free", "action"] = Field(
         "free", description="what the planner says: anything, or a reply the actor could give (else the turn is lost)"
     )
-    moves: int = Field(1, ge=1, le=200, description="moves the actor may give in one reply")
-    turns: int = Field(0, ge=0, le=1000, description="turns before the end; 0: twice what a good solution needs, and 2")
-    brief: bool = Field(False, description="show the position alone: for models trained from nothing")
+    moves: int = Field(1, ge=1, le=200, description="the most moves that the actor may give in one reply")
+    turns: int = Field(
+        0, ge=0, le=1000, description="limit of turns; 0: two more than twice what a good solution needs"
+    )
+    brief: bool = Field(False, description="show only the position, for models that are trained from scratch")
 
 
 class PictureOptions(PuzzleOptions):
@@ -51,15 +53,19 @@ class PictureOptions(PuzzleOptions):
         "text", description="how the position is shown: in words, as a picture, or both"
     )
     cell: int = Field(8, ge=2, le=64, description="pixels of a cell's side in the picture")
-    blank: bool = Field(False, description="show a grey picture, to measure what seeing contributes")
+    shown: Literal["own", "blank", "other"] = Field(
+        "own",
+        description="the picture: of this board, grey, or of another board; the last two measure what seeing "
+        "contributes",
+    )
 
 
 @dataclass(frozen=True)
 class PuzzleLevel:
-    """A puzzle as drawn: what never changes while it is played."""
+    """A puzzle as it was drawn: what never changes while it is played."""
 
-    key: str  # tells it from other levels; decides the split
-    moves: int  # of a good solution, the shortest where that is cheap to know
+    key: str  # identifies the level and decides its split
+    moves: int  # of a good solution; the shortest one if it is easy to compute
     difficulty: Mapping[str, float]
 
 
@@ -67,8 +73,8 @@ class Puzzle(Env):
     reward_names = ("solved", "progress", "illegal", "format")
     rules: ClassVar[str]  # what the puzzle is, for every role
     form: ClassVar[str]  # how one move is written
-    looks: ClassVar[Mapping[str, Look]] = {}  # of each symbol in `view`, for puzzles that can be drawn
-    legend: ClassVar[str] = ""  # what is what in the picture
+    looks: ClassVar[Mapping[str, Look]] = {}  # for puzzles that can be drawn: the look of each symbol in `view`
+    legend: ClassVar[str] = ""  # what the picture shows
     level: PuzzleLevel
 
     def __init__(self, task: Task) -> None:
@@ -78,7 +84,7 @@ class Puzzle(Env):
         self.level = _level(type(self), task.seed, json.dumps(dict(data), sort_keys=True))
         self.limit: int = data["turns"] or 2 * -(-self.level.moves // data["moves"]) + 2
         self.turn = 0
-        self.said: str | None = None  # by the planner in this turn
+        self.said: str | None = None  # what the planner said in this turn
         self.refused = False  # whether the last turn ended with a refused reply
         self.begin()
         self.first = self.potential = self.measure()
@@ -88,7 +94,7 @@ class Puzzle(Env):
     @classmethod
     @abstractmethod
     def draw(cls, rng: random.Random, data: Mapping[str, Any], mine: Mine) -> PuzzleLevel | None:
-        """A level that can be solved and whose key is `mine`; None where this draw came to nothing."""
+        """A level that can be solved and whose key is `mine`; None if this draw gave no such level."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -104,15 +110,15 @@ class Puzzle(Env):
 
     @abstractmethod
     def read(self, text: str) -> list[str] | None:
-        """The moves in a reply, written as `legal_moves` writes them; None if it cannot be read."""
+        """The moves in a reply, written as in `legal_moves`; None if it cannot be parsed."""
 
     @abstractmethod
     def play(self, move: str) -> bool:
-        """Play a move that was read; False, and no change, if it is illegal."""
+        """Play a parsed move. If it is illegal, change nothing and return False."""
 
     @abstractmethod
     def measure(self) -> float:
-        """How far the position is, 1 when it is solved: a function of the position alone."""
+        """The value of the position, 1 when it is solved. It depends only on the position."""
 
     @property
     @abstractmethod
@@ -160,12 +166,20 @@ class Puzzle(Env):
     def _message(self, lines: list[str]) -> Message:
         if self._drawn == "text":
             return Message("user", "\n".join(lines))
-        looks = dict.fromkeys(self.looks, Look((128, 128, 128))) if self.task.data["blank"] else self.looks
-        picture = Media("image", draw(self.view(), looks, self.task.data["cell"]))
+        shown = self.task.data["shown"]
+        looks = dict.fromkeys(self.looks, Look((128, 128, 128))) if shown == "blank" else self.looks
+        board = self._other if shown == "other" else self.view()
+        picture = Media("image", draw(board, looks, self.task.data["cell"]))
         return Message("user", "\n".join(lines), media=(picture,))
 
+    @property
+    def _other(self) -> str:
+        """The first position of another board of the same split. The two boards are independent."""
+        seed = seed_of("other picture", self.task.seed) & ~3 | self.task.seed & 3
+        return type(self)(replace(self.task, seed=seed)).view()
+
     def caption(self, role: Role) -> str:
-        return "" if self._drawn == "text" or self.task.data["blank"] else self.view()
+        return "" if self._drawn == "text" or self.task.data["shown"] != "own" else self.view()
 
     @classmethod
     def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
@@ -201,7 +215,7 @@ class Puzzle(Env):
         return f"{self.view()}\nturn {self.turn + 1} of {self.limit}; {self.to_act} to act{said}"
 
     def fork(self, seed: int | None = None) -> Puzzle:
-        return self.twin()  # only immutable values, and no chance after the draw: nothing to copy or reseed
+        return self.twin()  # all values are immutable, and there is no randomness after the draw
 
     # -- the turn -------------------------------------------------------------------------------------------------
 
@@ -225,7 +239,7 @@ class Puzzle(Env):
         return moves if moves and len(moves) <= allowed else None
 
     def _progress(self) -> float:
-        """The share of the way that this turn went; over a solved episode these add up to 1."""
+        """The share of the whole way that this turn achieved; over a solved episode these add up to 1."""
         before, self.potential = self.potential, max(WORST, self.measure())
         return (self.potential - before) / (1.0 - self.first)
 
@@ -241,7 +255,7 @@ class Puzzle(Env):
 
 @lru_cache(maxsize=4096)
 def _level(cls: type[Puzzle], seed: int, options: str) -> PuzzleLevel:
-    """The level of a task; replicas of a task share it."""
+    """The level of a task. Replicas of a task share it."""
     data, rng, split = json.loads(options), random.Random(seed), split_of_task(seed)
     for _ in range(TRIES):
         if (level := cls.draw(rng, data, lambda key: split_of(key) == split)) is not None:

@@ -1,19 +1,19 @@
-"""The spy: all players but one share a secret word; they give clues and then vote on who the spy is.
+"""The spy: all players but one know a secret word. They give clues and then vote on who the spy is.
 
 Rules         `words` are on the table for all to see. One player is the spy; all others know which word is the
-              secret. In each of `rounds` rounds the players speak one after the other, a short clue each. Then all
-              vote at once for another player. Who alone has most votes is found out. A spy who is found out may still
-              name the secret word, and wins by that; otherwise the others win. Nobody found out, or somebody else:
-              the spy wins.
-Roles         p0, p1, … (`players` of them); which is the spy is drawn.
-Observation   the words, in an order of the player's own, whether you are the spy, the secret if you are not, and
-              every clue so far. Votes are hidden until all have voted. Every prompt is fresh and complete in itself.
-Actions       a clue of at most 80 characters that names none of the words and holds no number, place in the list or
+              secret. In each of `rounds` rounds the players give a short clue, one after the other. Then all vote at
+              once for another player. The player with the most votes is found out, unless there is a tie. A spy who is
+              found out may still name the secret word, and wins if it is right; otherwise the others win. If nobody or
+              somebody else is found out, the spy wins.
+Roles         p0, p1, … (`players` of them); the spy is drawn at random.
+Observation   the words in the player's own order, whether the player is the spy, the secret if not, and every clue so
+              far. Votes are hidden until all have voted. Every prompt is fresh and complete.
+Actions       a clue of at most 80 characters that names none of the words and contains no number, place in the list or
               spelling, which would point at a word without describing it; then a player's name; for a spy who was
-              found out, a word. An illegal clue is heard as silence, an illegal vote counts for nobody, an illegal
-              last word is no word.
-Rewards       `win` (agent, at the end): 1 for the side that wins, −1 for the other. `illegal` (process): −1, as much
-              as a win is worth.
+              found out, a word. An illegal clue counts as silence, an illegal vote counts for nobody, and an illegal
+              last word as no word.
+Rewards       `win` (agent, at the end): 1 for the side that wins, −1 for the other. `illegal` (process): −1, as much as
+              a win is worth.
 Difficulty    players, rounds, words.
 Version       2
 """
@@ -41,7 +41,7 @@ from interplay.envs.games.objects import (
 from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
-LONGEST = 80  # characters of a clue
+LONGEST = 80  # the largest number of characters in a clue
 
 
 class Options(Section):
@@ -55,18 +55,18 @@ class Options(Section):
 class SocialDeduction(Env):
     Options = Options
     reward_names = ("win", "illegal")
-    version = "2"  # 1 showed all the same order, and took any clue that named no word
+    version = "2"  # version 1 showed everybody the same order, and accepted any clue that named no word
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         data = task.data
         self.roles = tuple(f"p{i}" for i in range(data["players"]))
         self.words, self.secret = draw(task.seed, data["words"])
-        # Not from the dice that drew the words: those on the table would then hint at the spy.
+        # Not from the generator that drew the words, or the words on the table would hint at the spy.
         self.spy: Role = self.roles[seed_of("spy", task.seed) % len(self.roles)]
         self.clues: tuple[str, ...] = ()
-        self.votes: tuple[tuple[Role, Role | None], ...] = ()  # once all have voted
-        self.last: str | None = None  # what a spy who was found out named
+        self.votes: tuple[tuple[Role, Role | None], ...] = ()  # set when all have voted
+        self.last: str | None = None  # the word that a spy who was found out named
 
     @property
     def difficulty(self) -> Mapping[str, float]:
@@ -84,7 +84,7 @@ class SocialDeduction(Env):
 
     @property
     def found_out(self) -> Role | None:
-        """Who alone has most votes."""
+        """The player with the most votes; None if there is a tie."""
         ranking = Counter(vote for _, vote in self.votes if vote is not None).most_common(2)
         if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):
             return None
@@ -109,7 +109,7 @@ class SocialDeduction(Env):
         return seen
 
     def listed(self, role: Role) -> tuple[str, ...]:
-        """The words as `role` is shown them."""
+        """The words in the order in which `role` sees them."""
         return order_for(role, self.task.seed, self.words)
 
     def _seen(self, role: Role, ask: str, legal: tuple[str, ...]) -> Observation:
@@ -135,13 +135,13 @@ class SocialDeduction(Env):
             self.last = _name(text) if _name(text) in self.words else ""
             return Rewards() if self.last else Rewards.process("illegal", {role: -1.0})
         clue = heard(text, LONGEST + 1)
-        # Any of the words, and for the spy too: a rule that bound only those who know the secret would give it away.
+        # This holds for all words, and for the spy too: a rule only for those who know the secret would give it away.
         bad = not clue or len(clue) > LONGEST or names_one(clue, self.words) or points_at_a_place(clue)
         self.clues = (*self.clues, "" if bad else clue)
         return Rewards.process("illegal", {role: -1.0}) if bad else Rewards()
 
     def outcome(self) -> Rewards:
-        if not self.votes:  # cut short
+        if not self.votes:  # truncated
             return Rewards.agent("win", dict.fromkeys(self.roles, None))
         spy_wins = self.found_out != self.spy or self.last == self.secret
         return Rewards.agent("win", {r: 1.0 if (r == self.spy) == spy_wins else -1.0 for r in self.roles})
@@ -152,10 +152,10 @@ class SocialDeduction(Env):
         return f"{head}\nclues: {' | '.join(self.clues)}\nvotes: {votes}; last word: {self.last}"
 
     def fork(self, seed: int | None = None) -> SocialDeduction:
-        return self.twin()  # only immutable values, and no chance after the draw
+        return self.twin()  # all values are immutable, and there is no randomness after the draw
 
     def redeal(self, role: Role, rng: random.Random) -> SocialDeduction:
-        """To the spy the secret is hidden, to the others who the spy is. Clues are words and fit any deal."""
+        """For the spy, the secret is hidden; for the others, who the spy is. Clues are words and fit any deal."""
         twin = self.fork()
         if role == self.spy:
             twin.secret = rng.choice(self.words)
@@ -166,9 +166,9 @@ class SocialDeduction(Env):
     # -- for scripted players -------------------------------------------------------------------------------------
 
     def advise(self, role: Role, rng: random.Random) -> str:
-        """Clues are true or false statements from the table of attributes; votes go to who fits them worst.
+        """Clues are true or false statements from the table of properties. Votes go to the player who fits them least.
 
-        Uses only what `role` sees. The spy says what fits most of the words, and guesses what fits most clues.
+        It uses only what `role` sees. The spy says what fits most of the words, and guesses what fits most clues.
         """
         if self.phase == "clue":
             return self._clue(role, rng)
@@ -202,7 +202,7 @@ class SocialDeduction(Env):
                     options.append((count, key, holds))
         if not options:
             return "I have nothing to add."
-        # The spy blends in with what fits most words; the others are specific, but not enough to give it away.
+        # The spy says what fits most words. The others are more specific, but do not give the secret away.
         aim = max(o[0] for o in options) if role == self.spy else min(max(2, len(self.words) // 3), len(self.words) - 1)
         near = min(abs(o[0] - aim) for o in options)
         _, key, holds = rng.choice([o for o in options if abs(o[0] - aim) == near])

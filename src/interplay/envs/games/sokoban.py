@@ -1,26 +1,26 @@
-"""Sokoban: push every box onto a goal, drawn from a seed or read from a file, a planner advising an actor.
+"""Sokoban: push every box onto a goal, in rooms drawn from a seed or read from a file. A planner advises an actor.
 
-Rules         a move goes one cell up, down, left or right; walking into a box pushes it if the cell behind is free.
-              Boxes are never pulled, and only one is pushed at a time. It ends when all boxes are on goals, or at the
-              turn limit (by default twice the moves of a known solution, and two).
+Rules         a move goes one cell up, down, left or right. Walking into a box pushes it, if the cell behind it is free.
+              Boxes are never pulled, and only one is pushed at a time. The episode ends when all boxes are on goals, or
+              at the turn limit (by default two more than twice the moves of a known solution).
 Roles         planner, who speaks first in every turn, and actor, who moves; `team = "single"`: the actor alone.
-Observation   the room as it is now: @ you, $ box, . goal, * box on a goal, + you on a goal, # wall, - floor.
+Observation   the present room: @ you, $ box, . goal, * box on a goal, + you on a goal, # wall, - floor.
               `view = "image"` shows it as a picture, "both" in words too. The actor also sees what the planner said
-              in this turn. Every prompt is fresh and complete in itself.
-Actions       actor: U, D, L or R (or the words), up to `moves` of them. A move that is blocked is illegal: it and the
-              rest of the reply are not played, and the turn is spent. Planner: free text, cut at 400 characters, or
-              with `speech = "action"` a reply that the actor could give.
+              in this turn. Every prompt is fresh and complete.
+Actions       actor: U, D, L or R (or the words), up to `moves` of them. A blocked move is illegal: it and the rest of
+              the reply are not played, and the turn is used up. Planner: free text, cut at 400 characters, or with
+              `speech = "action"` a reply that the actor could give.
 Rewards       `solved` (team, at the end): 1 with every box on a goal, else 0. `progress` (team, each turn): how much
               nearer the boxes are to the goals, in pushes over an empty floor with each box matched to one goal, as a
-              share of the first distance; a box that no push can bring to a goal counts as far off, and no position
-              as worse than −1. With `nearer = "moves"` it is the moves of a shortest solution that count, walking
-              included (one or two boxes): then every step on the way earns, and `hopeless = "end"` ends a play from
-              which there is no solution left. `illegal` (process): −0.1. `format`
-              (agent): −0.1 more for a reply that cannot be read.
-Difficulty    size, boxes, walls, pushes (bounded by `min_pushes` and `max_pushes`): of the solution that the room was
-              drawn with, the fewest there are unless a step of the search had more than 200 positions.
+              share of the first distance. A box that cannot be pushed to any goal counts as far away, and no position
+              counts less than −1. With `nearer = "moves"` (for one or two boxes) the moves of a shortest solution
+              count, including walking, so every step on the way earns something; `hopeless = "end"` then ends a play
+              that has no solution any more. `illegal` (process): −0.1. `format` (agent): −0.1 more for a reply that
+              cannot be parsed.
+Difficulty    size, boxes, walls, pushes (between `min_pushes` and `max_pushes`) of the solution that the room was drawn
+              with. This is the smallest number, unless a step of the search had more than 200 positions.
 Files         `file` is in the .xsb format (also Boxoban's): the symbols above, space or _ for floor, other lines
-              between the levels. It sets size, boxes and walls; the turn limit then follows an estimate.
+              between the levels. It sets size, boxes and walls. The turn limit is then based on an estimate.
 Version       1
 """
 
@@ -51,24 +51,26 @@ from interplay.envs.games.sokoban_room import (
 from interplay.envs.picture import Look
 from interplay.errors import ConfigError
 
-EXACT = 2  # boxes of a room whose every position can be searched
+EXACT = 2  # up to this many boxes, all positions of a room can be searched
 
 
 class Options(PictureOptions, FileOptions):
-    size: int = Field(6, ge=5, le=12, description="rows and columns, the outer walls among them")
+    size: int = Field(6, ge=5, le=12, description="rows and columns, including the outer walls")
     boxes: int = Field(1, ge=1, le=4)
     walls: float = Field(0.1, ge=0, le=0.4, description="share of the inner cells that are walls")
     min_pushes: int = Field(2, ge=1)
     max_pushes: int = Field(0, ge=0, description="0: any")
-    nearer: Literal["pushes", "moves"] = Field("pushes", description="what progress is measured in")
-    hopeless: Literal["play", "end"] = Field("play", description="what to do with a position that has no solution")
+    nearer: Literal["pushes", "moves"] = Field("pushes", description="the unit of progress")
+    hopeless: Literal["play", "end"] = Field("play", description="whether to end a position that has no solution")
 
     @model_validator(mode="after")
     def _pushes_are_a_range(self) -> Options:
         if self.max_pushes and self.max_pushes < self.min_pushes:
-            raise ConfigError(f"env.max_pushes is {self.max_pushes}; expected at least env.min_pushes.")
+            raise ConfigError(f"env.max_pushes is {self.max_pushes}; expected 0, or at least env.min_pushes.")
         if self.hopeless == "end" and self.nearer != "moves":
-            raise ConfigError("env.hopeless is 'end', but env.nearer is 'pushes'; expected 'moves', which can tell.")
+            raise ConfigError(
+                "env.hopeless is 'end', but env.nearer is 'pushes'; expected 'moves', which finds such positions."
+            )
         if self.nearer == "moves" and not self.file:
             _refuse_many(self.boxes)
         return self
@@ -77,7 +79,8 @@ class Options(PictureOptions, FileOptions):
 def _refuse_many(boxes: int) -> None:
     if boxes > EXACT:
         raise ConfigError(
-            f"env.nearer is 'moves' in a room of {boxes} boxes; expected at most {EXACT}: all positions are searched."
+            f"env.nearer is 'moves', but a room has {boxes} boxes; expected at most {EXACT}, because all positions are "
+            "searched."
         )
 
 
@@ -111,7 +114,7 @@ class Sokoban(Puzzle):
         if len(cells) < count + 2 or reach(cells[0], floor, size) != floor:
             return None
         goals = sum(1 << cell for cell in cells[:count])
-        key = f"{size} {floor} {goals}"  # the room without its boxes: no room of one split is another's
+        key = f"{size} {floor} {goals}"  # the room without its boxes, so that no room is in two splits
         if not mine(key):
             return None
         drawn = draw_boxes(rng, floor, goals, size, data["min_pushes"], data["max_pushes"] or 10**6)

@@ -13,11 +13,11 @@ from interplay.envs.games.grid import DIRECTIONS
 from interplay.envs.games.puzzle import PuzzleLevel
 from interplay.errors import ConfigError
 
-BEAM = 200  # positions kept of one step of the search backwards
-SEARCH = 3_000  # positions after which it takes no further step
+BEAM = 200  # positions that are kept in one step of the backward search
+SEARCH = 3_000  # positions after which the backward search ends
 _SYMBOLS = frozenset("#@+$*.-_ ")
 
-# A set of cells is an integer, cell i its bit i; a step in a direction is a shift. All rooms have a border of walls.
+# A set of cells is an integer with bit i for cell i. A step in a direction is a shift. Every room has a wall around it.
 
 
 def bits(cells: int) -> Iterator[int]:
@@ -65,7 +65,7 @@ def walk(start: int, to: int, free: int, width: int) -> list[str] | None:
 
 
 def push_distances(floor: int, goal: int, width: int) -> dict[int, int]:
-    """Pushes that bring a lone box to `goal`, of every cell from which it can be brought there at all."""
+    """For every cell from which a single box can be brought to `goal`, the number of pushes."""
     found = {goal: 0}
     queue = deque([goal])
     while queue:
@@ -80,7 +80,7 @@ def push_distances(floor: int, goal: int, width: int) -> dict[int, int]:
 
 @lru_cache(maxsize=1024)
 def move_distances(floor: int, goals: int, width: int) -> Mapping[tuple[int, int], int]:
-    """Moves to the end from every position (boxes, player) that has a solution, found backwards from the end."""
+    """The moves to the end from every position (boxes, player) that has a solution, found backwards from the end."""
     found = {(goals, player): 0 for player in bits(floor & ~goals)}
     queue = deque(found)
     while queue:
@@ -90,7 +90,7 @@ def move_distances(floor: int, goals: int, width: int) -> Mapping[tuple[int, int
             if not (floor & ~boxes) >> came & 1:
                 continue
             before = [(boxes, came)]
-            if boxes >> (player + offset) & 1:  # or that move pushed the box in front
+            if boxes >> (player + offset) & 1:  # or this move pushed the box in front
                 before.append((boxes ^ 1 << (player + offset) ^ 1 << player, came))
             for earlier in before:
                 if earlier not in found and earlier[0] != goals:
@@ -110,10 +110,10 @@ class Room(PuzzleLevel):
     pulls: tuple[Mapping[int, int], ...]  # push_distances of each goal
 
     def far(self, boxes: int) -> int:
-        """Pushes over an empty floor that the boxes need at least; 0 exactly when all are on goals."""
+        """A lower bound of the pushes that the boxes need, over an empty floor; 0 exactly when all are on goals."""
         lost = self.width + self.height
         table = [[pulls.get(box, lost) for pulls in self.pulls] for box in bits(boxes)]
-        if len(table) > 5:  # matching is too slow; each box to its nearest goal
+        if len(table) > 5:  # matching would be too slow, so take the nearest goal of each box
             return sum(map(min, table))
         ways = itertools.permutations(range(len(table)))
         return min(sum(row[goal] for row, goal in zip(table, way, strict=True)) for way in ways)
@@ -121,7 +121,7 @@ class Room(PuzzleLevel):
 
 @dataclass(frozen=True)
 class FloorPlan:
-    """Where things are in a room, before anything is computed from it."""
+    """The positions of all things in a room, before anything is computed from them."""
 
     width: int
     height: int
@@ -132,7 +132,7 @@ class FloorPlan:
 
 
 def make_room(key: str, plan: FloorPlan, moves: int, pushes: int = 0) -> Room:
-    """A level whose known solution has so many moves and pushes (0: not known)."""
+    """A level whose known solution has this many moves and pushes (0: not known)."""
     pulls = tuple(push_distances(plan.floor, goal, plan.width) for goal in bits(plan.goals))
     inner = (plan.width - 2) * (plan.height - 2)
     difficulty = {"size": plan.width, "boxes": plan.boxes.bit_count(), "walls": inner - plan.floor.bit_count()}
@@ -154,7 +154,7 @@ def read_xsb(text: str) -> list[str]:
 
 
 def parse_xsb(text: str) -> Room:
-    """A level from its rows. What the player could never reach counts as wall."""
+    """A level from its rows. Cells that the player can never reach count as walls."""
     rows = text.replace("_", "-").replace(" ", "-").splitlines()
     width = max(map(len, rows)) + 2
     cells = {(r + 1) * width + c + 1: mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
@@ -162,16 +162,20 @@ def parse_xsb(text: str) -> Room:
     players, boxes, goals = at["@"] | at["+"], at["$"] | at["*"], at["."] | at["*"] | at["+"]
     if len(players) != 1 or not boxes or len(boxes) != len(goals):
         raise ConfigError(
-            f"a level of env.file has {len(players)} players, {len(boxes)} boxes and {len(goals)} goals; "
-            f"expected one player and as many boxes as goals:\n{text}"
+            f"a level of env.file has {len(players)} players, {len(boxes)} boxes and {len(goals)} goals; expected one "
+            f"player, and as many boxes as goals:\n{text}"
         )
     if boxes == goals:
-        raise ConfigError(f"a level of env.file is solved already; expected a box off its goal:\n{text}")
+        raise ConfigError(
+            f"a level of env.file is already solved; expected at least one box that is not on a goal:\n{text}"
+        )
     (player,) = players
     floor = reach(player, sum(1 << cell for cell, mark in cells.items() if mark != "#"), width)
     if not all(floor >> cell & 1 for cell in boxes | goals):
-        raise ConfigError(f"a level of env.file has a box or goal behind walls:\n{text}")
-    # Cut away the outermost rows and columns that hold nothing.
+        raise ConfigError(
+            f"a level of env.file has a box or goal behind walls; expected that the player can reach it:\n{text}"
+        )
+    # Remove empty outer rows and columns.
     used = [divmod(cell, width) for cell in bits(floor)]
     top, left = min(r for r, _ in used) - 1, min(c for _, c in used) - 1
     wide, high = max(c for _, c in used) - left + 2, max(r for r, _ in used) - top + 2
@@ -186,16 +190,16 @@ def parse_xsb(text: str) -> Room:
 
 
 Position = tuple[int, int]  # boxes, and the lowest cell of the player's region
-# Of each position that was found backwards: the position after the push, the pushing player, the offset; None: the end.
+# For each position found backwards: the position after the push, the pushing player and the offset; None for the end.
 Pushes = dict[Position, tuple[Position, int, int] | None]
 
 
 def draw_boxes(
     rng: random.Random, floor: int, goals: int, width: int, low: int, high: int
 ) -> tuple[int, int, int, int] | None:
-    """Boxes, player, pushes and moves of a position drawn by pulling the boxes off their goals, or None.
+    """Boxes, player, pushes and moves of a position that is drawn by pulling the boxes off their goals, or None.
 
-    `low` and `high` bound the pushes of its shortest solution.
+    `low` and `high` limit the pushes of its shortest solution.
     """
     after: Pushes = {}
     found: dict[int, list[Position]] = {}  # by the number of pushes
@@ -219,7 +223,7 @@ def draw_boxes(
 
 
 def _ends(floor: int, goals: int, width: int, after: Pushes) -> list[tuple[Position, int]]:
-    """All boxes on goals, with each region in which the player can be then."""
+    """All positions with all boxes on goals, one for each region in which the player can be."""
     layer = []
     rest = floor & ~goals
     while rest:
@@ -232,12 +236,12 @@ def _ends(floor: int, goals: int, width: int, after: Pushes) -> list[tuple[Posit
 
 
 def _pulled(layer: list[tuple[Position, int]], floor: int, width: int, after: Pushes) -> list[tuple[Position, int]]:
-    """The new positions one pull back from those of a layer: their shortest solution has one push more."""
+    """The new positions that are one pull before those of a layer: their shortest solution has one more push."""
     following = []
     for position, region in layer:
         boxes, free = position[0], floor & ~position[0]
         for offset in (1, -1, width, -width):
-            # The player stands beside the box and has room to step back.
+            # The player stands next to the box and has room to step back.
             for cell in bits(region & shift(boxes, -offset) & shift(free, offset)):
                 pulled = boxes ^ (1 << (cell + offset)) ^ (1 << cell)
                 area = reach(cell - offset, floor & ~pulled, width)
@@ -249,7 +253,7 @@ def _pulled(layer: list[tuple[Position, int]], floor: int, width: int, after: Pu
 
 
 def _moves(position: Position, player: int, floor: int, width: int, after: Pushes) -> int:
-    """Moves of the solution that was found, walking included."""
+    """The moves of the solution that was found, including walking."""
     moves = 0
     while (push := after[position]) is not None:
         following, pusher, offset = push

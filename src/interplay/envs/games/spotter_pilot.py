@@ -2,9 +2,10 @@
 
 Rules         four doors in a row carry the signs U, D, L and R in a random order. The spotter sees the doors and sends
               a message. The pilot hears one of the signs, reads the message, and chooses a door.
-Roles         spotter, then pilot.
+Roles         spotter, then pilot. `team = "single"`: the pilot alone sees the doors and hears the sign.
 Observation   spotter: a picture of the doors (U a blue disc, D a red square, L a green ring, R dark). Pilot: the sound
               of the wanted sign (as in the environment `hearing`) and the spotter's message. Prompts have no history.
+              `mute` shows a grey picture, or plays noise alone, to measure what a sense contributes.
 Actions       spotter: free text, cut at 400 characters, or with `speech = "signs"` one of the 24 orders of the signs,
               such as `U L D R`. Pilot: the number of a door, 1 to 4.
 Rewards       `found` (team): 1 for the door with the wanted sign, else 0. `illegal` (process): −0.1 for a reply that
@@ -24,7 +25,7 @@ from pydantic import Field
 
 from interplay.config import Section
 from interplay.envs.env import PENALTY, Env, register
-from interplay.envs.games.voice import Voice
+from interplay.envs.games.voice import Voice, hiss
 from interplay.envs.picture import Look, draw
 from interplay.envs.speech import heard
 from interplay.envs.splits import split_of_task
@@ -35,6 +36,10 @@ ORDERS = tuple(" ".join(order) for order in itertools.permutations(SIGNS))
 
 
 class Options(Section):
+    team: Literal["pair", "single"] = Field(
+        "pair", description="spotter and pilot, or the pilot alone with both senses"
+    )
+    mute: Literal["none", "picture", "sound"] = Field("none", description="the sense that tells nothing")
     speech: Literal["free", "signs"] = Field(
         "signs", description="what the spotter may say: any text, or an order of the signs"
     )
@@ -46,7 +51,6 @@ class Options(Section):
 class SpotterPilot(Env):
     Options = Options
     reward_names = ("found", "illegal")
-    roles: tuple[Role, ...] = ("spotter", "pilot")
     looks: ClassVar[Mapping[str, Look]] = {
         "U": Look((255, 255, 255), (30, 80, 220), "disc"),
         "D": Look((255, 255, 255), (200, 30, 30), "square"),
@@ -56,6 +60,7 @@ class SpotterPilot(Env):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
+        self.roles = ("pilot",) if task.data["team"] == "single" else ("spotter", "pilot")
         self.doors = tuple(self.rng.sample(SIGNS, len(SIGNS)))
         self.wanted = self.rng.choice(SIGNS)
         self.voice = Voice.draw(self.rng, split_of_task(task.seed), task.data["noise"])
@@ -70,17 +75,31 @@ class SpotterPilot(Env):
     def observe(self) -> dict[Role, Observation]:
         if self.over:
             return {}
-        if self.said is None:
-            row = " ".join(self.doors)
-            picture = Media("image", draw("\n".join([row] * len(SIGNS)), self.looks, self.task.data["cell"]))
+        alone = len(self.roles) == 1
+        if self.said is None and not alone:
             legal = ORDERS if self.task.data["speech"] == "signs" else ()
-            return {"spotter": Observation((Message("user", "", media=(picture,)),), True, legal, "spot")}
-        sound = Media("audio", self.voice.say(self.wanted))
+            return {"spotter": Observation((Message("user", "", media=(self._picture(),)),), True, legal, "spot")}
+        media = (self._picture(), self._sound()) if alone else (self._sound(),)
         doors = tuple(str(n + 1) for n in range(len(SIGNS)))
-        return {"pilot": Observation((Message("user", self.said, media=(sound,)),), True, doors, "fly")}
+        return {"pilot": Observation((Message("user", self.said or "", media=media),), True, doors, "fly")}
+
+    def _picture(self) -> Media:
+        muted = self.task.data["mute"] == "picture"
+        looks = dict.fromkeys(SIGNS, Look((128, 128, 128))) if muted else self.looks
+        board = "\n".join([" ".join(self.doors)] * len(SIGNS))
+        return Media("image", draw(board, looks, self.task.data["cell"]))
+
+    def _sound(self) -> Media:
+        muted = self.task.data["mute"] == "sound"
+        return Media("audio", hiss(self.voice.grain) if muted else self.voice.say(self.wanted))
 
     def caption(self, role: Role) -> str:
-        return " ".join(self.doors) if role == "spotter" else self.wanted
+        mute = self.task.data["mute"]
+        seen = [] if mute == "picture" else [" ".join(self.doors)]
+        heard_sign = [] if mute == "sound" else [self.wanted]
+        if len(self.roles) == 1:
+            return " ".join(seen + heard_sign)
+        return "".join(seen if role == "spotter" else heard_sign)
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()

@@ -1,21 +1,21 @@
-"""Sudoku, 4×4 and 9×9, drawn with one solution or read from a file, a planner advising an actor (as in AT-GRPO).
+"""Sudoku, 4×4 and 9×9, drawn with one solution or read from a file. A planner advises an actor (as in AT-GRPO).
 
-Rules         every row, column and box holds each number once; the clues stay as they are. It ends when the grid is
-              right, or at the turn limit (by default two turns for every blank, and two).
+Rules         every row, column and box contains each number once; the clues stay. The episode ends when the grid is
+              right, or at the turn limit (by default two more than twice the number of blanks).
 Roles         planner, who speaks first in every turn, and actor, who fills in; `team = "single"`: the actor alone.
-Observation   the grid as it is now, 0 for a blank. The actor also sees what the planner said in this turn. Every
-              prompt is fresh and complete in itself.
+Observation   the present grid, 0 for a blank. The actor also sees what the planner said in this turn. Every prompt is
+              fresh and complete.
 Actions       actor: `row column number`, up to `moves` of them, separated by commas; the number 0 empties a cell that
-              the actor filled. Changing a clue and repeating a number in a row, column or box are illegal: that and
-              the rest of the reply are not played, and the turn is spent. A number that fits but is wrong is
-              accepted, and can be replaced. Planner: free text, cut at 400 characters, or with `speech = "action"` a
-              reply that the actor could give.
+              the actor filled. It is illegal to change a clue, or to repeat a number in a row, column or box: such a
+              move and the rest of the reply are not played, and the turn is used up. A number that is possible but
+              wrong is accepted and can be replaced. Planner: free text, cut at 400 characters, or with `speech =
+              "action"` a reply that the actor could give.
 Rewards       `solved` (team, at the end): 1 if the grid is right, else 0. `progress` (team, each turn): the change in
               right cells, as a share of the blanks. `illegal` (process): −0.1. `format` (agent): −0.1 more for a
-              reply that cannot be read.
+              reply that cannot be parsed.
 Difficulty    size, blanks.
-Files         `file` has one puzzle per line, 16 or 81 characters, . or 0 for a blank; what follows a space is
-              ignored. It sets the size and blanks. A puzzle without exactly one solution is refused.
+Files         `file` has one puzzle per line, 16 or 81 characters, . or 0 for a blank; text after a space is ignored. It
+              sets the size and blanks. A puzzle that does not have exactly one solution is refused.
 Version       1
 """
 
@@ -35,7 +35,7 @@ from interplay.envs.games.level_file import FileOptions, from_file
 from interplay.envs.games.puzzle import Mine, Puzzle, PuzzleLevel, PuzzleOptions
 from interplay.errors import ConfigError
 
-MOST_BLANKS = {4: 10, 9: 55}  # beyond these a random order of removal rarely keeps the solution unique
+MOST_BLANKS = {4: 10, 9: 55}  # with more, removing numbers in a random order rarely keeps the solution unique
 _MOVE = re.compile(r"r?([0-9])(?:\s+|\s*c)([0-9])(?:\s+|\s*[=:]\s*)([0-9])")
 
 
@@ -54,7 +54,7 @@ class Options(PuzzleOptions, FileOptions):
 
 @cache
 def peers(size: int) -> tuple[tuple[int, ...], ...]:
-    """Of each cell, those in its row, column and box."""
+    """For each cell, the cells in its row, column and box."""
     box = 2 if size == 4 else 3
     place = [(i // size, i % size, i // size // box, i % size // box) for i in range(size * size)]
     return tuple(
@@ -65,7 +65,7 @@ def peers(size: int) -> tuple[tuple[int, ...], ...]:
 
 @cache
 def units(size: int) -> tuple[tuple[int, ...], ...]:
-    """Rows, columns and boxes."""
+    """The rows, columns and boxes."""
     box = 2 if size == 4 else 3
     cells = range(size * size)
     rows = [[i for i in cells if i // size == n] for n in range(size)]
@@ -77,8 +77,8 @@ def units(size: int) -> tuple[tuple[int, ...], ...]:
 def solve(grid: Sequence[int], rng: random.Random | None = None) -> Iterator[tuple[int, ...]]:
     """Every completion of `grid` (0 is blank): backtracking on the cell with the fewest candidates.
 
-    A number that fits in one cell only of a row, column or box goes there before anything is tried.
-    With `rng` the candidates are tried in random order, which makes the first completion of an empty grid random.
+    A number that fits in only one cell of a row, column or box is put there before anything is tried.
+    With `rng` the candidates are tried in random order, so that the first completion of an empty grid is random.
     """
     size = 4 if len(grid) == 16 else 9
     around, parts, full = peers(size), units(size), (1 << size) - 1
@@ -151,7 +151,7 @@ _answer = lru_cache(maxsize=4096)(only_solution)
 
 
 def blank_out(full: Sequence[int], blanks: int, rng: random.Random) -> tuple[int, ...] | None:
-    """`full` with `blanks` cells emptied such that it stays the only solution; None if this order does not do it."""
+    """`full` with `blanks` cells emptied such that the solution stays unique; None if this order does not work."""
     size = 4 if len(full) == 16 else 9
     around = peers(size)
     grid, left = list(full), blanks
@@ -164,7 +164,7 @@ def blank_out(full: Sequence[int], blanks: int, rng: random.Random) -> tuple[int
             return None
         value, grid[cell] = grid[cell], 0
         seen = {grid[j] for j in around[cell]}
-        # Another solution would have another number here, since the grid had only one with this cell filled.
+        # Another solution would have another number here, because with this cell filled there was only one.
         for other in range(1, size + 1):
             if other != value and other not in seen:
                 grid[cell] = other
@@ -185,7 +185,7 @@ class Grid(PuzzleLevel):
 
 
 def read_lines(text: str) -> list[str]:
-    """The puzzles of a one-line-each file, blanks as 0."""
+    """The puzzles of a file with one puzzle per line, blanks as 0."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         puzzle = line.split()[0].replace(".", "0") if line.split() else ""
@@ -211,12 +211,12 @@ class Sudoku(Puzzle):
             clues: tuple[int, ...] | None = tuple(map(int, key))
             answer = _answer(clues or ())
             if answer is None:
-                raise ConfigError(f"env.file holds '{key}', which has no solution or several; expected exactly one.")
+                raise ConfigError(f"env.file has '{key}', which has no solution or several; expected exactly one.")
             if answer == clues:
-                raise ConfigError(f"env.file holds '{key}', which is solved already; expected blanks (0 or .).")
+                raise ConfigError(f"env.file has '{key}', which is already solved; expected blanks (0 or .).")
         else:
             answer = next(solve([0] * data["size"] ** 2, rng))
-            key = "".join(map(str, answer))  # the whole grid: no solution of one split is another's
+            key = "".join(map(str, answer))  # the whole grid, so that no solution is in two splits
             if not mine(key):
                 return None
             clues = blank_out(answer, data["blanks"], rng)
@@ -239,7 +239,7 @@ class Sudoku(Puzzle):
         for i, clue in enumerate(clues):
             if not clue:
                 where, seen = f"{i // size + 1} {i % size + 1}", {grid[j] for j in around[i]}
-                seen.add(grid[i])  # what is there already, 0 for a blank
+                seen.add(grid[i])  # the number that is there already; 0 for a blank
                 moves += [f"{where} {v}" for v in range(size + 1) if v not in seen or (v == 0 != grid[i])]
         return moves
 
@@ -271,7 +271,7 @@ class Sudoku(Puzzle):
         return not self.missing
 
     def solution(self) -> list[str]:
-        """What is left to do: wrong numbers out first, since they may stand in the way, then the right ones in."""
+        """The remaining moves: first remove wrong numbers, which may be in the way, then fill in the right ones."""
         size, answer = self.level.size, self.level.answer
         where = [f"{i // size + 1} {i % size + 1}" for i in range(size * size)]
         wrong = [f"{where[i]} 0" for i, v in enumerate(self.grid) if v and v != answer[i]]

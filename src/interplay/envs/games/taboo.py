@@ -1,16 +1,16 @@
-"""Taboo: a hinter describes a thing without its name or its taboo words, a guesser names it. Unlike roles, one team.
+"""Taboo: a hinter describes an object without its name or its taboo words, and a guesser names it. Asymmetric team.
 
-Rules         `objects` things are named to both; one is the secret, known to the hinter alone, with `taboo` words that
-              belong to it. In each of `rounds` rounds the hinter gives a clue and the guesser names one thing. A clue
-              may hold no taboo word and no thing on the table, nor its plural, nor either spelt out; and no number,
-              place in the list or spelling, which would point at a thing without describing it. It ends with the
-              right name, or after the last round.
+Rules         `objects` objects are named to both. One is the secret, known only to the hinter, with `taboo` words that
+              belong to it. In each of `rounds` rounds the hinter gives a clue and the guesser names one object. A clue
+              must not contain a taboo word or an object on the table, nor its plural, nor either of them spelt out;
+              and no number, place in the list or spelling, which would point at an object without describing it. The
+              episode ends with the right name, or after the last round.
 Roles         hinter (acts first) and guesser.
-Observation   each role sees the things, in an order of its own, and the clues and guesses so far; the hinter also sees
-              the secret and the taboo words. Every prompt is fresh and complete in itself.
-Actions       hinter: a clue of at most 80 characters; an illegal one is heard as silence. Guesser: the name of a thing
-              that was not guessed yet; an illegal reply spends the round.
-Rewards       `found` (team, at the end): 1 in the first round, less by 1/(2 · rounds) for every further one, 0 if it
+Observation   each role sees the objects in its own order, and the clues and guesses so far; the hinter also sees the
+              secret and the taboo words. Every prompt is fresh and complete.
+Actions       hinter: a clue of at most 80 characters; an illegal clue counts as silence. Guesser: the name of an object
+              that was not guessed yet; an illegal reply uses up the round.
+Rewards       `found` (team, at the end): 1 in the first round, and 1/(2 · rounds) less for every further round; 0 if it
               was not found. `illegal` (process): −0.1.
 Difficulty    objects, rounds, taboo.
 Version       2
@@ -39,18 +39,18 @@ from interplay.envs.games.objects import (
 from interplay.envs.speech import heard
 from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
-LONGEST = 80  # characters of a clue
+LONGEST = 80  # the largest number of characters in a clue
 
 
 class Options(Section):
-    objects: int = Field(12, ge=2, le=64, description="how many things are on the table")
-    rounds: int = Field(3, ge=1, le=20, description="clues, and guesses, at most")
-    taboo: int = Field(3, ge=0, le=8, description="words that the clues may not hold, besides the names")
+    objects: int = Field(12, ge=2, le=64, description="number of objects on the table")
+    rounds: int = Field(3, ge=1, le=20, description="the most clues, and the most guesses")
+    taboo: int = Field(3, ge=0, le=8, description="words that clues must not contain, besides the names")
 
 
 @cache
 def taboo_words(secret: str, count: int) -> tuple[str, ...]:
-    """What is true of the secret, in a word each; those first that are true of few things and would give it away."""
+    """Words for properties of the secret, first those that few objects have and that would give it away."""
     told = sorted(OBJECTS[secret], key=lambda key: (sum(key in facts for facts in OBJECTS.values()), key))
     return tuple(told[:count])
 
@@ -59,14 +59,14 @@ def taboo_words(secret: str, count: int) -> tuple[str, ...]:
 class Taboo(Env):
     Options = Options
     reward_names = ("found", "illegal")
-    version = "2"  # 1 showed both roles the same order, and took any clue without a barred word
+    version = "2"  # version 1 showed both roles the same order, and accepted any clue without a forbidden word
     roles = ("hinter", "guesser")
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.names, self.secret = draw(seed_of("taboo", task.seed) & ~3 | task.seed & 3, task.data["objects"])
         self.clues: tuple[str, ...] = ()
-        self.guesses: tuple[str, ...] = ()  # one for each clue but the last, which may still wait for it
+        self.guesses: tuple[str, ...] = ()  # one for each clue, except perhaps the last
 
     @property
     def difficulty(self) -> Mapping[str, float]:
@@ -100,7 +100,7 @@ class Taboo(Env):
         return {"guesser": Observation((Message("system", rules), Message("user", now)), True, legal, "guess")}
 
     def listed(self, role: Role) -> tuple[str, ...]:
-        """The things as `role` is shown them."""
+        """The objects in the order in which `role` sees them."""
         return order_for(role, self.task.seed, self.names)
 
     def _table(self, role: Role) -> str:
@@ -132,7 +132,7 @@ class Taboo(Env):
         return f"{self.secret} among {', '.join(self.names)}; taboo: {', '.join(self.taboo)}\n{self._log()}{now}"
 
     def fork(self, seed: int | None = None) -> Taboo:
-        return self.twin()  # only immutable values, and no chance after the draw
+        return self.twin()  # all values are immutable, and there is no randomness after the draw
 
     def redeal(self, role: Role, rng: random.Random) -> Taboo:
         twin = self.fork()
@@ -143,13 +143,13 @@ class Taboo(Env):
     # -- for scripted players -------------------------------------------------------------------------------------
 
     def fitting(self) -> list[str]:
-        """The things that all clues in the form of statements fit, and that were not guessed."""
+        """The objects that fit all clues in the form of statements and were not guessed."""
         told = [read for clue in self.clues if (read := understood(clue))]
         left = [name for name in self.names if name not in self.guesses]
         return [name for name in left if all((key in OBJECTS[name]) == holds for key, holds in told)] or left
 
     def best_clue(self, rng: random.Random) -> str:
-        """A true statement without a barred word that fits as few as possible of what still fits."""
+        """A true statement without a forbidden word that fits as few as possible of the remaining objects."""
         left, counts = self.fitting(), dict[str, int]()
         for key in QUESTIONS:
             holds = key in OBJECTS[self.secret]

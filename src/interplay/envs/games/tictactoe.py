@@ -1,12 +1,12 @@
 """Tic-tac-toe on an n×n board, k in a row wins. Two players, turn-taking, zero-sum, perfect information.
 
 Roles         X (moves first) and O.
-Observation   the board, every cell with its number, taken ones marked # (yours) or @ (theirs): both seats see the
-              same kind of board, so one policy can play either. `memory = true` keeps the conversation, otherwise
-              every prompt is fresh and complete in itself.
+Observation   the board, every cell with its number, taken cells marked # (yours) or @ (theirs). Both seats see the same
+              kind of board, so one policy can play either. With `memory = true` the conversation is kept; otherwise
+              every prompt is fresh and complete.
 Actions       the number of an empty cell, alone in the reply.
-Rewards       `win` (agent, at the end): +1 winner, −1 loser, 0 draw. An illegal reply forfeits the game and
-              costs its player a further −1, `illegal` (process).
+Rewards       `win` (agent, at the end): +1 winner, −1 loser, 0 draw. An illegal reply forfeits the game and costs its
+              player an additional −1, `illegal` (process).
 Version       1
 """
 
@@ -29,7 +29,7 @@ _REPLY = re.compile(r"[^\w-]*([0-9]+)\W*")
 class Options(Section):
     size: int = Field(3, ge=2, le=10, description="rows and columns")
     line: int = Field(3, ge=2, le=10, description="how many in a row win")
-    brief: bool = Field(False, description="show the board alone, without the rules: for models trained from nothing")
+    brief: bool = Field(False, description="show only the board, without the rules, for models trained from scratch")
     memory: bool = Field(False, description="keep each player's conversation instead of a fresh prompt per move")
 
     @model_validator(mode="after")
@@ -41,7 +41,7 @@ class Options(Section):
 
 @lru_cache
 def _lines(n: int, k: int) -> tuple[tuple[int, ...], ...]:
-    """Of each cell, the lines through it. A cell is a bit."""
+    """For each cell, the lines through it. A cell is a bit."""
     steps = ((0, 1), (1, 0), (1, 1), (1, -1))
     lines = [
         sum(1 << (r + i * dr) * n + c + i * dc for i in range(k))
@@ -54,7 +54,7 @@ def _lines(n: int, k: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _read(text: str) -> int:
-    """The cell that a reply names, from 0; −1 for none."""
+    """The cell that a reply names, from 0; −1 if it names none."""
     match = _REPLY.fullmatch(text)
     return int(match[1]) - 1 if match and len(match[1]) < 4 else -1
 
@@ -75,7 +75,7 @@ def _rules(line: int) -> Message:
     return Message("system", f"Play tic-tac-toe{goal}: # yours, @ theirs. Reply with a free number.")
 
 
-@lru_cache(maxsize=1 << 14)  # every position of the small board, seen from either side and by the viewer
+@lru_cache(maxsize=1 << 14)  # enough for every position of the small board, seen from both sides and by the viewer
 def _grid(size: int, first: int, second: int, marks: str) -> str:
     cells = [
         (marks[0] if first >> i & 1 else marks[1] if second >> i & 1 else "") + name
@@ -86,7 +86,7 @@ def _grid(size: int, first: int, second: int, marks: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _seen(size: int, mine: int, theirs: int, line: int | None, fresh: bool) -> Observation:
-    """What is shown to the player to move, with the rules where `line` says how many in a row win."""
+    """What the player to move sees; with the rules, if `line` says how many in a row win."""
     grid = Message("user", _grid(size, mine, theirs, "#@"))
     legal = tuple([name for i, name in enumerate(_names(size)) if not (mine | theirs) >> i & 1])
     return Observation((grid,) if line is None else (_rules(line), grid), fresh=fresh, legal=legal)
@@ -141,4 +141,4 @@ class TicTacToe(Env):
     def fork(self, seed: int | None = None) -> TicTacToe:
         twin = self.twin()
         twin.marks = self.marks.copy()
-        return twin  # no randomness in this game: there is nothing to reseed
+        return twin  # this game has no randomness, so there is nothing to seed

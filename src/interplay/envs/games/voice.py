@@ -1,7 +1,7 @@
-"""Voices that sound moves: U rises, D falls, L dips and comes back, R climbs and comes back.
+"""Voices that play moves as sounds: U rises, D falls, L falls and comes back, R rises and comes back.
 
-A voice is a pitch, a timbre and a speed, with noise around it. Voices of one split never sound in another, so that a
-test asks for the moves and not for voices that were heard before.
+A voice is a pitch, a timbre and a speed, with noise. Voices of one split are never used in another, so that a test
+measures whether the moves are understood, and not whether a voice was heard before.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import random
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from interplay.envs.splits import SPLITS
 
-RATE = 8_000  # samples a second
-_VOICES = 30  # semitones from the lowest voice to the highest; each third one belongs to the same split
+RATE = 8_000  # samples per second
+_VOICES = 30  # semitones from the lowest voice to the highest; every third one belongs to the same split
 _LOWEST = 180.0  # Hz
 _BENDS = {  # octaves at the start, the middle and the end of a note
     "U": (0.0, 0.5, 1.0),
@@ -28,7 +29,7 @@ _BENDS = {  # octaves at the start, the middle and the end of a note
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """`timbre` is the strength of the second harmonic, `noise` that of the noise, whose samples `grain` decides."""
+    """`timbre` is the strength of the second harmonic, `noise` that of the noise. `grain` seeds the noise."""
 
     pitch: float
     timbre: float
@@ -44,7 +45,7 @@ class Voice:
         return Voice(pitch, rng.uniform(0.1, 0.7), rng.uniform(0.8, 1.4), rng.uniform(0.0, noise), rng.getrandbits(32))
 
     def say(self, moves: Sequence[str]) -> bytes:
-        """Moves as a WAV file: one note for each, with short pauses between."""
+        """The moves as a WAV file: one note for each, with short pauses between them."""
         import numpy as np
 
         pause = np.zeros(int(0.05 * RATE / self.speed))
@@ -55,12 +56,25 @@ class Voice:
             angle = 2 * math.pi * np.cumsum(self.pitch * 2.0**octaves) / RATE
             note = np.sin(angle) + self.timbre * np.sin(2 * angle) + 0.5 * self.timbre * np.sin(3 * angle)
             parts += [note * np.sin(math.pi * time) ** 0.5, pause]
-        clean = np.concatenate(parts)
-        noisy = clean + self.noise * np.random.default_rng(self.grain).standard_normal(len(clean))
-        out = io.BytesIO()
-        with wave.open(out, "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(RATE)
-            file.writeframes((noisy / np.abs(noisy).max() * 30_000).astype("<i2").tobytes())
-        return out.getvalue()
+        return recorded(np.concatenate(parts), self.noise, self.grain)
+
+
+def recorded(clean: Any, noise: float, grain: int) -> bytes:
+    """A sound with noise of this strength as a WAV file. `grain` decides the samples of the noise."""
+    import numpy as np
+
+    noisy = clean + noise * np.random.default_rng(grain).standard_normal(len(clean))
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((noisy / np.abs(noisy).max() * 30_000).astype("<i2").tobytes())
+    return out.getvalue()
+
+
+def hiss(grain: int) -> bytes:
+    """Half a second of noise, in which nothing is said."""
+    import numpy as np
+
+    return recorded(np.zeros(RATE // 2), 1.0, grain)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.gateway import HttpRun, gateway
 from interplay.envs.programs.http import HttpReply, HttpRequest
 from interplay.envs.programs.options import OutsideOptions
@@ -31,10 +32,10 @@ PATIENCE = 25.0  # seconds that a request waits for an episode; after that the s
 class AttachedRun(HttpRun):
     """One run of an attached service. It begins when a service opens a session and ends when it posts the result."""
 
-    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int) -> None:
+    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int, effects: EffectLog) -> None:
         if not os.environ.get(TOKEN):
             raise ConfigError(f"env.attach is true, but the variable {TOKEN} is not set; expected a secret of yours.")
-        super().__init__(options)
+        super().__init__(options, effects)
         self.row, self.seed = dict(row), seed
         self._opened: Future[None] = Future()
         door = self.gateway.attach if isinstance(self.gateway.attach, Door) else Door()

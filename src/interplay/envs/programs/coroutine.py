@@ -6,7 +6,8 @@
 
 `ask` takes a role, and a text or a list of messages in the format of chat APIs. Its keyword arguments are `tools`,
 `stop`, `max_tokens`, `only` (the list of all allowed replies) and `phase`. It returns a `Spoken`: `str(reply)` is the
-text and `reply.calls` are the tool calls. The reward is computed from the value that the coroutine returns.
+text and `reply.calls` are the tool calls. The reward is computed from the value that the coroutine returns. Tools with
+side effects are called by `await ask.effect(tool, *args)`, so that they are recorded (`effects.py`).
 
 The coroutine has an event loop of its own, so `asyncio.gather` and similar functions work in it. The loop runs until
 everything in it waits for answers. Therefore the program, and not timing, decides which calls wait together. Only
@@ -16,6 +17,8 @@ calls that come after a wait for a socket or a timer can arrive later. The code 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import json
 import selectors
 import threading
 import time
@@ -25,9 +28,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
 from interplay.envs.programs.talk import messages_of, tools_of
-from interplay.errors import EnvError, InterplayError, LimitError
+from interplay.errors import EnvError, InterplayError, LimitError, ReplayError
 from interplay.types import HistoryMatch, Message, ProgramCall, Role, Spoken
 
 _THREADS = 16  # how many program loops run at once; all episodes share these threads
@@ -53,7 +57,13 @@ class Ask(Protocol):
     ) -> Awaitable[Spoken]: ...
 
 
-TeamFunction = Callable[[Mapping[str, Any], Ask], Awaitable[Any]]
+class AskAndEffect(Ask, Protocol):
+    def effect(self, tool: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        """Call a tool that changes the world. In a replay the recorded result is given, and the tool does not run."""
+        ...
+
+
+TeamFunction = Callable[[Mapping[str, Any], AskAndEffect], Awaitable[Any]]
 
 
 class _Watch(selectors.DefaultSelector):
@@ -90,6 +100,7 @@ class How:
     seconds: float
     history: HistoryMatch = "noise"
     only: Mapping[Role, Sequence[str]] = field(default_factory=dict)
+    effects: EffectLog = field(default_factory=EffectLog)
 
 
 class _Live:
@@ -102,10 +113,10 @@ class _Live:
         self.futures: list[tuple[Inquiry, asyncio.Future[Spoken]]] = []
         self.stuck = ""
         self._deadline = 0.0
-        self.main = self.loop.create_task(_awaited(team, task, self._ask))
+        self.main = self.loop.create_task(_awaited(team, task, self))
         self.main.add_done_callback(self._stop)
 
-    async def _ask(
+    async def __call__(
         self,
         role: Role,
         messages: str | Sequence[Message | Mapping[str, Any]],
@@ -125,6 +136,18 @@ class _Live:
             return await future
         finally:
             self.futures = [(q, f) for q, f in self.futures if f is not future]
+
+    async def effect(self, tool: Callable[..., Any], *args: Any) -> Any:
+        name, log = f"{tool.__module__}.{tool.__qualname__}", self.how.effects
+        found = log.recall(name, args)
+        if log.diverged:
+            raise ReplayError(f"a replay diverged: it calls {log.diverged}, which was not called before.")
+        if found is None:
+            result = tool(*args)
+            result = json.loads(json.dumps(await result if inspect.isawaitable(result) else result))
+            log.note(name, args, {"result": result})
+            return result
+        return found["result"]
 
     def _stop(self, _: object) -> None:
         self.loop.stop()
@@ -168,7 +191,7 @@ class CoroutineRun(ProgramRun):
     """One run of `team`."""
 
     def __init__(self, team: TeamFunction, task: Mapping[str, Any], how: How) -> None:
-        super().__init__()
+        super().__init__(effects=how.effects)
         self._live = _Live(team, task, how)
         self._finalizer = weakref.finalize(self, _end, self._live)
 
@@ -211,7 +234,7 @@ class CoroutineRun(ProgramRun):
         self._finalizer()
 
 
-async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: Ask) -> Any:
+async def _awaited(team: TeamFunction, task: Mapping[str, Any], ask: AskAndEffect) -> Any:
     return await team(task, ask)
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import resource
 import secrets
-import shutil
-import tempfile
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.http import Handler, HttpReply, HttpRequest, HttpServer
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
@@ -29,27 +29,36 @@ from interplay.envs.programs.wire import ChatOrder, route
 from interplay.errors import EnvError
 from interplay.types import HistoryMatch
 
+_ENDED = "the episode of this key has ended."
+
 
 @dataclass(eq=False)
 class _Pending:
     question: Inquiry
-    future: asyncio.Future[Reply]
+    reply: Reply | None = None
 
 
 @dataclass(eq=False)
 class _CallInFlight:
-    """One request and its answers. If the connection was lost (`orphan`), a retry of the client joins this call."""
+    """One request and its answers. If the connection was lost (`waiter` is None), a retry of the client joins it."""
 
     digest: str
     pending: list[_Pending]
-    orphan: bool = False
+    waiter: asyncio.Future[list[Reply]] | None = None
+
+    def answered(self) -> None:
+        """Give the answers to the request that waits, if there is one and all answers are known."""
+        if self.waiter is not None and not self.waiter.done():
+            replies = [p.reply for p in self.pending if p.reply is not None]
+            if len(replies) == len(self.pending):
+                self.waiter.set_result(replies)
 
 
 class HttpRun(ProgramRun):
     """A run of a program that asks through the gateway. Only the gateway's thread uses the private attributes."""
 
-    def __init__(self, options: OutsideOptions) -> None:
-        super().__init__()
+    def __init__(self, options: OutsideOptions, effects: EffectLog | None = None) -> None:
+        super().__init__(effects=effects or EffectLog())
         self.options = options
         how = options.program
         self.names: Names = how.names
@@ -72,30 +81,31 @@ class HttpRun(ProgramRun):
 
     # -- on the gateway's loop ------------------------------------------------------------------------------------
 
-    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         if self.ended:
-            raise GoneError("the episode of this key has ended.")
-        call = next((c for c in self._calls if c.orphan and c.digest == digest), None) if retry else None
+            raise GoneError(_ENDED)
+        call = next((c for c in self._calls if c.waiter is None and c.digest == digest), None) if retry else None
         if call is None:
             question = route(order, self.options)
-            loop = asyncio.get_running_loop()
-            call = _CallInFlight(digest, [_Pending(replace(question), loop.create_future()) for _ in range(order.n)])
+            call = _CallInFlight(digest, [_Pending(replace(question)) for _ in range(order.n)])
             self._calls.append(call)
             self._settles_after(self.linger)
-        call.orphan = False
-        gone = asyncio.ensure_future(lost.wait())
-        whole = asyncio.gather(*(asyncio.shield(p.future) for p in call.pending))
+        waiter: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+        call.waiter = waiter
+        call.answered()
+
+        def gone(_: object) -> None:
+            if not waiter.done():
+                waiter.set_exception(GoneError("the client has gone."))
+
+        lost.add_done_callback(gone)
         try:
-            await asyncio.wait((whole, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not whole.done():
-                call.orphan = True
-                raise GoneError("the client has gone.")
+            replies = await waiter
             self._calls.remove(call)
-            return list(whole.result())
+            return replies
         finally:
-            gone.cancel()
-            if not whole.done():
-                whole.cancel()
+            lost.remove_done_callback(gone)
+            call.waiter = None
 
     def _settles_after(self, seconds: float) -> None:
         """Report the waiting calls after `seconds` without another call."""
@@ -107,7 +117,7 @@ class HttpRun(ProgramRun):
             self._ready()
 
     def _ready(self) -> None:
-        waiting = [p.question for c in self._calls for p in c.pending if not p.future.done()]
+        waiting = [p.question for c in self._calls for p in c.pending if p.reply is None]
         if self._waiter is None or not (waiting or self.ended):
             return
         self.waiting = [] if self.ended else waiting
@@ -122,15 +132,17 @@ class HttpRun(ProgramRun):
     def _deliver(self, question: Inquiry, answer: Reply) -> None:
         for call in self._calls:
             for pending in call.pending:
-                if pending.question is question and not pending.future.done():
-                    pending.future.set_result(answer)
+                if pending.question is question and pending.reply is None:
+                    pending.reply = answer
+                    call.answered()
+                    return
 
     def _end(self, result: Any, crash: ProgramCrash | None) -> None:
         if not self.ended:
             self.ended, self.result, self.crash = True, result, crash
-            for pending in [p for c in self._calls for p in c.pending if not p.future.done()]:
-                pending.future.set_exception(GoneError("the episode of this key has ended."))
-                pending.future.exception()
+            for call in self._calls:
+                if call.waiter is not None and not call.waiter.done():
+                    call.waiter.set_exception(GoneError(_ENDED))
             self._settles_after(0.0)
 
     # -- from any thread ------------------------------------------------------------------------------------------
@@ -187,17 +199,23 @@ async def _nobody_waits(_: HttpRequest) -> HttpReply:
     return HttpReply.error(503, "no episode waits now; ask again.", retry=True)
 
 
+def _allow_connections() -> None:
+    """Each connection is an open file, and many systems allow a process 1,024 of these unless it asks for more."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
+
+
 class Gateway:
     def __init__(self, port: int = 0) -> None:
+        _allow_connections()
         self.attach: Handler | None = None  # handles requests of services to open a session
         self.sessions: dict[str, HttpRun] = {}
-        self.folder = tempfile.mkdtemp(prefix="interplay-gateway-")
-        self.socket = str(Path(self.folder) / "socket")
         self._loop = asyncio.new_event_loop()
         self._router = ChatRouter(lambda key: self.sessions.get(_hashed(key)), self._here)
         self._server = HttpServer(self._handle, port=port)
         threading.Thread(target=self._run, name="gateway", daemon=True).start()
-        begun: Future[None] = asyncio.run_coroutine_threadsafe(self._server.start(self.socket), self._loop)
+        begun: Future[None] = asyncio.run_coroutine_threadsafe(self._server.start(), self._loop)
         try:
             begun.result(30)
         except OSError as error:
@@ -206,6 +224,10 @@ class Gateway:
     @property
     def port(self) -> int:
         return self._server.port
+
+    def adopt(self, listener: socket.socket) -> None:
+        """Also serve the connections of a socket on which a worker listens, in a network of its own."""
+        asyncio.run_coroutine_threadsafe(self._server.adopt(listener), self._loop).result(30)
 
     def call(self, function: Any, *args: Any) -> None:
         """Schedule `function` on the gateway's loop."""
@@ -217,10 +239,10 @@ class Gateway:
         if request.method == "POST" and self._here(request.headers.get("host", "")):
             if parts == ["attach"]:
                 return await (self.attach or _nobody_waits)(request)
-            run = self.sessions.get(_hashed(parts[1])) if len(parts) == 3 and parts[0] == "s" else None
-            if run is not None and parts[2] == "end":
+            run = self.sessions.get(_hashed(parts[1])) if len(parts) > 2 and parts[0] == "s" else None
+            if run is not None and parts[2:] in (["end"], ["v1", "effects"]):
                 try:
-                    return run.end(request.json())
+                    return run.end(request.json()) if parts[2] == "end" else run.effects.posted(request.json())
                 except ValueError as error:
                     return HttpReply.error(400, f"the body is no JSON: {error}.")
         return await self._router(request)
@@ -236,7 +258,6 @@ class Gateway:
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 _made: dict[int, Gateway] = {}  # by process id, because a forked process cannot use its parent's thread

@@ -1,11 +1,11 @@
-"""A small HTTP/1.1 server on asyncio streams. It supports only what clients of chat APIs use."""
+"""A small HTTP/1.1 server on asyncio protocols. It supports only what clients of chat APIs use."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ class HttpRequest:
     path: str
     headers: Mapping[str, str]  # the names are in lower case
     body: bytes
-    lost: asyncio.Event  # set when the client has closed the connection
+    lost: asyncio.Future[None]  # done when the connection is closed
 
     def json(self) -> Mapping[str, Any]:
         found = json.loads(self.body or b"{}")
@@ -68,21 +68,24 @@ class HttpError(Exception):
 
 
 class HttpServer:
-    """Serve `handler` on a port (0: any free port), and also on a Unix socket if `start` gets its path."""
+    """Serve `handler` on a port (0: any free port), and on every listening socket that `adopt` is given."""
 
     def __init__(self, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
         self.handler, self.host, self.port = handler, host, port
         self._servers: list[asyncio.AbstractServer] = []
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: set[_Connection] = set()
         self.busy = 0
 
-    async def start(self, socket: str = "") -> None:
-        server = await asyncio.start_server(self._connection, self.host, self.port, limit=_HEAD, backlog=2048)
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._connection, self.host, self.port, backlog=2048)
         self.port = server.sockets[0].getsockname()[1]
         self._servers.append(server)
-        if socket:
-            unix = await asyncio.start_unix_server(self._connection, socket, limit=_HEAD, backlog=2048)
-            self._servers.append(unix)
+
+    async def adopt(self, listener: socket.socket) -> None:
+        """Also accept connections of a socket that already listens. It may belong to another network namespace."""
+        loop = asyncio.get_running_loop()
+        self._servers.append(await loop.create_server(self._connection, sock=listener, backlog=2048))
 
     async def stop(self, patience: float = 0.0) -> None:
         """Accept no more connections, wait at most `patience` seconds for requests in flight, then close them."""
@@ -91,102 +94,162 @@ class HttpServer:
         until = asyncio.get_running_loop().time() + patience
         while self.busy and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.02)
-        for writer in list(self._open):
-            writer.close()
+        for connection in list(self._open):
+            connection.close()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
-        begun = b""
+    def _connection(self) -> _Connection:
+        return _Connection(self)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. Its requests are answered one after another; one task serves each of them."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._data = bytearray()
+        self._head: _Head | None = None  # of the request whose body has not arrived completely
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._server._open.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server._open.discard(self)
+        self._transport = None
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        if self._task is None:
+            self._next()
+        elif len(self._data) > LARGEST and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _next(self) -> None:
+        """Start to serve the next request if it has arrived completely."""
         try:
-            while True:
-                try:
-                    request = await _read(reader, begun)
-                except HttpError as error:
-                    await _write(writer, HttpReply.error(error.status, str(error)))
-                    return
-                if request is None:
-                    return
-                begun = await self._serve(request, reader, writer)
-                if request.headers.get("connection", "").lower() == "close" or request.lost.is_set():
-                    return
-        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass
-        finally:
-            self._open.discard(writer)
-            writer.close()
-            with suppress(ConnectionError, OSError):
-                await writer.wait_closed()
+            request = self._request()
+        except HttpError as error:
+            self._write(HttpReply.error(error.status, str(error)))
+            self.close()
+            return
+        if request is not None:
+            self._task = asyncio.get_running_loop().create_task(self._serve(request))
 
-    async def _serve(self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """Answer one request, and set `request.lost` if the client closes the connection before the answer. Return the
-        first byte of the next request if it has arrived already."""
-        self.busy += 1
-        watch = asyncio.ensure_future(reader.read(1))
-        work = asyncio.ensure_future(self.handler(request))
+    def _request(self) -> HttpRequest | None:
+        if self._head is None:
+            end = self._data.find(b"\r\n\r\n")
+            if end > _HEAD or (end < 0 and len(self._data) > _HEAD):
+                raise HttpError(413, f"the headers are larger than {_HEAD:,} bytes.")
+            if end < 0:
+                return None
+            self._head = _head_of(bytes(self._data[:end]))
+            del self._data[: end + 4]
+        head = self._head
+        body = _chunked(self._data) if head.length is None else _counted(self._data, head.length)
+        if body is None:
+            return None
+        self._head = None
+        return HttpRequest(head.method, head.path, head.headers, body, self._lost)
+
+    async def _serve(self, request: HttpRequest) -> None:
+        server = self._server
+        server.busy += 1
         try:
-            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
-            if watch.done() and not watch.exception() and not watch.result():
-                request.lost.set()
-            reply = await work
-            if not request.lost.is_set():
-                await _write(writer, reply)
+            self._write(await server.handler(request))
+        except BaseException:
+            self.close()
+            raise
         finally:
-            self.busy -= 1
-            if not watch.done():
-                watch.cancel()
-            work.cancel()
-        with suppress(asyncio.CancelledError, ConnectionError):
-            return await watch
-        return b""
+            server.busy -= 1
+            self._task = None
+        if request.headers.get("connection", "").lower() == "close":
+            self.close()
+        elif self._transport is not None:
+            self._transport.resume_reading()
+            self._next()
+
+    def _write(self, reply: HttpReply) -> None:
+        if self._transport is not None:
+            self._transport.write(_written(reply))
 
 
-async def _read(reader: asyncio.StreamReader, begun: bytes) -> HttpRequest | None:
-    try:
-        head = begun + await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise HttpError(400, "the request ends in its headers.") from None
-        return None
-    except asyncio.LimitOverrunError:
-        raise HttpError(413, f"the headers are larger than {_HEAD:,} bytes.") from None
-    first, *lines = head.decode("latin-1").split("\r\n")
+@dataclass(frozen=True, slots=True)
+class _Head:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    length: int | None  # of the body, in bytes; None: it comes in chunks
+
+
+def _head_of(data: bytes) -> _Head:
+    first, *lines = data.decode("latin-1").split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3:
         raise HttpError(400, "the first line is no HTTP request.")
     headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
-    body = await _body(reader, headers)
-    return HttpRequest(parts[0], parts[1].partition("?")[0], headers, body, asyncio.Event())
-
-
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+    path = parts[1].partition("?")[0]
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        body = b""
-        while size := int((await reader.readline()).split(b";")[0], 16):
-            if len(body) + size > LARGEST:
-                raise HttpError(413, f"the body is larger than {LARGEST:,} bytes.")
-            body += await reader.readexactly(size)
-            await reader.readline()
-        await reader.readline()
-        return body
+        return _Head(parts[0], path, headers, None)
     length = headers.get("content-length", "0")
     if not length.isdecimal():
         raise HttpError(400, f"content-length is '{length}'; expected a number.")
     if int(length) > LARGEST:
         raise HttpError(413, f"the body has {int(length):,} bytes; at most {LARGEST:,} are read.")
-    return await reader.readexactly(int(length)) if int(length) else b""
+    return _Head(parts[0], path, headers, int(length))
 
 
-async def _write(writer: asyncio.StreamWriter, reply: HttpReply) -> None:
+def _counted(data: bytearray, length: int) -> bytes | None:
+    """Take a body of `length` bytes from `data`; None if it has not arrived completely."""
+    if len(data) < length:
+        return None
+    body = bytes(data[:length])
+    del data[:length]
+    return body
+
+
+def _chunked(data: bytearray) -> bytes | None:
+    """Take a body that was sent in chunks from `data`; None if it has not arrived completely."""
+    body: list[bytes] = []
+    at = 0
+    while (line := data.find(b"\r\n", at)) >= 0:
+        try:
+            size = int(data[at:line].split(b";")[0], 16)
+        except ValueError:
+            raise HttpError(400, "a chunk has no size; expected a hexadecimal number.") from None
+        if line + size > LARGEST:
+            raise HttpError(413, f"the body is larger than {LARGEST:,} bytes.")
+        end = line + 2 + size
+        if len(data) < end + 2:
+            return None
+        if not size:
+            del data[: end + 2]
+            return b"".join(body)
+        body.append(bytes(data[line + 2 : end]))
+        at = end + 2
+    return None
+
+
+def _written(reply: HttpReply) -> bytes:
     head = [f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}"]
     if reply.events is None:
         head += [f"content-type: {reply.kind}", f"content-length: {len(reply.body)}"]
     else:
         head += ["content-type: text/event-stream", "cache-control: no-cache", "transfer-encoding: chunked"]
     head += [f"{name}: {value}" for name, value in reply.headers.items()]
-    writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + reply.body)
+    out = ["\r\n".join([*head, "", ""]).encode("latin-1"), reply.body]
     if reply.events is not None:
         for event in reply.events:
             data = event.encode()
-            writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        writer.write(b"0\r\n\r\n")
-    await writer.drain()
+            out.append(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        out.append(b"0\r\n\r\n")
+    return b"".join(out)

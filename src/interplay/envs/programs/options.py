@@ -40,13 +40,21 @@ class RunSection(Section):
         "the episode",
     )
     crashed: float = Field(-0.1, description="the team's reward `crashed` if a policy's reply made the program crash")
-    effects: bool = Field(False, description="the program's tools have side effects, so it must not be replayed")
+    effects: bool = Field(
+        False, description="the program's tools have side effects, so it is not replayed unless they are `recorded`"
+    )
+    recorded: bool = Field(
+        False, description="with `effects`: all tools with side effects are recorded, see docs/programs.md"
+    )
     workers: int = Field(1, ge=1, description="number of worker processes that runs are forked from")
     python: str = Field("", description="the Python interpreter that runs the program; default: this one")
     walls: Literal["sandbox", "none"] = Field(
         "sandbox", description="isolation of the program's processes, see docs/programs.md; recorded in run.json"
     )
     network: bool = Field(False, description="sandbox: allow all network connections, not only the gateway")
+    memory_mb: float = Field(4096.0, gt=0, description="most megabytes of memory of all processes of one run together")
+    processes: int = Field(64, ge=1, description="most processes of one run at the same time")
+    cpu_seconds: float = Field(600.0, gt=0, description="most seconds of CPU time of each process of a run")
     readable: list[str] = Field([], description="sandbox: more files and folders that the program may read")
     environment: dict[str, str] = Field({}, description="more environment variables for the program")
     port: int = Field(0, ge=0, le=65535, description="the gateway's port, for services that attach; 0: any free port")
@@ -77,6 +85,8 @@ class OutsideOptions(Section):
             )
         if not self.roles or len(set(self.roles)) < len(self.roles):
             raise ConfigError(f"env.roles is {self.roles}; expected the names of the program's roles, each once.")
+        if self.program.recorded and not self.program.effects:
+            raise ConfigError("env.program.recorded is true, and effects is not; expected effects = true too.")
         for role in self.route:
             if role not in self.roles:
                 raise ConfigError(f"env.route has '{role}'; expected one of env.roles: {', '.join(self.roles)}.")

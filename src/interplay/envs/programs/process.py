@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.gateway import HttpRun, gateway
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import ProgramCrash
@@ -32,15 +34,22 @@ SILENT = {
 }  # fmt: skip
 
 
+SPARES = 64  # processes that wait for a run at most, in all workers of a program together
+LENT = Path(__file__).with_name("lent")  # modules that every program can import
+# Behind walls there is nobody to speak TLS with. Clients that read all certificates of the machine spend 40 ms on it.
+NO_CERTIFICATES = {"SSL_CERT_DIR": str(LENT)}
+
+
 class ProcessRun(HttpRun):
     """One run of a command or a function in a separate process."""
 
-    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int) -> None:
-        super().__init__(options)
+    def __init__(self, options: OutsideOptions, row: Mapping[str, Any], seed: int, effects: EffectLog) -> None:
+        super().__init__(options, effects)
         told = json.dumps(row, ensure_ascii=False)
         environment = {
             "OPENAI_BASE_URL": self.url, "OPENAI_API_BASE": self.url, "OPENAI_API_KEY": self.key,
-            "INTERPLAY_TASK": told, "INTERPLAY_SEED": str(seed), "PYTHONHASHSEED": "0",
+            "INTERPLAY_EFFECTS": f"{self.url}/effects", "INTERPLAY_TASK": told, "INTERPLAY_SEED": str(seed),
+            "PYTHONHASHSEED": "0",
         }  # fmt: skip
         self._worker = _worker_of(options)
         self._number = self._worker.begin(self, environment, row)
@@ -77,24 +86,35 @@ class ProgramWorker:
         found = shutil.which(python)
         if found is None:
             raise ConfigError(f"env.program.python is '{python}', which is no program; expected a Python interpreter.")
+        here, lender = socket.socketpair()
+        paths = [*_program_paths(own=not how.python), str(LENT)]
         made = {
             "walls": how.walls == "sandbox", "network": how.network, "port": gateway().port,
-            "socket": gateway().socket, "function": options.function, "command": options.command,
-            "path": [os.getcwd(), *(p for p in sys.path if p and "site-packages" not in p and "/lib/python" not in p)],
-            "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *_program_paths()], "cwd": os.getcwd(),
+            "lender": lender.fileno(), "function": options.function, "command": options.command,
+            "path": [os.getcwd(), *paths], "cwd": os.getcwd(),
+            "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
+            "memory_mb": how.memory_mb, "processes": how.processes, "cpu_seconds": how.cpu_seconds,
+            "spares": SPARES // how.workers,
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
-                            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.getcwd(), **how.environment},
+                            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{LENT}",
+                            **(NO_CERTIFICATES if how.walls == "sandbox" and not how.network else {}),
+                            **how.environment},
         }  # fmt: skip
         self._process = subprocess.Popen(
             [found, "-u", str(Path(__file__).with_name("worker.py")), json.dumps(made)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**SILENT, "PATH": os.environ.get("PATH", os.defpath)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(lender.fileno(),),
+            env={**SILENT, "PATH": os.environ.get("PATH", os.defpath), "PYTHONHASHSEED": "0"},  # the same in a replay
         )  # fmt: skip
+        lender.close()
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._runs: weakref.WeakValueDictionary[int, ProcessRun] = weakref.WeakValueDictionary()
         first = self._heard()
         if "trouble" in first:
             raise ConfigError(_why(options, first))
+        with here:
+            if made["walls"] and not how.network:
+                gateway().adopt(socket.socket(fileno=socket.recv_fds(here, 1, 1)[1][0]))
         threading.Thread(target=self._listen, name="programs", daemon=True).start()
 
     def begin(self, run: ProcessRun, environment: Mapping[str, str], row: Mapping[str, Any]) -> int:
@@ -151,9 +171,10 @@ class ProgramWorker:
             self._process.kill()
 
 
-def _program_paths() -> list[str]:
-    """The folders of `sys.path` that can contain the program's own modules."""
-    return [p for p in sys.path if p and "site-packages" not in p and "/lib/python" not in p]
+def _program_paths(own: bool) -> list[str]:
+    """The folders of `sys.path` that the program may import from. If it runs with its own interpreter (not `own`), the
+    libraries of this one are left out."""
+    return [p for p in sys.path if p and (own or ("site-packages" not in p and "/lib/python" not in p))]
 
 
 def _why(options: OutsideOptions, first: Mapping[str, Any]) -> str:

@@ -18,8 +18,9 @@ from __future__ import annotations
 import inspect
 import weakref
 from abc import abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from interplay.config import Section
@@ -27,12 +28,13 @@ from interplay.envs.env import Env, register
 from interplay.envs.programs import attach
 from interplay.envs.programs.coroutine import CoroutineRun, How
 from interplay.envs.programs.counts import count, crash_line
+from interplay.envs.programs.effects import EffectLog
 from interplay.envs.programs.options import OutsideOptions, imported
 from interplay.envs.programs.process import ProcessRun
 from interplay.envs.programs.replay import Answered, Decided, answer_again, begun
 from interplay.envs.programs.rows import row
 from interplay.envs.programs.run import Inquiry, ProgramCrash, ProgramRun, Reply
-from interplay.errors import ConfigError, EnvError
+from interplay.errors import ConfigError, EnvError, ReplayError
 from interplay.types import Observation, Rewards, Role, Spoken, Task, Turn
 
 ROW = "row"  # where a task holds its row, among the options
@@ -59,6 +61,7 @@ class Asking(Env):
         self._settled = False
         self._now: dict[Role, Inquiry] = {}
         self._crash: ProgramCrash | None = None
+        self.log = EffectLog()  # what the program's tools did; the next run is started with it
 
     @abstractmethod
     def start(self) -> ProgramRun:
@@ -69,7 +72,7 @@ class Asking(Env):
 
     blame: str = "replay"
     crashed: float = -0.1
-    effects: bool = False
+    effects: bool = False  # tools have side effects that are not recorded
 
     # -- waiting for the program ----------------------------------------------------------------------------------
 
@@ -103,6 +106,7 @@ class Asking(Env):
             if self._record:
                 self._refuse_effects()
                 begun()
+            self.log.replaying = bool(self._record)
             self._run = self._started()
         return self._run
 
@@ -116,22 +120,27 @@ class Asking(Env):
         if self.effects:
             raise ConfigError(
                 "the program declares env.program.effects = true, so that it must not be replayed, but a tree of "
-                "candidates replays it; expected a plan of independent episodes, or tools whose results are recorded."
+                "candidates replays it; expected a plan of independent episodes, or tools whose results are recorded "
+                "and env.program.recorded = true."
             )
 
     def _goes_on(self, run: ProgramRun) -> bool:
         """Tell the run what it has not been told yet; otherwise note who waits."""
+        if self.log.diverged:
+            count("diverged")
+            raise ReplayError(f"a replay diverged: it calls {self.log.diverged}, which was not called before.")
         if self._told < len(self._record):
             if run.crash is not None:  # before it could be told: `_again` finds out whose crash it is
                 self._told, self._now = len(self._record), {}
                 return False
             if run.ended:
                 raise EnvError(f"a replay ended early, after {self._told} of {len(self._record)} decisions.")
+            self.log.replaying = self._told + 1 < len(self._record)
             answer_again(run, self._record[self._told])
             self._told += 1
             return True
         now: dict[Role, Inquiry] = {}
-        for question in sorted(run.waiting, key=lambda q: q.digest):
+        for question in run.waiting if len(run.waiting) < 2 else sorted(run.waiting, key=lambda q: q.digest):
             if question.role not in self.roles:
                 raise EnvError(f"the program asks '{question.role}'; expected one of {', '.join(self.roles)}.")
             now.setdefault(question.role, question)
@@ -150,6 +159,7 @@ class Asking(Env):
         if self.blame != "replay" or self.effects or crash.machinery:
             raise EnvError(f"the program crashed: {crash} {crash_line(crash.signature)}")
         self._crash, self._told = crash, 0
+        self.log = EffectLog(self.log.done, replaying=True)
         count("blame")
         return self._started()
 
@@ -181,7 +191,12 @@ class Asking(Env):
             self.observe()
         if missing := self._now.keys() ^ answers.keys():
             raise EnvError(f"{', '.join(sorted(missing))} waits for no answer, or got none; expected one for each.")
-        self._record += (tuple(Answered(self._now[role], answers[role]) for role in self._now),)
+        decided = tuple(Answered(self._now[role], answers[role]) for role in self._now)
+        if self._run is not None and self._told == len(self._record):  # the run waits for these answers, so give them
+            for one in decided:
+                self._run.answer(one.question, one.answer)
+            self._told += 1
+        self._record += (decided,)
         self._settled, self._now = False, {}
         return Rewards()
 
@@ -217,11 +232,17 @@ class Asking(Env):
     def fork(self, seed: int | None = None) -> Self:
         twin = type(self)(self.task)
         twin._record, twin._now = self._record, self._now
+        twin.log = EffectLog(self.log.done)
         return twin
 
     def close(self) -> None:
         if self._run is not None:
             self._run.close()
+
+
+@lru_cache(maxsize=64)
+def _parameters(function: Callable[..., Any]) -> int:
+    return len(inspect.signature(function).parameters)
 
 
 @register("program")
@@ -234,7 +255,7 @@ class OutsideProgram(Asking):
         self.options = OutsideOptions.model_validate(known)
         self.roles = tuple(self.options.roles)
         how = self.options.program
-        self.blame, self.crashed, self.effects = how.blame, how.crashed, how.effects
+        self.blame, self.crashed, self.effects = how.blame, how.crashed, how.effects and not how.recorded
 
     @property
     def reward_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -252,18 +273,19 @@ class OutsideProgram(Asking):
         if options.coroutine:
             team = imported("env.coroutine", options.coroutine)
             only = {role: route.only for role, route in options.route.items() if route.only}
-            return CoroutineRun(team, self.task.data[ROW], How(options.program.seconds, options.program.history, only))
+            how = How(options.program.seconds, options.program.history, only, self.log)
+            return CoroutineRun(team, self.task.data[ROW], how)
         if options.attach:
             attach.prepare(options)
-            return attach.AttachedRun(options, self.task.data[ROW], self.task.seed)
-        return ProcessRun(options, self.task.data[ROW], self.task.seed)
+            return attach.AttachedRun(options, self.task.data[ROW], self.task.seed, self.log)
+        return ProcessRun(options, self.task.data[ROW], self.task.seed, self.log)
 
     def rewarded(self, result: Any, calls: list[ProgramTurn]) -> Rewards | Awaitable[Rewards]:
         if not self.options.reward:  # a service posted its rewards
             return self._rewards(result)
         function = imported("env.reward", self.options.reward)
         given = [self.task.data[ROW], result]
-        if len(inspect.signature(function).parameters) > 2:
+        if _parameters(function) > 2:
             given.append(calls)
         found = function(*given)
         if inspect.isawaitable(found):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from interplay.envs.programs.effects import EffectLog
 from interplay.types import Message, ProgramCall, Role, Spoken, Turn
 
 
@@ -90,6 +91,7 @@ class ProgramRun(ABC):
     ended: bool = False
     result: Any = None
     crash: ProgramCrash | None = None
+    effects: EffectLog = field(default_factory=EffectLog)
 
     @abstractmethod
     async def settle(self) -> None:

@@ -22,7 +22,7 @@ from interplay.envs.programs.run import Reply
 from interplay.envs.programs.talk import Names, WireError
 from interplay.envs.programs.wire import ChatOrder, chat_order, responses_order
 from interplay.envs.programs.written import chat_answer, chat_chunks, response, response_events
-from interplay.errors import InterplayError
+from interplay.errors import ConfigError, InterplayError
 from interplay.types import HistoryMatch, Message
 
 KEPT = 1000  # responses of one key that `previous_response_id` can name
@@ -42,7 +42,7 @@ class Answerer(Protocol):
     embeddings: str
     said: Conversations
 
-    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Event) -> list[Reply]:
+    async def answers(self, order: ChatOrder, digest: str, retry: bool, lost: asyncio.Future[None]) -> list[Reply]:
         """One answer for each of `order.n`. `digest` is the body's; a `retry` of a call whose client has gone joins
         it. Raises `WireError` for what cannot be asked and `GoneError` after the end."""
         ...
@@ -85,7 +85,7 @@ class ChatRouter:
         what = "/".join(path[1:] if path[:1] == ["v1"] else path)
         try:
             return await self._routed(request, what, answerer)
-        except WireError as error:
+        except (WireError, ConfigError) as error:
             return HttpReply.error(400, str(error))
         except GoneError as error:
             return HttpReply.error(410, str(error))

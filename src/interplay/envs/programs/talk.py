@@ -13,6 +13,7 @@ from interplay.types import Media, MediaKind, Message, ToolCall
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 Names = Literal["prefix", "drop"]
+_SIGNATURES = {"image": b"\x89PNG\r\n\x1a\n", "audio": b"RIFF"}  # the first bytes of PNG and WAV files
 
 
 class WireError(EnvError):
@@ -57,7 +58,7 @@ def _call(given: Any, where: str) -> ToolCall:
 
 
 def words_of(content: Any, where: str) -> tuple[str, tuple[Media, ...]]:
-    """The text of a content, and its pictures and sounds."""
+    """The text of a content, and its pictures and sounds. A model is shown these before the text."""
     if content is None:
         return "", ()
     if isinstance(content, str):
@@ -94,9 +95,12 @@ def _decoded(kind: MediaKind, data: Any, form: Any, where: str) -> Media:
     if form != wanted:
         raise WireError(f"{where} has the format {form!r}; expected {wanted}.")
     try:
-        return Media(kind, base64.b64decode(str(data), validate=True))
+        found = base64.b64decode(str(data), validate=True)
     except (binascii.Error, ValueError):
         raise WireError(f"{where} is no base64.") from None
+    if not found.startswith(_SIGNATURES[kind]):
+        raise WireError(f"{where} says that it is {wanted}, and its bytes are not; expected a {wanted.upper()} file.")
+    return Media(kind, found)
 
 
 def tools_of(given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Walls around programs of the user's: the gateway is their only network, and files are read-only but for a folder.
 
 Standard library only, and complete in one file: it runs under whatever Python the program is installed in. Namespaces
-for users, network, mounts and processes keep a program away from everything but the files of this machine; Landlock
-keeps it from writing them, and from reading any that are not named. What cannot be put up raises `OSError`: nothing
-weaker is put in its place.
+for users, network, mounts and processes keep a program away from everything but the files of this machine. Landlock
+keeps it from writing them, and from reading any that are not named. A filter of system calls refuses sockets that are
+not of its network. What cannot be put up raises `OSError`: nothing weaker is put in its place.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import os
 import socket
 import struct
 import sys
-import threading
-import time
-from contextlib import suppress
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -27,6 +24,7 @@ SYSTEM = (
     "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/mime.types", "/etc/pki", "/etc/ca-certificates",
     "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu",
 )  # fmt: skip
+_ARCHITECTURES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # for the kernel; the number of `socket`
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
@@ -59,26 +57,56 @@ def new_processes() -> None:
     _call("process namespaces", _LIBC.unshare(_NEW_PID))
 
 
-def restrict_files(readable: list[str], writable: list[str]) -> None:
-    """For this process and all that it starts, for good."""
-    if _LIBC.syscall(_CREATE, None, 0, 1) < 1:
-        raise OSError(0, "this kernel has no Landlock, or it is not switched on")
-    handled = ctypes.c_uint64(_ALL)
-    rules = _call("Landlock", _LIBC.syscall(_CREATE, ctypes.byref(handled), 8, 0))
-    wanted = [(p, _READ) for p in readable] + [(p, _ALL) for p in writable] + [(p, 0b110) for p in DEVICES]
-    for path, rights in wanted:
-        try:
-            handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:
-            continue  # not on this machine
-        if not os.path.isdir(path):
-            rights &= 0b111
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, handle))
-        _call("Landlock", _LIBC.syscall(_ADD, rules, 1, rule, 0))
-        os.close(handle)
+class FileRules:
+    """What programs may read, opened once: every run adds its own folder and is then restricted for good."""
+
+    def __init__(self, readable: list[str]) -> None:
+        if _LIBC.syscall(_CREATE, None, 0, 1) < 1:
+            raise OSError(0, "this kernel has no Landlock, or it is not switched on")
+        wanted = [(p, _READ) for p in dict.fromkeys(readable)] + [(p, 0b110) for p in DEVICES]
+        self.rules = [made for path, rights in wanted if (made := _rule(path, rights)) is not None]
+
+    def restrict(self, writable: str) -> None:
+        """For this process and all that it starts. It may write to the folder `writable` and nowhere else."""
+        handled = ctypes.c_uint64(_ALL)
+        rules = _call("Landlock", _LIBC.syscall(_CREATE, ctypes.byref(handled), 8, 0))
+        own = _rule(writable, _ALL)
+        for rule in [*self.rules, *([] if own is None else [own])]:
+            _call("Landlock", _LIBC.syscall(_ADD, rules, 1, rule, 0))
+        _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
+        _call("Landlock", _LIBC.syscall(_RESTRICT, rules, 0))
+        os.close(rules)
+
+
+def _rule(path: str, rights: int) -> ctypes.Array[ctypes.c_char] | None:
+    """A rule about one path, which stays open; None if this machine does not have it."""
+    try:
+        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not os.path.isdir(path):
+        rights &= 0b111
+    return ctypes.create_string_buffer(struct.pack("=Qi", rights, handle))
+
+
+def restrict_sockets() -> None:
+    """For this process and all that it starts: only sockets of the namespace's own network. Sockets in the file system
+    (Landlock lets programs connect to them) and of virtual machines are not part of a network namespace."""
+    if (known := _ARCHITECTURES.get(os.uname().machine)) is None:
+        raise OSError(0, f"there is no filter of system calls for {os.uname().machine}")
+    architecture, numbered = known
+    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06  # instructions of classic BPF
+    refuse, allow = 0x50000 | 13, 0x7FFF0000  # "permission denied"; go on
+    lines = [
+        (load, 0, 0, 4), (equal, 0, 8, architecture), (load, 0, 0, 0), (at_least, 6, 0, 1 << 30),
+        (equal, 5, 0, 425),  # io_uring_setup: its rings open sockets too
+        (equal, 0, 5, numbered), (load, 0, 0, 16), (equal, 3, 0, socket.AF_INET), (equal, 2, 0, socket.AF_INET6),
+        (equal, 1, 0, socket.AF_NETLINK), (give, 0, 0, refuse), (give, 0, 0, allow),
+    ]  # fmt: skip
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(lines), ctypes.addressof(code)))
     _call("no_new_privs", _LIBC.prctl(38, 1, 0, 0, 0))
-    _call("Landlock", _LIBC.syscall(_RESTRICT, rules, 0))
-    os.close(rules)
+    _call("seccomp", _LIBC.prctl(22, 2, program, 0, 0))
 
 
 def die_with_parent() -> None:
@@ -89,43 +117,8 @@ def readable_by_default() -> list[str]:
     return [*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]
 
 
-def listen(port: int) -> socket.socket:
-    """On the loopback of this network: connections wait from now on."""
-    return socket.create_server(("127.0.0.1", port), backlog=1024)
-
-
-def forward(listener: socket.socket, path: str) -> None:
-    """What connects here is connected to a Unix socket outside. Until this process is ended."""
-    while True:
-        inside, _ = listener.accept()
-        outside = _connected(path)
-        if outside is None:
-            inside.close()
-            continue
-        for a, b in ((inside, outside), (outside, inside)):
-            threading.Thread(target=_pump, args=(a, b), daemon=True).start()
-
-
-def _connected(path: str) -> socket.socket | None:
-    """A server under load may refuse for a moment."""
-    for _ in range(100):
-        outside = socket.socket(socket.AF_UNIX)
-        try:
-            outside.connect(path)
-            return outside
-        except OSError:
-            outside.close()
-            time.sleep(0.05)
-    return None
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    except OSError:
-        pass
-    finally:
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR if end is source else socket.SHUT_WR)
+def lend_listener(port: int, to: int) -> None:
+    """Listen on the loopback of this network, and give the socket to the process at the other end of the Unix socket
+    `to`. That process accepts the connections itself, so nothing is copied on the way to it."""
+    with socket.socket(fileno=to) as lender, socket.create_server(("127.0.0.1", port), backlog=1024) as listener:
+        socket.send_fds(lender, [b"\0"], [listener.fileno()])

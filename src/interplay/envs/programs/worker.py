@@ -7,6 +7,7 @@ JSON object with what the worker is made from.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -15,19 +16,26 @@ import resource
 import selectors
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+JAIL = os.path.join(os.path.dirname(os.path.dirname(HERE)), "execution", "jail")
+sys.path[:0] = [HERE, JAIL]
+import processes  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
 
-sys.path[:] = [p for p in sys.path if p != HERE]  # its files are not the program's
+sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # its files are not the program's
 
 LARGEST = 16 << 20  # bytes of a program's output
+IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
+LOOK = 0.25  # seconds between two looks at the memory and the processes of all runs
+MEGABYTE = 1 << 20
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -38,49 +46,81 @@ def place_of(frames: Sequence[tuple[str, int | None]]) -> str:
     return f"{found[-1][0]}:{found[-1][1]}" if found else "an unknown place"
 
 
-class ForkedRun:
-    """A run that goes on: its processes, its folder and what it has written."""
+def limit(kind: int, most: int) -> None:
+    """A limit of this process and all that it starts, each by itself; never more than it has already."""
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
 
-    def __init__(self, number: int, pid: int, folder: str, reads: dict[int, str]) -> None:
-        self.number, self.pid, self.folder, self.reads = number, pid, folder, reads
+
+def more_files(now: tuple[int, int]) -> None:
+    """Many runs at once need more open files than the usual 1,024."""
+    wanted = 65536 if now[1] == resource.RLIM_INFINITY else min(65536, now[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now[0], wanted), now[1]))
+
+
+class ForkedRun:
+    """A run that goes on, or a process that waits for one: its processes, its folder and what it has written."""
+
+    def __init__(self, pid: int, folder: str, reads: dict[int, str], order: int) -> None:
+        self.pid, self.folder, self.reads, self.order = pid, folder, reads, order
+        self.number: int | None = None  # of the run; None while it waits
+        self.reported = False
         self.written: dict[str, bytes] = {"out": b"", "err": b"", "result": b""}
+        self.excess = ""  # the limit that it exceeded
 
 
 class ForkServer:
     def __init__(self, made: dict) -> None:
         self.made = made
         self.jobs: dict[int, ForkedRun] = {}
-        self.selector = selectors.DefaultSelector()
+        self.spares: list[ForkedRun] = []  # they wait for a run
+        self.peak = 0  # how many should wait: as many as have run at once
+        self.selector = selectors.EpollSelector()
         self.function: Callable[..., object] | None = None
+        self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.folder = tempfile.mkdtemp(prefix="interplay-programs-")
+        self.out = os.dup(1)
+        os.dup2(2, 1)  # what a module prints when it is imported is no report
+        self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        more_files(self.open_files)
+        self.lessons = 3  # how often modules that runs have imported are imported here
 
     def prepare(self) -> None:
         made = self.made
         walls.die_with_parent()
         if made["walls"]:
             walls.enter_namespaces(made["network"])
-            listener = None if made["network"] else walls.listen(made["port"])
-            if listener is not None and os.fork() == 0:
-                walls.die_with_parent()
-                null = os.open(os.devnull, os.O_RDWR)
-                for fd in (0, 1):
-                    os.dup2(null, fd)
-                walls.forward(listener, made["socket"])
-            if listener is not None:
-                listener.close()  # the other process has it
+            self.files = walls.FileRules([*walls.readable_by_default(), *made["readable"]])
+        if made["walls"] and not made["network"]:
+            walls.lend_listener(made["port"], made["lender"])
+        else:
+            os.close(made["lender"])
         os.environ.clear()
         os.environ.update(made["environment"])
         sys.path[:0] = made["path"]
         if made["function"]:
+            importlib.import_module("encodings.idna")  # the first connection imports it, in every fork anew
+            socket.getaddrinfo("127.0.0.1", made["port"])
             module, _, name = made["function"].partition(":")
             self.function = getattr(importlib.import_module(module), name)
+            gc.collect()
+            gc.freeze()  # a collection in a fork would write to, and so copy, all memory that was imported
 
     def run(self) -> None:
         self.tell({"ready": True})
         self.selector.register(0, selectors.EVENT_READ)
         begun = b""
+        looked = time.monotonic()
         while True:
-            for key, _ in self.selector.select():
+            wanted = len(self.spares) < self.peak
+            ready = self.selector.select(IDLE if wanted else LOOK if self.jobs else None)
+            if wanted and not ready:
+                self.spares.append(self.fork())
+            if self.jobs and time.monotonic() - looked > LOOK:
+                self.look()
+                looked = time.monotonic()
+            for key, _ in ready:
                 if key.fd == 0:
                     data = os.read(0, 1 << 20)
                     if not data:
@@ -100,29 +140,51 @@ class ForkServer:
             self.begin(order)
 
     def begin(self, order: dict) -> None:
+        while True:
+            job = self.spares.pop() if self.spares else self.fork()
+            try:
+                with os.fdopen(job.order, "wb") as pipe:
+                    pipe.write(json.dumps(order).encode())
+                break
+            except BrokenPipeError:  # it has ended while it waited
+                continue
+        job.number = order["id"]
+        self.jobs[order["id"]] = job
+        self.peak = min(max(self.peak, len(self.jobs)), self.made["spares"])
+
+    def fork(self) -> ForkedRun:
+        """A process that is ready to run the program, and waits to be told the task."""
         folder = tempfile.mkdtemp(dir=self.folder)
         pipes = {name: os.pipe() for name in ("out", "err", "result")}
+        told, order = os.pipe()
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                self.child(order, folder, {name: w for name, (_, w) in pipes.items()})
+                others = [order, self.out, self.proc, self.selector.fileno(), *(r for r, _ in pipes.values())]
+                for job in (*self.jobs.values(), *self.spares):
+                    others += job.reads if job.number is not None else [*job.reads, job.order]
+                for fd in others:
+                    os.close(fd)
+                self.child(told, folder, {name: w for name, (_, w) in pipes.items()})
                 code = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(code)
+        os.close(told)
         reads = {}
         for name, (r, w) in pipes.items():
             os.close(w)
             os.set_blocking(r, False)
             reads[r] = name
-        job = self.jobs[order["id"]] = ForkedRun(order["id"], pid, folder, reads)
+        job = ForkedRun(pid, folder, reads, order)
         for r in reads:
             self.selector.register(r, selectors.EVENT_READ, job)
+        return job
 
-    def child(self, order: dict, folder: str, pipes: dict[str, int]) -> None:
+    def child(self, told: int, folder: str, pipes: dict[str, int]) -> None:
         """The process that waits for the program, and the program itself."""
         os.setsid()
         walls.die_with_parent()
@@ -137,25 +199,39 @@ class ForkServer:
         pid = os.fork()
         if pid:
             os.close(pipes["result"])
-            _, status = os.waitpid(pid, 0)
+            os.close(told)
+            _, status, used = os.wait4(pid, 0)
+            if used.ru_utime + used.ru_stime > self.made["cpu_seconds"]:
+                os.write(2, f"\nit used more than env.program.cpu_seconds ({self.made['cpu_seconds']:g})\n".encode())
             os._exit(os.waitstatus_to_exitcode(status) & 255)
         walls.die_with_parent()
-        os.environ.update(order["environment"])
         os.environ.update(HOME=folder, TMPDIR=folder)
         os.chdir(folder if self.made["walls"] else self.made["cwd"])
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.open_files)
+        limit(resource.RLIMIT_DATA, int(self.made["memory_mb"] * MEGABYTE))
+        limit(resource.RLIMIT_CPU, int(self.made["cpu_seconds"]) + 1)
         if self.made["walls"]:
-            walls.restrict_files([*walls.readable_by_default(), *self.made["readable"]], [folder])
+            self.files.restrict(folder)
+            if not self.made["network"]:
+                walls.restrict_sockets()
+        with os.fdopen(told, "rb") as pipe:
+            data = pipe.read()
+        if not data:  # it is not needed any more
+            return
+        order = json.loads(data)
+        os.environ.update(order["environment"])
         if self.made["command"]:
             os.set_inheritable(pipes["result"], False)
             os.execvpe(self.made["command"][0], self.made["command"], os.environ)
         self.call(order["task"], pipes["result"])
 
     def call(self, task: dict, result: int) -> None:
+        before = set(sys.modules)
         try:
             assert self.function is not None
             told = {"result": self.function(task)}
-            written = json.dumps(told).encode()
+            written = json.dumps({**told, "imported": [name for name in sys.modules if name not in before]}).encode()
         except BaseException as error:
             frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
             crash = {"kind": type(error).__name__, "words": str(error)[:500], "place": place_of(frames)}
@@ -180,8 +256,33 @@ class ForkServer:
         del job.reads[fd]
         if not job.reads:
             self.ended(job)
+        elif name == "result" and job.written["result"] and not job.excess:
+            self.report(job, json.loads(job.written["result"]))  # before its processes have ended
+
+    def look(self) -> None:
+        """End runs whose processes together use more than they may. The kernel limits each process by itself."""
+        most, count = self.made["memory_mb"], self.made["processes"]
+        for job in list(self.jobs.values()):
+            members = processes.family(job.pid, self.proc)
+            if len(members) > count:
+                job.excess = f"processes ({count})"
+            elif sum(map(self.resident, members)) > most:  # quickly, with shared pages counted several times
+                used = sum(processes.memory_of(tasks, self.proc) for tasks in members.values())
+                job.excess = f"memory_mb ({most:g})" if used > most else ""
+            if job.excess:
+                self.kill(job)
+
+    def resident(self, pid: int) -> float:
+        """Megabytes in memory of one process."""
+        with suppress(OSError, ValueError, IndexError):
+            return int(processes.read(f"{pid}/statm", self.proc).split()[1]) * resource.getpagesize() / MEGABYTE
+        return 0.0
 
     def kill(self, job: ForkedRun) -> None:
+        """The first process of a namespace takes all others with it; without one, what can be found is ended."""
+        for pid in [job.pid, *processes.family(job.pid, self.proc)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
 
@@ -189,14 +290,46 @@ class ForkServer:
         _, status = os.waitpid(job.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         out, err = (job.written[n].decode("utf-8", "replace") for n in ("out", "err"))
-        told = {"id": job.number, "out": out[-LARGEST:], "err": err[-20000:]}
-        if job.written["result"]:
-            told.update(json.loads(job.written["result"]))
+        if job in self.spares:  # it has ended by itself
+            self.spares.remove(job)
+            os.close(job.order)
+        elif job.excess:
+            words = f"it used more than env.program.{job.excess}"
+            self.report(job, {"crash": {"kind": "LimitExceeded", "words": words, "place": "an unknown place"}})
+        elif job.written["result"]:
+            self.report(job, json.loads(job.written["result"]))
         elif code or not self.made["command"]:
-            told["crash"] = self.crash_of(code, err)
-        del self.jobs[job.number]
+            self.report(job, {"crash": self.crash_of(code, err)})
+        else:
+            self.report(job, {"out": out[-LARGEST:]})
         shutil.rmtree(job.folder, ignore_errors=True)
-        self.tell(told)
+
+    def report(self, job: ForkedRun, how: dict) -> None:
+        """Tell how a run ended, once."""
+        if not job.reported and job.number is not None:
+            job.reported = True
+            imported = how.pop("imported", ())
+            self.tell({"id": job.number, **how})
+            del self.jobs[job.number]
+            self.preload(imported)
+
+    def preload(self, names: Sequence[str]) -> None:
+        """Import what a run has imported late, so that later runs find it. A run may have been told what to do by a
+        model, so only parts of packages that the program itself has imported, and of Python, are imported here."""
+        known = {name.partition(".")[0] for name in sys.modules} | set(getattr(sys, "stdlib_module_names", ()))
+        new = [name for name in names if name not in sys.modules and name.partition(".")[0] in known]
+        if not new or not self.lessons:
+            return
+        self.lessons -= 1
+        for name in new:
+            with suppress(Exception):
+                importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
+        while self.spares:  # they do not have these modules
+            spare = self.spares.pop()
+            spare.reported = True
+            os.close(spare.order)
 
     def crash_of(self, code: int, err: str) -> dict[str, str]:
         """From a traceback on standard error, where there is one."""
@@ -210,10 +343,10 @@ class ForkServer:
     def tell(self, what: dict) -> None:
         data = json.dumps(what).encode() + b"\n"
         while data:
-            data = data[os.write(1, data) :]
+            data = data[os.write(self.out, data) :]
 
     def leave(self) -> None:
-        for job in list(self.jobs.values()):
+        for job in (*self.jobs.values(), *self.spares):
             self.kill(job)
         shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(0)

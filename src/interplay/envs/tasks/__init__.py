@@ -1,1 +1,1 @@
-"""Work with verifiable outcomes."""
+"""Tasks with outcomes that can be verified."""

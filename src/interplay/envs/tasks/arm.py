@@ -1,4 +1,4 @@
-"""The table of the robotics environment in MuJoCo: a hand on three slides, blocks, zones, and a camera over them."""
+"""The table of the robotics environment in MuJoCo: a hand on three slides, blocks, zones, and a camera above them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from interplay.errors import ConfigError, EnvError
 if TYPE_CHECKING:
     import numpy
 
-Command = tuple[str, float, float]  # what, and for a move where to, in metres
+Command = tuple[str, float, float]  # the command and, for a move, its target in metres
 
 COLOURS = {"red": "1 0 0 1", "green": "0 .7 0 1", "blue": "0 .2 1 1", "yellow": "1 .9 0 1", "white": "1 1 1 1"}
 TINTS = {"orange": "1 .6 .2 1", "purple": ".6 .3 .8 1", "cyan": ".2 .8 .8 1", "grey": ".4 .4 .4 1", "pink": "1 .6 .8 1"}
-HALF = 0.02  # metres, half a block
-HIGH, LOW = 0.16, 0.05  # of the hand over the table
-GRASP = 0.03  # metres, over ground, at which suction takes hold
-STEPS = 400  # of the simulation for one command, at most
-SETTLE = 60  # after letting go
-SHARPEST = 512  # pixels of a picture, to each side
+HALF = 0.02  # half the side of a block, in metres
+HIGH, LOW = 0.16, 0.05  # heights of the hand above the table, in metres
+GRASP = 0.03  # horizontal distance within which suction takes hold, in metres
+STEPS = 400  # the most simulation steps for one command
+SETTLE = 60  # simulation steps after letting go
+SHARPEST = 512  # largest side of a picture, in pixels
 _AXES = (("x", "1 0 0"), ("y", "0 1 0"), ("z", "0 0 1"))
 
 
 class Scene:
-    """What lies where: metres, hand and blocks as (x, y, z)."""
+    """Where everything is, in metres; hand and blocks as (x, y, z)."""
 
     __slots__ = ("blocks", "hand", "held")
 
@@ -36,7 +36,7 @@ class Scene:
 
 
 class Arm:
-    """One MuJoCo model for all tables with as many blocks; states go in and out as bytes."""
+    """One MuJoCo model for all tables with the same number of blocks. States are passed in and out as bytes."""
 
     def __init__(self, blocks: int) -> None:
         try:
@@ -53,10 +53,10 @@ class Arm:
         self._known: tuple[bytes, Scene] | None = None
 
     def __deepcopy__(self, memo: object) -> Arm:
-        return self  # it holds no state of its own
+        return self  # it has no state
 
     def lay(self, row: DataRow) -> bytes:
-        """The state in which a table begins."""
+        """The initial state of a table."""
         self.mj.mj_resetData(self.model, self.data)
         for name, (x, y) in row["blocks"].items():
             self._joint(name)[:3] = x / 100, y / 100, HALF
@@ -100,13 +100,13 @@ class Arm:
     def _camera(self, size: int) -> Any:
         if self._renderer is None or self._renderer.height != size:
             made = self.mj.Renderer.__new__(self.mj.Renderer)
-            made._mjr_context = made._gl_context = None  # one that could not be made complains otherwise
+            made._mjr_context = made._gl_context = None  # otherwise a renderer that could not be made prints errors
             try:
                 made.__init__(self.model, size, size)
-            except Exception as error:  # whatever the machine's OpenGL raises
+            except Exception as error:  # the machine's OpenGL can raise anything
                 raise EnvError(
-                    f"MuJoCo cannot render here ({type(error).__name__}); set MUJOCO_GL to egl or osmesa and "
-                    "install it."
+                    f"MuJoCo cannot render here ({type(error).__name__}); install EGL or OSMesa, and set MUJOCO_GL to "
+                    "egl or osmesa."
                 ) from None
             self._renderer = made
         return self._renderer
@@ -124,7 +124,7 @@ class Arm:
                 break
 
     def _grip(self) -> None:
-        """Suction takes the nearest block under a hand that is down, if that is near enough and nothing is held."""
+        """Suction takes the nearest block below a lowered hand, if it is near enough and no block is held."""
         x, y, z = (float(q) for q in self.data.qpos[:3])
         if z > (HIGH + LOW) / 2 or self.data.eq_active.any():
             return
@@ -152,7 +152,7 @@ class Arm:
 
 @lru_cache(maxsize=8)
 def arm(blocks: int) -> Arm:
-    """The one for so many blocks."""
+    """The arm for this number of blocks."""
     return Arm(blocks)
 
 

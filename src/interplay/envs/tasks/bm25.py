@@ -1,7 +1,7 @@
-"""A small BM25 index over passages: what a search tool searches.
+"""A small BM25 index over passages, for a search tool.
 
-Okapi BM25 with Lucene's idf; the weights of a word are computed once, when it is first asked for, so that a query sums
-a few arrays. Ties go to the earlier passage: results depend on the corpus and the query alone.
+Okapi BM25 with Lucene's idf. The weights of a word are computed when it is first used, so a query only adds up a few
+arrays. Ties go to the earlier passage, so results depend only on the corpus and the query.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def words(text: str) -> list[str]:
 
 
 class Index:
-    """`search` gives the places of the best passages."""
+    """`search` returns the indices of the best passages."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.lengths: list[int] = []
@@ -38,10 +38,10 @@ class Index:
                 self.times.setdefault(word, []).append(times)
         self.mean = max(1.0, sum(self.lengths) / max(1, len(texts)))
         self.size = len(texts)
-        self.weights: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # of the words that were asked for
+        self.weights: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # for words that were used in a query
 
     def search(self, query: str, count: int) -> list[int]:
-        """At most `count` places, best first; only passages that share a word with the query."""
+        """At most `count` indices, best first; only passages that share a word with the query."""
         scores = np.zeros(self.size)
         for word in dict.fromkeys(words(query[:1_000])):
             if word in self.places:

@@ -1,6 +1,6 @@
-"""Circuits made on the spot: small modules with a rule drawn from a few families, each with reference and bench.
+"""Generates circuits: small modules with a rule drawn from a few families, each with a reference and a bench.
 
-A row of kind `hardware` holds `question`, `interface` (the module's header), `golden` (a right TopModule), `reference`
+A row of kind `hardware` has `question`, `interface` (the module's header), `golden` (a right TopModule), `reference`
 (the same as RefModule) and `bench`, which compares TopModule with it and prints `Mismatches: N in M samples`.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from interplay.envs.splits import TRIES, split_of
 from interplay.errors import ConfigError
 
-# What y is, of the 4-bit inputs a and b; {k} is a number of 4 bits, {s} from 1 to 3.
+# The value of y for the 4-bit inputs a and b; {k} is a 4-bit number, {s} is from 1 to 3.
 _PLAIN = (
     ("the bitwise AND of a and b, exclusive-ored with {k}", "(a & b) ^ 4'd{k}"),
     ("the sum of a, b and {k}, without carry", "a + b + 4'd{k}"),
@@ -21,7 +21,7 @@ _PLAIN = (
     ("a turned left by {s} bits, exclusive-ored with b", "((a << {s}) | (a >> (4 - {s}))) ^ b"),
     ("the bitwise OR of a shifted right by {s} and b with {k} added", "(a >> {s}) | (b + 4'd{k})"),
 )
-# What the register y becomes on the rising edge of clk, unless reset (which sets it to 0).
+# The next value of the register y on the rising edge of clk, unless reset sets it to 0.
 _CLOCKED = (
     ("grows by a, modulo 16, and starts again at {k} where b is 0", "(b == 0) ? 4'd{k} : y + a"),
     ("counts up by 1, and returns to 0 after {k}", "(y == 4'd{k}) ? 4'd0 : y + 4'd1"),
@@ -59,7 +59,7 @@ def draw(rng: random.Random, split: str) -> dict[str, Any]:
         if split_of(f"circuit {which} {k} {s}") == split:
             break
     else:
-        raise ConfigError(f"no circuit is left for the {split} split.")
+        raise ConfigError(f"no circuit was found for the {split} split; expected another seed.")
     clocked = which >= len(_PLAIN)
     words, rule = (part.format(k=k, s=s) for part in (*_PLAIN, *_CLOCKED)[which])
     ports = ("input clk, input reset, " if clocked else "") + _PORTS.format(reg="reg " if clocked else "")

@@ -1,21 +1,21 @@
-"""Code: a coder writes a program, a tester writes tests for it; both are judged by what they cannot see.
+"""Code: a coder writes a program and a tester writes tests for it. Both are judged by hidden tests and programs.
 
 Roles         coder and tester (`team = "pair"`), or the coder alone (`single`).
-Turns         in every round coder and tester reply at once. The program is run on the tester's tests; where it passes
-              all of them the work is done, else both see program, tests and which of them failed, and reply again, for
-              at most `rounds` rounds. What counts is the last reply of each. Alone, the coder replies once.
+Turns         in every round coder and tester reply at once. The program is run on the tester's tests. If it passes all
+              of them, the work is done. Otherwise both see the program, the tests and which of them failed, and reply
+              again, for at most `rounds` rounds. The last reply of each role counts. Alone, the coder replies once.
 Observation   the problem with its examples and how to reply; from the second round on also what happened.
-Actions       coder: a Python program, in a fenced block or alone. Tester: `tests` tests, one on a line: an assert with
+Actions       coder: a Python program, in a fenced block or alone. Tester: `tests` tests, one per line: an assert with
               plain values for a function, a JSON object of input and output for a program that reads and prints.
 Rewards       coder, as published: `build` (process) 0.1 for a program that compiles and defines what was asked, `run`
-              (process) 0.1 where it gives an answer to every hidden test, `pass` (agent) 0.8 × the share of hidden
-              tests passed. A program that ignores what it is given earns nothing. Tester, as published: `valid`
-              (process) 0.2 × the share of the tests asked for that are in the form, new and different; `golden`
-              (agent) 0.8 × the share on which the golden program agrees × the share of `bugs` planted in it that the
-              tests agreed on catch. Tests that catch no bug earn nothing; without a golden program nothing is scored
-              (None). `solved` (team, at the end): 1 if all hidden tests pass.
-Data          prepared rows of kind code (apps, codecontests, livecodebench, humaneval, mbpp), or problems over lists
-              of numbers made on the spot. A row to which several outputs are right may have a `checker` of its own.
+              (process) 0.1 if it gives an answer to every hidden test, `pass` (agent) 0.8 × the share of hidden tests
+              passed. A program that ignores its input earns nothing. Tester, as published: `valid` (process) 0.2 × the
+              share of the requested tests that are in the form, new and different; `golden` (agent) 0.8 × the share on
+              which the golden program agrees × the share of the `bugs` planted in it that these tests catch. Tests that
+              catch no bug earn nothing. Without a golden program nothing is scored (None). `solved` (team, at the end):
+              1 if all hidden tests pass.
+Data          prepared rows of kind code (apps, codecontests, livecodebench, humaneval, mbpp), or generated problems
+              over lists of numbers. If several outputs are right, a row may have its own `checker`.
 Checker       execution/programs.py in the sandbox; planted bugs from rewards/mutants.py.
 Version       1
 """
@@ -39,7 +39,7 @@ from interplay.types import Message, Observation, Rewards, Role, Task
 
 BUILD, RUN, PASS = 0.1, 0.1, 0.8
 VALID, GOLDEN = 0.2, 0.8
-SHOWN = 3_000  # characters of a program that the other role is shown
+SHOWN = 3_000  # characters of a program that the other role sees
 _CODER = "Write a Python program that solves the problem. Reply with the program alone, in a ```python block."
 _TESTER = (
     "Write {count} tests for a program that solves the problem, one on a line: {form}. Reply with the tests alone."
@@ -47,10 +47,10 @@ _TESTER = (
 
 
 class ProgramOptions(DataOptions):
-    """Options of every task whose programs are run."""
+    """Options of all tasks whose programs are run."""
 
-    style: Literal["any", "calls", "stdio"] = Field("any", description="of problems made on the spot")
-    isolation: Isolation = Field("strongest", description="walls of the sandbox; more than the machine has is refused")
+    style: Literal["any", "calls", "stdio"] = Field("any", description="style of generated problems")
+    isolation: Isolation = Field("strongest", description="sandbox level; refused if the machine does not offer it")
     seconds: float = Field(2.0, gt=0, le=120, description="processor time of a program on one test")
     memory_mb: float = Field(256.0, ge=32, description="memory of a program")
 
@@ -58,8 +58,8 @@ class ProgramOptions(DataOptions):
 class Options(ProgramOptions):
     team: Literal["pair", "single"] = Field("pair", description="coder and tester, or the coder alone")
     rounds: int = Field(2, ge=1, le=8, description="at most")
-    tests: int = Field(4, ge=1, le=16, description="that the tester is asked for")
-    bugs: int = Field(4, ge=1, le=16, description="planted in the golden program, to judge tests by")
+    tests: int = Field(4, ge=1, le=16, description="number of tests that the tester must write")
+    bugs: int = Field(4, ge=1, le=16, description="number of bugs planted in the golden program to judge the tests")
 
 
 def bench_of(options: Mapping[str, Any]) -> Bench:
@@ -67,7 +67,7 @@ def bench_of(options: Mapping[str, Any]) -> Bench:
 
 
 def coder_rewards(role: Role, trial: Trial) -> Rewards:
-    """What a program earns whoever wrote it."""
+    """What a program earns, whoever wrote it."""
     return (
         Rewards.process("build", {role: BUILD * trial.built})
         + Rewards.process("run", {role: RUN * trial.ran})
@@ -92,7 +92,7 @@ class Code(DataEnv):
         self.over = False
         self.program = ""
         self.tests: tuple[Test, ...] = ()
-        self.failed: tuple[int, ...] = ()  # of the tester's tests, in the last round
+        self.failed: tuple[int, ...] = ()  # the tester's tests that failed in the last round
         self.solved = False
 
     @classmethod
@@ -128,7 +128,7 @@ class Code(DataEnv):
         return rewards + self._tester_rewards() if "tester" in self.roles else rewards
 
     def _read(self, text: str) -> tuple[Test, ...]:
-        """The tests in a reply that are in the form, each once, at most as many as were asked for."""
+        """The tests in a reply that are in the form, without duplicates, at most as many as were asked for."""
         lines = code_in(text[: 1000 * self.task.data["tests"]]).split("\n")
         found = dict.fromkeys(test for line in lines if (test := self.problem.read_test(line)) is not None)
         return tuple(found)[: self.task.data["tests"]]
@@ -163,7 +163,9 @@ class Code(DataEnv):
 
     def script(self, role: Role) -> str:
         if not self.problem.golden:
-            raise ConfigError("bot 'expert' needs rows with a golden program; expected humaneval, mbpp or made ones.")
+            raise ConfigError(
+                "bot 'expert' needs rows with a golden program; expected humaneval, mbpp or generated problems."
+            )
         if role == "coder":
             return f"```python\n{self.problem.golden}\n```"
         return "\n".join(self.problem.write_tests(self.task.data["tests"]))

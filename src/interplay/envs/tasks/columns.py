@@ -1,12 +1,14 @@
-"""Which columns of somebody's own rows are the question and the answer, and where the rows are."""
+"""The columns of your own rows that hold the question and the answer, and the place of the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from interplay.envs.tasks.data import Public
+from interplay.envs.tasks.media import medium, name_of
 from interplay.envs.tasks.source import SourcePart, sound
 from interplay.errors import ConfigError, DataError, did_you_mean
 
@@ -17,28 +19,43 @@ HUB = "hub:"
 class Columns:
     """`question` and `answer` name columns; a dot goes into a table or a list (`answers.text.0`). `compare` says when
     an answer is right: `math` (by what it means), `text` (the same words) or `package.module:function`, which is called
-    with the right answer and the given one."""
+    with the right answer and the given one. `media` names columns of pictures and sounds, which belong to the
+    question."""
 
     question: str
     answer: str
     compare: str = "math"
+    media: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.compare not in ("math", "text") and ":" not in self.compare:
             raise ConfigError(f"--compare is '{self.compare}'; expected math, text or package.module:function.")
 
-    def applied(self, parts: Iterator[SourcePart]) -> Iterator[SourcePart]:
-        """The same parts, with the rows as the format `questions` has them."""
+    def applied(self, parts: Iterator[SourcePart], source: Path | None, spool: Path) -> Iterator[SourcePart]:
+        """The same parts, with the rows as the format `questions` has them. Media are written to `spool`. `source` is
+        the file or folder that paths of media are relative to."""
+        folder = source if source is None or source.is_dir() else source.parent
         for where, split, raws in parts:
-            yield where, split, (self._row(where, n, raw) for n, raw in enumerate(sound(where, raws), 1))
+            beside = None if folder is None else (folder / where).parent
+            rows = enumerate(sound(where, raws), 1)
+            yield where, split, (self._row(f"{where} row {n}", raw, beside, spool) for n, raw in rows)
 
-    def _row(self, where: str, number: int, raw: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, where: str, raw: Mapping[str, Any], beside: Path | None, spool: Path) -> dict[str, Any]:
         named = {"question": self.question, "answer": self.answer}
-        found = {key: _text(raw, path, f"{where} row {number}") for key, path in named.items()}
-        return {**found, "compare": self.compare}
+        found: dict[str, Any] = {key: _text(raw, path, where) for key, path in named.items()}
+        shown = []
+        for path in self.media:
+            value = _value(raw, path, where)
+            for one in value if isinstance(value, list) else [value]:
+                if one is None:
+                    continue
+                made = medium(one, f"{where}, column '{path}',", beside)
+                (spool / name_of(made)).write_bytes(made.data)
+                shown.append([made.kind, name_of(made)])
+        return {**found, "compare": self.compare, "media": shown}
 
 
-def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
+def _value(raw: Mapping[str, Any], path: str, where: str) -> Any:
     value: Any = raw
     if path in raw:  # a column whose name has a dot
         value = raw[path]
@@ -50,11 +67,18 @@ def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
                 value = value[part]
             else:
                 raise DataError(f"{where} has no column '{path}'; {did_you_mean(path, map(str, raw))}")
+    return value
+
+
+def _text(raw: Mapping[str, Any], path: str, where: str) -> str:
+    value = _value(raw, path, where)
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         kind = type(value).__name__
-        raise DataError(f"{where} has a {kind} in '{path}'; expected a text or a number: name a part of it, as a.b.0.")
+        raise DataError(
+            f"{where} has a {kind} in '{path}'; expected a text or a number. Name a part of it, such as a.b.0."
+        )
     return str(value)
 
 
@@ -69,7 +93,7 @@ def hub_format(cls: type[Public], name: str) -> type[Public]:
         ) from None
     try:
         splits = datasets.get_dataset_split_names(source, configuration or None)
-    except Exception as error:  # the hub, the network and the cache raise what they like
+    except Exception as error:  # the hub, the network and the cache can raise anything
         reason = str(error).strip().split("\n")[0]
         raise DataError(f"{source} could not be read from the hub ({type(error).__name__}: {reason}).") from None
     words = {"train": "train", "validation": "validation", "valid": "validation", "dev": "validation", "test": "test"}

@@ -1,6 +1,6 @@
-"""What a tool role's reply comes to: an expression in the calculator, or a Python program in the sandbox.
+"""Computes the reply of a tool role: an expression with the calculator, or a Python program in the sandbox.
 
-Either way the result is text, to be compared as an answer is: the value, or the last line the program printed.
+The result is a text that is compared like an answer: the value, or the last line that the program printed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from interplay.rewards.reply import spoken
 from interplay.rewards.verify import LONGEST_ANSWER
 
 ToolKind = Literal["calculator", "python"]
-LONGEST = 10_000  # characters of a program
+LONGEST = 10_000  # the largest number of characters in a program
 LIMITS = Limits(seconds=20.0, cpu_seconds=2.0, memory_mb=256.0, files_mb=1.0, output_kb=64.0)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """`result` is None where there is none; `trouble` then says why. `built`: it was an expression or a program."""
+    """`result` is None if there is none; `trouble` then says why. `built`: it was an expression or a program."""
 
     built: bool
     result: str | None

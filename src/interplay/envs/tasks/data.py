@@ -1,25 +1,26 @@
 """Public data sets as rows that tasks can read: the registry of formats, prepared folders, and tasks over them.
 
 `interplay prepare NAME` (prepare.py) turns the files of a public data set into a folder of jsonl splits with a
-manifest; a recipe names it with `[env] data = "data/gsm8k"`. Here the folder is read back, its checksums verified.
+manifest. A recipe names the folder with `[env] data = "data/gsm8k"`. This module reads the folder and verifies its
+checksums.
 
-To add a format, put a class into a module of `envs/tasks/formats/` (every module there is found by itself):
+To add a format, put a class into a module of `envs/tasks/formats/` (every module there is found automatically):
 
     @register_format("gsm8k")
-    class GSM8K(Public):                        # its fields are the public file's: they are checked, others ignored
-        kind = "math"                           # what rows become: environments say which kind they read
+    class GSM8K(Public):                        # its fields are those of the public file; other columns are ignored
+        kind = "math"                           # the kind of its rows; environments say which kind they read
         licence = "MIT"
         hub = {"train": ("openai/gsm8k", "main", "train"), "test": ("openai/gsm8k", "main", "test")}
         question: str
         answer: str
 
-        def row(self) -> DataRow | None:        # one row as the environment reads it; None: unusable, counted
+        def row(self) -> DataRow | None:        # the row as environments read it; None if unusable (it is counted)
             return {"question": self.question, "answer": self.answer.rpartition("####")[2].strip()}
 
-A `ValueError` from `row` is a clear error that names file and row. See `Public` for what else a format may say: splits
-by row, tables beside the rows (a corpus), files to carry along (databases), folders that are no files of rows. Rows are
-plain JSON; `id` is added where there is none. An environment over rows is a `DataEnv`: its task holds the row, so a
-task still says everything.
+A `ValueError` from `row` becomes an error that names the file and the row. `Public` shows what else a format may
+define: splits by row, tables beside the rows (a corpus), attached files (databases), and folders without files of rows.
+Rows are plain JSON; `id` is added if it is missing. An environment over rows is a `DataEnv`. Its task holds the row, so
+the task alone still determines the episode.
 """
 
 from __future__ import annotations
@@ -43,50 +44,50 @@ from interplay.registry import Registry
 from interplay.types import Role, Task, seed_of
 
 DataRow = dict[str, Any]
-# The data set, its configurations (joined by commas) and its split as the hub calls it; or the data set, None and a
-# pattern of its files, where it has a loading script, which `datasets` no longer runs.
+# The data set, its configurations (joined by commas) and its split as the hub calls them. For a data set with a loading
+# script, which `datasets` no longer runs: the data set, None and a pattern of its files.
 Hub = tuple[str, str | None, str]
 MANIFEST = "manifest.json"
 
 
 class Public(BaseModel):
-    """One row of a public file; the class attributes say what is to be known about the data set."""
+    """One row of a public file. The class attributes describe the data set."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    kind: ClassVar[str]  # of the rows it becomes; an environment reads one kind
+    kind: ClassVar[str]  # the kind of its rows; an environment reads one kind
     licence: ClassVar[str]
-    hub: ClassVar[Mapping[str, Hub]] = {}  # by split; empty: the files must be given
-    alone: ClassVar[str | None] = None  # the split of a file whose name tells none
-    files: ClassVar[tuple[str, ...]] = ()  # patterns of its data files, where its published folder holds others too
-    holds_out_test: ClassVar[bool] = False  # where there is no test split, hold out one as for validation
-    dev_is_test: ClassVar[bool] = False  # the answers to its test rows are withheld: everybody reports on the dev rows
-    tables: ClassVar[tuple[str, ...]] = ()  # files (by stem) that are no split but belong to all, such as a corpus
-    attached: ClassVar[tuple[str, ...]] = ()  # patterns of files to carry along as they are, such as "*.sqlite"
+    hub: ClassVar[Mapping[str, Hub]] = {}  # by split; if empty, the files must be given
+    alone: ClassVar[str | None] = None  # the split of a file whose name does not name a split
+    files: ClassVar[tuple[str, ...]] = ()  # patterns of its data files, if its published folder also has other files
+    holds_out_test: ClassVar[bool] = False  # if there is no test split, hold one out as for validation
+    dev_is_test: ClassVar[bool] = False  # the answers of its test rows are not public, so results are for the dev rows
+    tables: ClassVar[tuple[str, ...]] = ()  # files (by stem) that are not splits but belong to all, such as a corpus
+    attached: ClassVar[tuple[str, ...]] = ()  # patterns of files that are copied unchanged, such as "*.sqlite"
 
     @abstractmethod
     def row(self) -> DataRow | None:
         """The row as environments of this kind read it; None if it cannot be used (it is then counted)."""
 
     def split(self) -> str | None:
-        """The split this row belongs to, where the data set says so row by row; None: the file's."""
+        """The split of this row, if the data set defines splits row by row; None if the file decides."""
         return None
 
     @classmethod
     def unpacked(cls, folder: Path) -> Iterator[Mapping[str, Any]] | None:
-        """Public rows of a published folder that keeps each in files of its own; None: there are files of rows."""
+        """The rows of a published folder that has separate files for each row; None if there are files of rows."""
         return None
 
     @classmethod
     def compared(cls, row: DataRow) -> str:
-        """The text by which rows are the same, within a split and between train and test."""
+        """The text by which duplicates are found, within a split and between train and test."""
         return str(row["question"])
 
     @classmethod
     def gather(
         cls, splits: Mapping[str, list[DataRow]], tables: Mapping[str, list[DataRow]]
     ) -> dict[str, list[DataRow]]:
-        """The tables to write beside the splits, once all rows are known; rows may be changed in place."""
+        """The tables to write beside the splits, when all rows are known. Rows may be changed in place."""
         return {name: list(rows) for name, rows in tables.items()}
 
 
@@ -124,8 +125,8 @@ class Prepared:
         except OSError:
             name = Path(folder).name if Path(folder).name in formats() else "NAME"
             raise ConfigError(
-                f"{key} is '{folder}', which holds no prepared data set; make it with: "
-                f"interplay prepare {name} --to {folder}"
+                f"{key} is '{folder}', which is not a prepared data set; make it with: interplay prepare {name} --to "
+                f"{folder}"
             ) from None
 
     def rows(self, split: str) -> tuple[DataRow, ...]:
@@ -141,7 +142,7 @@ class Prepared:
         return self._read(self.manifest["tables"][name])
 
     def file(self, name: str) -> Path:
-        """A file that was carried along, verified."""
+        """The path of an attached file, after its checksum was verified."""
         return self._verified({"file": name, "sha256": self.manifest["attached"][name]})
 
     def _read(self, entry: Mapping[str, Any]) -> tuple[DataRow, ...]:
@@ -163,7 +164,9 @@ def _opened(folder: Path, stamp: int) -> Prepared:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         manifest["format"], manifest["kind"], [(s["file"], s["sha256"]) for s in manifest["splits"].values()]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
-        raise DataError(f"'{folder / MANIFEST}' is no manifest of interplay prepare; prepare the data again.") from None
+        raise DataError(
+            f"'{folder / MANIFEST}' is not a manifest of interplay prepare; prepare the data again."
+        ) from None
     return Prepared(folder, manifest)
 
 
@@ -174,7 +177,7 @@ def _digest(file: Path, stamp: int) -> str:
 
 @lru_cache(maxsize=64)
 def _rows(file: Path, sha256: str) -> tuple[DataRow, ...]:
-    # By "\n" alone: text may hold other characters that splitlines() takes for the end of a line.
+    # Split only at "\n", because splitlines() also splits at other characters that a text may contain.
     return tuple(json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line)
 
 
@@ -185,14 +188,14 @@ class DataOptions(Section):
     """Options of every task over rows."""
 
     data: str | dict[str, str] = Field(
-        "", description="a folder made by interplay prepare, or a table of one per split; empty: rows made on the spot"
+        "", description="a folder made by interplay prepare, or a table with one per split; empty: generated rows"
     )
 
 
 class DataEnv(Env):
-    """An environment whose task holds one row, in `self.row`: of a prepared folder, or made by `generate`.
+    """An environment whose task holds one row, in `self.row`: from a prepared folder, or made by `generate`.
 
-    Evaluation goes through a split in its order; training through all rows, shuffled anew every time round.
+    Evaluation goes through a split in its order. Training goes through all rows, shuffled again in every pass.
     """
 
     kind: ClassVar[str]
@@ -205,12 +208,12 @@ class DataEnv(Env):
     @classmethod
     @abstractmethod
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
-        """A row without any data set; what is drawn for one split can be drawn for no other."""
+        """A row without a data set. What is drawn for one split is never drawn for another."""
 
     @abstractmethod
     def script(self, role: Role) -> str:
-        """What a player who knows the row would say in `role` now: bot `expert` does, and its team scores everything.
-        A ConfigError where this row cannot be played that way."""
+        """What a player who knows the row would say in `role` now. Bot `expert` says this, and its team earns the full
+        score. Raises a ConfigError if this row cannot be played in this way."""
 
     def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         """The tools that this player would call first, by name, with their arguments."""
@@ -229,23 +232,23 @@ class DataEnv(Env):
 
     @classmethod
     def source(cls, options: Mapping[str, Any], split: str) -> Prepared | None:
-        """The prepared folder that a split is read from, of the right kind; None where rows are generated."""
+        """The prepared folder of a split, of the right kind; None if rows are generated."""
         data = options["data"]
         folder = data.get(split, "") if isinstance(data, dict) else data
         if not folder:
             if isinstance(data, dict) and data:
-                raise ConfigError(f"env.data names no folder for the {split} split; it has: {', '.join(data)}.")
+                raise ConfigError(f"env.data names no folder for the {split} split; it only has: {', '.join(data)}.")
             return None
         found = Prepared.open(folder)
         if found.manifest["kind"] != cls.kind:
             raise ConfigError(
-                f"env.data is '{folder}', prepared from {found.manifest['format']}, whose rows are of the kind "
+                f"env.data is '{folder}', which was prepared from {found.manifest['format']} and has rows of the kind "
                 f"'{found.manifest['kind']}'; expected the kind '{cls.kind}'."
             )
         return found
 
     def fork(self, seed: int | None = None) -> DataEnv:
-        """For tasks whose state is immutable values and whose chance is all in the row."""
+        """For tasks whose state consists of immutable values and whose randomness is only in the row."""
         return self.twin()
 
 

@@ -1,12 +1,12 @@
-"""N agents answer the same question over T rounds, each seeing what the others said last; a vote decides (MAPoRL).
+"""N agents answer the same question over T rounds, each seeing the others' last replies; a vote decides (MAPoRL).
 
-All answer at once. From the second round on an agent sees its own last reply and its peers'. Each reply earns its
-agent `format` (process, 0.2: it holds one answer in the asked form) and `match` (agent, 0.8: that answer is right);
-at the end the team earns `correct` (1 if the answer most agents gave is right; among equals the earliest agent's
-counts; who gave none has no vote). One agent in one round is the task without a debate.
+All answer at once. From the second round on, an agent sees its own last reply and those of its peers. Each reply earns
+its agent `format` (process, 0.2: it has one answer in the asked form) and `match` (agent, 0.8: that answer is right).
+At the end the team earns `correct`: 1 if the answer that most agents gave is right. In a tie the answer of the earliest
+agent counts. An agent without an answer has no vote. With one agent and one round there is no debate.
 
-A subclass says what is asked, how an answer is read and when it is right. Peers are quoted without what marks an
-answer, so that repeating the prompt answers nothing.
+A subclass defines the question, how an answer is parsed and when it is right. Peers are quoted without the marks of an
+answer, so that repeating the prompt gives no answer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from interplay.envs.tasks.data import DataEnv
 from interplay.rewards.verify import unmarked
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-FORMAT, MATCH = 0.2, 0.8  # of the published reasoner: form and a right answer
-QUOTED = 1_000  # characters of a reply that others are shown
+FORMAT, MATCH = 0.2, 0.8  # of the published reasoner: the form, and a right answer
+QUOTED = 1_000  # characters of a reply that others see
 
 
 class DebateEnv(DataEnv):
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "correct")
-    alone: ClassVar[Role] = "solver"  # what a single agent is called
+    alone: ClassVar[Role] = "solver"  # the name of a single agent
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -48,7 +48,7 @@ class DebateEnv(DataEnv):
     @property
     @abstractmethod
     def rule(self) -> str:
-        """The system message: what to do, and how an answer is given."""
+        """The system message: what to do, and how to give an answer."""
 
     @abstractmethod
     def ask(self) -> str:
@@ -56,7 +56,7 @@ class DebateEnv(DataEnv):
 
     @abstractmethod
     def read(self, reply: str) -> str | None:
-        """The answer in a reply; None where there is none."""
+        """The answer in a reply; None if there is none."""
 
     @abstractmethod
     def right(self, answer: str) -> bool: ...
@@ -71,7 +71,7 @@ class DebateEnv(DataEnv):
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The replies an agent may give, where they can be listed."""
+        """The replies that an agent may give, if they can be listed."""
         return ()
 
     # -- the contract ---------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class DebateEnv(DataEnv):
         return self.vote() is not None
 
     def vote(self) -> str | None:
-        """The answer most agents gave in the last round."""
+        """The answer that most agents gave in the last round."""
         given = [a for a in (self.answers[-1] if self.answers else {}).values() if a is not None]
         if not given:
             return None
@@ -133,5 +133,5 @@ class DebateEnv(DataEnv):
 
 @lru_cache(maxsize=4096)
 def quoted(reply: str) -> str:
-    """A reply as others are shown it: of a long one the end."""
+    """A reply as others see it. Of a long reply, only the end is shown."""
     return heard(unmarked(reply)[-QUOTED:], QUOTED) or "nothing"

@@ -1,21 +1,21 @@
-"""Debugging: a breaker plants a bug in a program that works, a fixer mends it without having seen the original.
+"""Debugging: a breaker plants a bug in a right program, and a fixer repairs it without having seen the original.
 
-Roles         breaker and fixer (`team = "pair"`), or the fixer alone with a bug that comes with the row (`single`).
-Turns         the breaker replies once with the broken program, then the fixer has `rounds` attempts; after a failed one
-              it is told the first thing that went wrong in a hidden test. A bug that does not count ends the episode.
+Roles         breaker and fixer (`team = "pair"`), or the fixer alone with the bug of the row (`single`).
+Turns         the breaker replies once with the broken program. Then the fixer has `rounds` attempts; after a failed
+              attempt it sees the first error in a hidden test. A bug that does not count ends the episode.
 Observation   breaker: the problem, the program, how to reply. Fixer: the problem and the broken program.
 Actions       a whole Python program, in a fenced block or alone.
 Rewards       breaker: `build` (process) 0.1 for a program that compiles and defines what was asked, `run` (process) 0.1
-              where it answers every hidden test, `broken` (agent) 0.8 where it fails some of them, differs from the
-              original in at most `lines` lines and keeps most of its words: another program is no bug. One that is
-              none of this, or a program returned as it was, earns nothing. Fixer, for its last attempt: `build` and
-              `run` 0.1 each and `pass` (agent) 0.8 × the share of hidden tests that failed before and now pass, with
-              everything at 0 unless more tests pass than before. `stumped` (agent, breaker, only with `adversarial`):
-              1 for a bug that was not mended. `solved` (team, at the end): 1 if a bug that counts was planted and all
+              if it answers every hidden test, `broken` (agent) 0.8 if it fails some of them, differs from the original
+              in at most `lines` lines and keeps most of its words (a different program is not a bug). If it meets none
+              of these conditions, or is the unchanged program, it earns nothing. Fixer, for its last attempt: `build`
+              and `run` 0.1 each and `pass` (agent) 0.8 × the share of hidden tests that failed before and pass now; all
+              of these are 0 unless more tests pass than before. `stumped` (agent, breaker, only with `adversarial`): 1
+              for a bug that was not repaired. `solved` (team, at the end): 1 if a bug that counts was planted and all
               tests pass.
-Data          prepared rows of kind code with a golden program (humaneval, mbpp, humanevalfix, quixbugs); for the
-              fixer alone humanevalfix and quixbugs bring their bugs; or problems made on the spot.
-Checker       execution/programs.py in the sandbox; planted bugs, where a row has none, from rewards/mutants.py.
+Data          prepared rows of kind code with a golden program (humaneval, mbpp, humanevalfix, quixbugs), or generated
+              problems. For the fixer alone, humanevalfix and quixbugs have bugs.
+Checker       execution/programs.py in the sandbox; if a row has no bug, one is planted by rewards/mutants.py.
 Version       1
 """
 
@@ -37,7 +37,7 @@ from interplay.envs.tasks.problems import Problem, code_in
 from interplay.errors import ConfigError
 from interplay.types import Message, Observation, Rewards, Role, Task
 
-KEPT = 0.75  # of the original's words and signs, in their order
+KEPT = 0.75  # share of the original's words and signs that must remain, in their order
 _BREAKER = (
     "Plant one small bug in the program, in at most {lines} lines: it must still run, and give a wrong answer for some "
     "input. Reply with the whole program, in a ```python block."
@@ -48,8 +48,8 @@ _FIXER = "The program has a bug. Reply with the whole program, mended, in a ```p
 class Options(ProgramOptions):
     team: Literal["pair", "single"] = Field("pair", description="breaker and fixer, or the fixer with the row's bug")
     rounds: int = Field(1, ge=1, le=8, description="attempts of the fixer")
-    lines: int = Field(2, ge=1, le=50, description="that the breaker may change")
-    adversarial: bool = Field(False, description="the breaker also earns where the fixer fails")
+    lines: int = Field(2, ge=1, le=50, description="number of lines that the breaker may change")
+    adversarial: bool = Field(False, description="reward the breaker also if the fixer fails")
 
 
 @register("debugging")
@@ -67,7 +67,7 @@ class Debugging(DataEnv):
         self.bench = bench_of(task.data)
         self.broken: str | None = None if len(self.roles) == 2 else self._given()
         self.passing = 0  # hidden tests that the broken program passes
-        self.measured = False  # whether that is known
+        self.measured = False  # whether `passing` is known
         self.attempts = 0
         self.program = ""
         self.trouble = ""
@@ -76,8 +76,8 @@ class Debugging(DataEnv):
     def _given(self) -> str:
         if not self.problem.buggy:
             raise ConfigError(
-                "env.team is 'single', and a row has no bug of its own; expected humanevalfix or quixbugs in env.data, "
-                "or env.team = 'pair'."
+                "env.team is 'single', but a row has no bug; expected humanevalfix or quixbugs in env.data, or "
+                "env.team = 'pair'."
             )
         return self.problem.buggy
 
@@ -100,7 +100,7 @@ class Debugging(DataEnv):
     def _golden(self) -> str:
         if not self.problem.golden:
             raise ConfigError(
-                "env.team is 'pair', and a row has no program to break; expected rows with a golden program, such as "
+                "env.team is 'pair', but a row has no program to break; expected rows with a golden program, such as "
                 "humaneval or mbpp, in env.data."
             )
         return self.problem.golden
@@ -128,7 +128,7 @@ class Debugging(DataEnv):
         )
 
     def _small(self, program: str) -> bool:
-        """Whether it is the original with a bug, not another program."""
+        """Whether the program is the original with a bug, and not another program."""
         golden = self._golden()
         return 0 < _changed(golden, program) <= self.task.data["lines"] and _kept(golden, program) >= KEPT
 
@@ -175,18 +175,19 @@ class Debugging(DataEnv):
         for bug in self.problem.bugs(self.bench, 8):
             if self._small(bug):
                 return f"```python\n{bug}\n```"
-        raise ConfigError("bot 'expert' knows no small bug for a row; expected rows with one, or a larger env.lines.")
+        raise ConfigError("bot 'expert' knows no small bug for a row; expected rows with a bug, or a larger env.lines.")
 
 
 def _changed(original: str, program: str) -> int:
-    """Lines of `original` that are other ones in `program`, or gone, or new; layout and comments do not count."""
+    """The number of lines of `original` that are changed, missing or new in `program`. Layout and comments do not
+    count."""
     before, after = (problems.normal(text) for text in (original, program))
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     return sum(max(b - a, d - c) for tag, a, b, c, d in matcher.get_opcodes() if tag != "equal")
 
 
 def _kept(original: str, program: str) -> float:
-    """The share of the original's words and signs that stand in `program` in the same order."""
+    """The share of the original's words and signs that `program` contains in the same order."""
     before, after = (re.findall(r"\w+|[^\w\s]", "\n".join(problems.normal(text))) for text in (original, program))
     blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
     return sum(block.size for block in blocks) / max(1, len(before))

@@ -1,4 +1,4 @@
-"""Whether a row's own gold answer passes its checker: what does not can teach nothing, and is left out by `prepare`."""
+"""Checks whether a row's own gold answer passes its checker. `prepare` leaves out rows whose gold answer fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLAYERS = {
     "inference": _Player("nli", {}),
     "code": _Player("code", {"team": "single"}),
     "sql": _Player("sql", {"team": "single", "attempts": 1}),
-    "search": _Player("search", {"team": "single"}, ("done",)),  # only the answer is checked, not the way to it
+    "search": _Player("search", {"team": "single"}, ("done",)),  # only the answer is checked, not the search
     "hardware": _Player("hardware", {"team": "single"}),
     "tables": _Player("tables", {"team": "single"}),
     "law": _Player("science", {"team": "single", "budget": 3}),
@@ -40,7 +40,7 @@ _PLAYERS = {
 
 
 class Gold(StrEnum):
-    """What became of a row's gold answer."""
+    """The result of checking a row's gold answer."""
 
     PASSES = "passes"
     FAILS = "gold_answer_fails"
@@ -49,7 +49,7 @@ class Gold(StrEnum):
 
 
 def check_rows(kind: str, rows: Sequence[DataRow], folder: Path) -> list[Gold]:
-    """Every row's gold answer, played in the environment that reads its kind; `folder` is a prepared one."""
+    """Check every row's gold answer by playing it in the environment of its kind. `folder` is a prepared folder."""
     if kind not in _PLAYERS:
         return [Gold.UNKNOWN] * len(rows)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -67,9 +67,9 @@ def _checked(kind: str, row: DataRow, folder: str) -> Gold:
         while seen := env.observe():
             (role,) = seen
             earned |= {r.name: r.value for r in env.step({role: next(said, None) or env.script(role)})}
-    except ConfigError:  # the row has no gold answer that could be played
+    except ConfigError:  # the row has no gold answer that can be played
         return Gold.UNKNOWN
-    except SyntaxError:  # its tests, or what they need, are no Python
+    except SyntaxError:  # its tests, or code that they need, are not Python
         return Gold.FAILS
     earned |= {r.name: r.value for r in outcome_of(env)}
     if earned[env.success] != 1.0:

@@ -1,20 +1,20 @@
-"""Hardware: a designer writes a circuit in Verilog, a bench writer the test bench that should find its faults.
+"""Hardware: a designer writes a circuit in Verilog, and a bench writer a test bench that should find its faults.
 
 Roles         designer and bench_writer (`team = "pair"`), or the designer alone (`single`).
-Turns         in every round both reply at once; the design is simulated with the written bench. Where that says PASS
-              the work is done, else both see design, bench and what it said, and reply again, for at most `rounds`
-              rounds. What counts is the last reply of each. Alone, the designer replies once.
+Turns         in every round both reply at once, and the design is simulated with the written bench. If the bench says
+              PASS, the work is done. Otherwise both see the design, the bench and what it said, and reply again, for
+              at most `rounds` rounds. The last reply of each role counts. Alone, the designer replies once.
 Observation   the specification with the module's header; from the second round on also what happened.
 Actions       designer: the module TopModule. Bench writer: a module tb that instantiates TopModule, tries it and prints
               PASS or FAIL. Both in a fenced block or alone.
 Rewards       designer, as published for coders: `build` (process) 0.1 for a design that compiles, `run` (process) 0.1
-              where it is right in more samples than outputs that never change, `pass` (agent) 0.8 where no sample
-              differs. A design that runs but is no better than such outputs earns nothing, and neither does one that
-              names what is outside it. Bench writer, as published for testers: `valid` (process) 0.2 for a bench that
-              says PASS or FAIL of the golden design, `golden` (agent) 0.8 × the share of `bugs` planted in it that it
-              calls FAIL, where it calls the golden one PASS. A bench that finds no bug earns nothing. `solved` (team,
-              at the end): 1 if no sample differs.
-Data          prepared rows of kind hardware (verilog_eval), or small circuits made on the spot.
+              if it is right in more samples than outputs that never change, `pass` (agent) 0.8 if no sample differs. A
+              design that runs but is no better than such outputs earns nothing, and neither does a design that names
+              something outside itself. Bench writer, as published for testers: `valid` (process) 0.2 for a bench that
+              says PASS or FAIL about the golden design, `golden` (agent) 0.8 × the share of the `bugs` planted in it
+              for which the bench says FAIL, if it says PASS for the golden design. A bench that finds no bug earns
+              nothing. `solved` (team, at the end): 1 if no sample differs.
+Data          prepared rows of kind hardware (verilog_eval), or small generated circuits.
 Checker       rewards/design.py refuses designs that reach outside themselves; execution/verilog.py simulates the others
               with Icarus Verilog (Debian package iverilog) in the sandbox.
 Version       1
@@ -51,8 +51,8 @@ _WRITER = (
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="designer and bench writer, or the designer alone")
     rounds: int = Field(2, ge=1, le=8, description="at most")
-    bugs: int = Field(4, ge=1, le=16, description="planted in the golden design, to judge benches by")
-    isolation: Isolation = Field("strongest", description="walls of the sandbox; more than the machine has is refused")
+    bugs: int = Field(4, ge=1, le=16, description="number of bugs planted in the golden design to judge the benches")
+    isolation: Isolation = Field("strongest", description="sandbox level; refused if the machine does not offer it")
 
 
 @register("hardware")
@@ -69,7 +69,7 @@ class Hardware(DataEnv):
         self.round = 0
         self.over = self.solved = False
         self.design = self.bench = ""
-        self.verdict = ""  # of the written bench on the design
+        self.verdict = ""  # what the written bench says about the design
 
     @classmethod
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
@@ -119,7 +119,7 @@ class Hardware(DataEnv):
         )
 
     def _idle(self) -> int:
-        """Mismatches of the better of two designs whose outputs are always 0 and always 1."""
+        """The mismatches of the better of two designs, one with outputs that are always 0 and one with always 1."""
         header = re.sub(r"\b(output\s+)(?:reg|logic|wire)\b", r"\1", self.row["interface"])
         outputs = re.findall(r"\boutput\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)", header)
         idle = (f"{header}\n{''.join(f'assign {o} = {v};' for o in outputs)}\nendmodule\n" for v in ("0", "~0"))
@@ -151,7 +151,7 @@ class Hardware(DataEnv):
     def script(self, role: Role) -> str:
         if role == "designer":
             return f"```verilog\n{self.row['golden']}\n```"
-        # The data set's own bench, with the reference inside and the count as a word.
+        # The data set's own bench, with the reference inside, which prints a word instead of the count.
         counted = r'\$display\("Mismatches: [^"]*",\s*([\w.]+),\s*([\w.]+)\);'
         bench = re.sub(counted, r'if (\1 == 0 && \2 > 0) $display("PASS"); else $display("FAIL");', self.row["bench"])
         return f"```verilog\n{bench}\n{self.row['reference']}\n```"

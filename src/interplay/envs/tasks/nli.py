@@ -1,15 +1,16 @@
 """Language inference: does a premise entail a hypothesis, contradict it, or neither? One agent, or a debate (MAPoRL).
 
-Roles         judge; with `agents` of two or more agent1, agent2, …, who answer at once over `rounds`, each seeing the
+Roles         judge. With `agents` of two or more: agent1, agent2, …, who answer at once over `rounds`, each seeing the
               others' last replies; a majority vote decides.
-Observation   premise and hypothesis, and from the second round on what was said: the whole prompt each time.
-Actions       free text that ends with "Answer: " and entailment, neutral or contradiction; without it the only label
-              named is read (also as FEVER says it: supports, not enough info, refutes). Naming several is no answer.
-              With `brief` the reply is the label alone, listed as a legal action, and nothing else is read.
+Observation   premise and hypothesis, and from the second round on what was said. The whole prompt each time.
+Actions       free text that ends with "Answer: " and entailment, neutral or contradiction. Without this ending, the
+              reply must name exactly one label (FEVER's words supports, not enough info and refutes count too). A
+              reply that names several labels is not an answer. With `brief` the reply is only the label, which is
+              listed as a legal action; nothing else is accepted.
 Rewards       `format` (process, each reply): 0.2 for one label. `match` (agent, each reply): 0.8 for the right one.
               `correct` (team, at the end): 1 if the vote is right. `illegal` (process, with `brief`): 0 marks a reply
               that is not listed.
-Data          prepared rows of kind inference (anli, snli, fever), or statements about who has what, made on the spot.
+Data          prepared rows of kind inference (anli, snli, fever), or generated statements about who has what.
 Checker       rewards/label.py.
 Version       1
 """
@@ -43,9 +44,9 @@ _PLACES = ("Athens", "Bern", "Cairo", "Dublin", "Lima", "Oslo", "Quito", "Rome")
 
 
 class Options(DataOptions):
-    agents: int = Field(1, ge=1, le=16, description="how many debate; 1: nobody to debate with")
+    agents: int = Field(1, ge=1, le=16, description="number of agents; with 1 there is no debate")
     rounds: int = Field(2, ge=1, le=10, description="of a debate")
-    brief: bool = Field(False, description="the reply is the label alone: for models trained from nothing")
+    brief: bool = Field(False, description="the reply is only the label, for models that are trained from scratch")
 
 
 @register("nli")
@@ -62,7 +63,7 @@ class NLI(DebateEnv):
             row = _drawn(rng)
             if split_of(f"{row['premise']} {row['hypothesis']}") == split:
                 return row
-        raise ConfigError("no statement was found for this split.")
+        raise ConfigError("no statement was found for this split; expected another seed.")
 
     @property
     def agents(self) -> int:
@@ -99,7 +100,7 @@ class NLI(DebateEnv):
 
 
 def _drawn(rng: random.Random) -> DataRow:
-    """A statement about two people, and one that follows from it, cannot be, or may be."""
+    """A statement about two people, and another one that follows from it, contradicts it, or may be true."""
     (one, two), (thing, other) = rng.sample(_PEOPLE, 2), rng.sample(_THINGS, 2)
     here, there = rng.sample(_PLACES, 2)
     more, less = sorted(rng.sample(range(2, 60), 2), reverse=True)

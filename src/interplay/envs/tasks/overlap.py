@@ -1,4 +1,4 @@
-"""Which training rows repeat a held-out row: the same text, or `GRAM` words in a row in common."""
+"""Finds training rows that repeat a held-out row: the same text, or `GRAM` consecutive words in common."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Overlap:
     """A training row and the held-out row that it repeats."""
 
     row: str
-    of: str  # split, or folder and split
+    of: str  # the split, or the folder and the split
     other: str
     exact: bool
 
@@ -33,7 +33,7 @@ def _grams(text: str) -> Iterator[int]:
         yield hash(tuple(words[i : i + GRAM]))
 
 
-Texts = list[tuple[str, str]]  # rows by id and by what they are compared by
+Texts = list[tuple[str, str]]  # for each row, its id and the text by which it is compared
 
 
 def texts_of(cls: type[Public], rows: Sequence[DataRow]) -> Texts:
@@ -41,7 +41,7 @@ def texts_of(cls: type[Public], rows: Sequence[DataRow]) -> Texts:
 
 
 def overlaps(cls: type[Public], rows: Sequence[DataRow], held: Mapping[str, Texts]) -> Iterator[Overlap]:
-    """Each training row that repeats a held-out row, with the first one that it repeats."""
+    """Every training row that repeats a held-out row, with the first held-out row that it repeats."""
     equal: dict[str, tuple[str, str]] = {}
     grams: dict[int, tuple[str, str]] = {}
     for of, others in held.items():

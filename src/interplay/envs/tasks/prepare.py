@@ -1,10 +1,10 @@
-"""`interplay prepare`: a public data set, from the hub or from files, as a folder that tasks can trust.
+"""`interplay prepare`: turns a public data set, from the hub or from files, into a folder that tasks can rely on.
 
-Every row is checked against its format, and an error names file, row and field. Within a split equal rows are kept
-once. A training row that equals a validation or test row, or shares `GRAM` words in a row with one, is an overlap:
-refused, with the rows by name, or left out where asked for. Every gold answer is put to its own checker, and a row
-whose answer fails is left out. What was done stands in the manifest, with checksums; the same source gives the same
-folder, byte for byte (a gold program that needs nearly all the time it is given may pass on one machine only).
+Every row is checked against its format, and an error names file, row and field. Duplicates within a split are removed.
+A training row overlaps with a validation or test row if both are equal or share `GRAM` consecutive words. Overlaps are
+refused, with the names of the rows, or left out on request. Every gold answer is checked by its own checker, and rows
+whose answer fails are left out. The manifest records what was done, with checksums. The same source gives the same
+folder, byte for byte (except that a gold program that needs nearly its whole time limit may fail on a slower machine).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from interplay.envs.tasks.source import SourcePart, attached, file_rows, hub_nam
 from interplay.errors import ConfigError, DataError
 from interplay.types import seed_of
 
-OWN = "questions"  # the format of somebody's own rows
-SHOWN = 5  # overlaps that an error names
+OWN = "questions"  # the format of a user's own rows
+SHOWN = 5  # the number of overlaps that an error names
 
 
 @dataclass
 class Preparation:
-    """What `prepare` did, and what the manifest keeps of it."""
+    """What `prepare` did, as it is written to the manifest."""
 
     name: str
     source: str
@@ -43,7 +43,7 @@ class Preparation:
     counts: dict[str, int] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     held_out: int = 0
-    unchecked: int = 0  # rows whose gold answer is not known, or was not to be checked
+    unchecked: int = 0  # rows whose gold answer is not known or was not checked
 
 
 def prepare(
@@ -58,20 +58,37 @@ def prepare(
 ) -> Preparation:
     """Read data set `name` from `source` (a file or folder; None: the hub) and write it to `folder`.
 
-    `against` are prepared folders whose held-out rows must not be trained on either. Where there is no validation
-    split, `holdout` of the training rows become one. With `check` every gold answer is put to its own checker, and rows
-    whose answer fails are left out. These are the options of the command. With `columns` the rows are somebody's own:
+    `against` are prepared folders whose held-out rows must not be trained on either. If there is no validation split,
+    `holdout` of the training rows become one. With `check` every gold answer is checked by its own checker, and rows
+    whose answer fails are left out. These are the options of the command. With `columns` the rows are the user's own;
     `name` is then `questions`, or `hub:` and a data set of the hub.
     """
     cls = lookup_format(OWN if columns is not None else name)
     if name.startswith(HUB):
         cls = hub_format(cls, name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"--to '{folder}' exists already; remove it or choose another folder.")
+        raise ConfigError(f"--to '{folder}' already exists; remove it or choose another folder.")
     report = Preparation(name, str(source) if source else hub_name(name, cls), folder)
     parts = hub_rows(name, cls) if source is None else file_rows(name, cls, source)
-    if columns is not None:
-        parts, report.name = columns.applied(parts), OWN
+    with tempfile.TemporaryDirectory() as spool:
+        if columns is not None:
+            parts, report.name = columns.applied(parts, source, Path(spool)), OWN
+        splits, tables = _settled(cls, parts, against, drop_overlap, holdout, report)
+        beside = [] if source is None else attached(cls, source)
+        _write(cls, splits, tables, [*beside, *_shown(splits, Path(spool))], report, check)
+    return report
+
+
+def _shown(splits: Mapping[str, list[DataRow]], spool: Path) -> list[Path]:
+    """The files of the media that rows have."""
+    return [spool / n for n in sorted({n for rows in splits.values() for r in rows for _, n in r.get("media", ())})]
+
+
+def _settled(
+    cls: type[Public], parts: Iterator[SourcePart], against: Sequence[Path], drop_overlap: bool, holdout: float,
+    report: Preparation,
+) -> tuple[dict[str, list[DataRow]], dict[str, list[DataRow]]]:  # fmt: skip
+    """The rows of each split, without duplicates and overlap, and the tables beside them."""
     splits, tables, places = _read(report.name, cls, parts, report)
     splits = {split: _distinct(cls, rows, report) for split, rows in splits.items()}
     if "train" in splits:
@@ -88,10 +105,8 @@ def prepare(
     try:
         tables = cls.gather(splits, tables)
     except ValueError as error:
-        raise DataError(f"{name} from {report.source}: {error}.") from None
-    splits = {split: splits[split] for split in SPLITS if splits.get(split)}
-    _write(cls, splits, tables, [] if source is None else attached(cls, source), report, check)
-    return report
+        raise DataError(f"{report.name} from {report.source}: {error}.") from None
+    return {split: splits[split] for split in SPLITS if splits.get(split)}, tables
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -100,7 +115,7 @@ def prepare(
 def _read(
     name: str, cls: type[Public], parts: Iterator[SourcePart], report: Preparation
 ) -> tuple[dict[str, list[DataRow]], dict[str, list[DataRow]], dict[str, str]]:
-    """Rows by split, tables, and where each row stood, by its id."""
+    """Rows by split, tables, and the place of each row in its file, by its id."""
     splits: dict[str, list[DataRow]] = {}
     tables: dict[str, list[DataRow]] = {}
     places: dict[str, str] = {}
@@ -114,12 +129,14 @@ def _read(
                 row, of = public.row(), public.split() or split
             except (ConfigError, ValueError, KeyError, TypeError, zlib.error) as error:
                 missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-                raise DataError(f"{where} row {n} is no row of {name}: {missing.rstrip('.')}.") from None
+                raise DataError(f"{where} row {n} is not a row of {name}: {missing.rstrip('.')}.") from None
             if row is None or not cls.compared(row).strip():
                 report.dropped["unusable"] += 1
                 continue
             if of not in SPLITS:
-                raise ConfigError(f"'{where}' tells no split; expected train, validation (or dev) or test in its name.")
+                raise ConfigError(
+                    f"the name of '{where}' does not tell its split; expected train, validation (or dev) or test in it."
+                )
             row = {"id": f"{of}-{len(splits.get(of, ())) + 1}", **row}
             splits.setdefault(of, []).append(row)
             places[f"{of} {row['id']}"] = f"{where} row {n}"
@@ -130,7 +147,7 @@ def _read(
 
 
 def _distinct(cls: type[Public], rows: list[DataRow], report: Preparation) -> list[DataRow]:
-    """Rows of one text, or of one id, are one row."""
+    """Remove rows with the same text or the same id."""
     kept: dict[str, DataRow] = {}
     named: dict[str, DataRow] = {}
     for row in rows:
@@ -159,7 +176,7 @@ def _without_overlap(
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise DataError(
             f"the training rows of {report.name} overlap with held-out rows: {exact} equal one and "
-            f"{len(found) - exact} share {GRAM} words in a row with one ({shown}{more}); expected none, add "
+            f"{len(found) - exact} share {GRAM} consecutive words with one ({shown}{more}); expected none. Add "
             "--drop-overlap to leave them out."
         )
     report.dropped["overlap_equal"] += exact
@@ -171,8 +188,8 @@ def _without_overlap(
 def _hold_out(
     cls: type[Public], rows: list[DataRow], missing: Sequence[str], share: float, report: Preparation
 ) -> dict[str, list[DataRow]]:
-    """`share` of the training rows for each missing split, chosen by their text: the same ones, whatever the order of
-    the file."""
+    """Take `share` of the training rows for each missing split. They are chosen by their text, so the order of the file
+    does not matter."""
     out: dict[str, list[DataRow]] = {"train": [], **{split: [] for split in missing}}
     for row in rows:
         drawn = seed_of("hold out", text_key(cls.compared(row))) % 10_000
@@ -201,13 +218,14 @@ def _write(
             "splits": {split: _lines(work, split, rows) for split, rows in splits.items()},
             "tables": {name: _lines(work, name, rows) for name, rows in tables.items()},
             "attached": {file.name: digest(Path(shutil.copy(file, work))) for file in attached},
+            "media": sorted({kind for rows in splits.values() for r in rows for kind, _ in r.get("media", ())}),
         }
         _write_manifest(work, manifest)
         kept = _right(cls, splits, work, report) if check else splits
         report.unchecked = report.unchecked if check else sum(map(len, splits.values()))
         report.counts = {split: len(rows) for split, rows in kept.items() if rows}
         if not report.counts:
-            raise DataError(f"{report.name} from {report.source} holds no usable row.")
+            raise DataError(f"{report.name} from {report.source} has no usable row; expected at least one.")
         for split in set(splits) - set(report.counts):
             (work / manifest["splits"][split]["file"]).unlink()
         manifest["splits"] = {split: _lines(work, split, kept[split]) for split in report.counts}
@@ -216,7 +234,7 @@ def _write(
         manifest["unchecked"] = report.unchecked
         _write_manifest(work, manifest)
         if report.folder.exists():
-            report.folder.rmdir()  # empty, as checked
+            report.folder.rmdir()  # it is empty, as was checked
         work.rename(report.folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -229,7 +247,7 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 def _right(
     cls: type[Public], splits: Mapping[str, list[DataRow]], folder: Path, report: Preparation
 ) -> dict[str, list[DataRow]]:
-    """The rows whose gold answer passes its checker, or is not known; the others are counted."""
+    """The rows whose gold answer passes its checker or is not known. The others are counted."""
     kept: dict[str, list[DataRow]] = {}
     for split, rows in splits.items():
         found = check_rows(cls.kind, rows, folder)
@@ -247,5 +265,5 @@ def _lines(folder: Path, name: str, rows: Sequence[DataRow]) -> dict[str, Any]:
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             except UnicodeEncodeError as error:
                 where, half = row.get("id", f"row {n} of {name}"), ascii(error.object[error.start])
-                raise DataError(f"{where} holds {half}, half of a character; expected text in UTF-8.") from None
+                raise DataError(f"{where} has {half}, which is half of a character; expected text in UTF-8.") from None
     return {"file": file.name, "rows": len(rows), "sha256": digest(file)}

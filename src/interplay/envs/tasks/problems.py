@@ -1,10 +1,10 @@
-"""Programming problems: what a row of kind `code` says, how a program for it is tried, and problems made on the spot.
+"""Programming problems: the contents of a row of kind `code`, how a program for it is tested, and generated problems.
 
-A row holds `question`, `style` ("stdio": the program reads and prints; "calls": it defines `entry`), `tests` (pairs of
-input and output, or statements with asserts) that stay hidden, `examples` of the same form that are shown, `setup` that
-the statements need, `starter` that calls begin with, and, where known, `golden`, a right program, and `buggy`, one
-that is not. A stdio problem to which several outputs are right may have a `checker`: a program that defines
-`check(input, expected, actual) -> bool`.
+A row has `question`, `style` ("stdio": the program reads and prints; "calls": it defines `entry`), `tests` (pairs of
+input and output, or statements with asserts), which stay hidden, `examples` of the same form, which are shown, `setup`
+that the statements need, `starter` code that a program with calls begins with, and, if known, `golden`, a right
+program, and `buggy`, a wrong one. If several outputs of a stdio problem are right, it may have a `checker`: a program
+that defines `check(input, expected, actual) -> bool`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from interplay.rewards.mutants import python_mutants
 from interplay.rewards.reply import spoken
 
 Test = str | tuple[str, str]
-MOST_TESTS = 20  # hidden ones that are run
+MOST_TESTS = 20  # the largest number of hidden tests that are run
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def code_in(reply: str) -> str:
-    """The program in a reply, after any thoughts: its last fenced block, or all of it where nothing is fenced."""
+    """The program in a reply, after any thoughts: its last fenced block, or all of it if it has no fenced block."""
     reply = spoken(reply).replace("\r\n", "\n")
     blocks = _FENCE.findall(reply)
     return (blocks[-1] if blocks else reply).strip("\n")
@@ -39,7 +39,7 @@ def code_in(reply: str) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """A row of kind `code`, with values that can be compared and remembered."""
+    """A row of kind `code`, with values that can be compared and hashed."""
 
     question: str
     style: str
@@ -59,7 +59,7 @@ class Problem:
         return Problem(row["question"], row["style"], tests=tests[:MOST_TESTS], examples=shown, **texts)
 
     def try_(self, bench: Bench, program: str, tests: Sequence[Test] | None = None) -> Trial:
-        """On the hidden tests, or on those that somebody wrote."""
+        """Run a program on the hidden tests, or on tests that a role wrote."""
         if self.style == "stdio":
             chosen = self.tests if tests is None else tests
             return bench.cases(program, [t for t in chosen if not isinstance(t, str)], self.checker)
@@ -76,13 +76,13 @@ class Problem:
 
     @cached_property
     def callee(self) -> str:
-        """What a test calls."""
+        """The expression that a test calls."""
         tests = (made for t in (*self.examples, *self.tests) if isinstance(t, str) and (made := Assertion.of(t)))
         named = next((made.callee for made in tests), self.entry)
         return self.entry if named == "candidate" else named
 
     def bugs(self, bench: Bench, most: int) -> tuple[str, ...]:
-        """Small changes to the golden program that its hidden tests catch."""
+        """Small changes to the golden program that its hidden tests detect."""
         return _bugs(self, bench, most) if self.golden else ()
 
     @property
@@ -103,13 +103,13 @@ class Problem:
 
     @property
     def form(self) -> str:
-        """How one test is written."""
+        """The form of one test."""
         if self.style == "stdio":
             return '{"input": "...", "output": "..."} (JSON, one line)'
         return f"assert {self.callee}(arguments) == value, with plain values"
 
     def read_test(self, line: str) -> Test | None:
-        """A test in the form; None for anything else, and for one that the problem shows."""
+        """A test in this form; None for anything else, and for a test that the problem shows."""
         line = line.strip()
         if self.style == "stdio":
             pair = pair_of(line)
@@ -125,12 +125,12 @@ class Problem:
 
     @cached_property
     def _shown_calls(self) -> frozenset[tuple[str, ...]]:
-        """The arguments that the examples, the statement and the docstring use."""
+        """The arguments in the examples, the statement and the docstring."""
         examples = (made.arguments for e in self.examples if isinstance(e, str) and (made := Assertion.of(e)))
         return frozenset((*examples, *shown_calls(f"{self.question}\n{self.starter}", self.callee)))
 
     def write_tests(self, most: int) -> list[str]:
-        """Hidden tests in the form, for scripted players."""
+        """Hidden tests in this form, for scripted players."""
         if self.style == "stdio":
             pairs = (t for t in self.tests if not isinstance(t, str))
             lines = [json.dumps({"input": given, "output": wanted}) for given, wanted in pairs]
@@ -153,7 +153,7 @@ def _bugs(problem: Problem, bench: Bench, most: int) -> tuple[str, ...]:
 
 
 def normal(program: str) -> list[str]:
-    """Its lines without layout and comments, as far as it can be parsed."""
+    """Its lines without layout and comments, if it can be parsed."""
     try:
         return ast.unparse(ast.parse(program[: LONGEST + 1])).split("\n")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -162,7 +162,7 @@ def normal(program: str) -> list[str]:
 
 # -- made on the spot -------------------------------------------------------------------------------------------------
 
-# What is done with a list of whole numbers `a`; {k} and {m} are drawn.
+# Functions of a list of whole numbers `a`; {k} and {m} are drawn.
 _LISTS = (
     ("the sum of those greater than {k}", "sum(x for x in a if x > {k})"),
     ("how many of them leave a remainder of {r} when divided by {m}", "sum(1 for x in a if x % {m} == {r})"),
@@ -174,11 +174,11 @@ _LISTS = (
      "sum(1 for i in range(len(a) - 1) if a[i + 1] - a[i] >= {m})"),
     ("the sum of those whose distance from {k} is at most {m}", "sum(x for x in a if abs(x - {k}) <= {m})"),
 )  # fmt: skip
-_LEAST = 6  # hidden tests
+_LEAST = 6  # the smallest number of hidden tests
 
 
 def draw(rng: random.Random, split: str, style: str) -> dict[str, Any]:
-    """A row, with a right program and one with a bug; its rule and numbers belong to one split."""
+    """A row with a right program and a program with a bug. Its rule and numbers belong to one split."""
     style = rng.choice(("calls", "stdio")) if style == "any" else style
     for _ in range(TRIES):
         which, k, m = rng.randrange(len(_LISTS)), rng.randint(1, 20), rng.randint(2, 7)
@@ -189,7 +189,7 @@ def draw(rng: random.Random, split: str, style: str) -> dict[str, Any]:
         inputs = _inputs(rng, _rule(body))
         if (wrong := next((b for b in python_mutants(body) if _is_bug(b, inputs)), None)) is not None:
             return _row(style, words, body, wrong, inputs)
-    raise ConfigError(f"no problem is left for the {split} split.")
+    raise ConfigError(f"no problem was found for the {split} split; expected another seed.")
 
 
 def _row(style: str, words: str, body: str, wrong: str, inputs: list[tuple[list[int], int]]) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _row(style: str, words: str, body: str, wrong: str, inputs: list[tuple[list[
 
 
 def _is_bug(body: str, inputs: list[tuple[list[int], int]]) -> bool:
-    """Whether it still answers, not always the same, and not always right."""
+    """Whether the program still answers, with answers that are not all the same and not all right."""
     try:
         answers = [_rule(body)(a) for a, _ in inputs[1:]]
     except (ValueError, ArithmeticError, TypeError, IndexError):
@@ -222,7 +222,7 @@ def _rule(body: str) -> Callable[[list[int]], int]:
 
 
 def _inputs(rng: random.Random, rule: Callable[[list[int]], int]) -> list[tuple[list[int], int]]:
-    """Lists whose answers differ, so that no single answer is right for many."""
+    """Lists whose answers differ, so that no single answer is right for many of them."""
     found: dict[int, list[int]] = {}
     for _ in range(TRIES):
         a = [rng.randint(-5, 30) for _ in range(rng.randint(3, 12))]

@@ -1,8 +1,7 @@
-"""Questions in words with their gold query, made for any database from its schema and contents.
+"""Generates questions in words with their gold query, for any database, from its schema and contents.
 
-Each is a pattern over what the schema offers: counts, sums, averages, extremes, groups, the first few in an order,
-and counts over a foreign key. A question is kept only if its gold result is small and not empty, so that nothing is
-right by saying nothing.
+Each question has a pattern: counts, sums, averages, extremes, groups, the first few in an order, or counts over a
+foreign key. A question is kept only if its gold result is small and not empty, so that an empty answer is never right.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ from typing import Any
 from interplay.execution.database import ask, tables
 from interplay.execution.query import Cell, Column, QueryResult, quoted
 
-DatabaseQuestion = dict[str, Any]  # question, sql (a list of golds), ordered
+DatabaseQuestion = dict[str, Any]  # question, sql (a list of gold queries), ordered
 DrawQuestion = Callable[["Place"], DatabaseQuestion | None]
-LARGEST = 50  # rows of a gold result
+LARGEST = 50  # the largest number of rows in a gold result
 
 
 class Place:
-    """A table that questions are asked about, and the dice."""
+    """A table for questions, and the random generator."""
 
     def __init__(self, data: bytes, name: str, rng: random.Random) -> None:
         self.data, self.name, self.rng, self.columns = data, name, rng, tables(data)[name]
         self.table = quoted(name)
 
     def pick(self, *kinds: str) -> Column | None:
-        """A column that is no key, of one of these kinds of type."""
+        """A column of one of these kinds that is not a key."""
         fitting = [c for c in self.columns if not c.key and c.refers is None and kind_of(c) in kinds]
         return self.rng.choice(fitting) if fitting else None
 
     def value(self, column: Column) -> Cell:
-        """One that occurs."""
+        """A value that occurs in the column."""
         cell = quoted(column.name)
         found = ask(
             self.data, f"SELECT DISTINCT {cell} FROM {self.table} WHERE {cell} IS NOT NULL ORDER BY 1 LIMIT 500"
@@ -41,7 +40,7 @@ class Place:
 
 
 def kind_of(column: Column) -> str:
-    """`number`, `text` or `other` by the declared type; names that end in "id" are no quantities."""
+    """`number`, `text` or `other`, by the declared type. Columns whose names end in "id" are not quantities."""
     declared = column.type.upper()
     if column.name.lower().endswith("id") or any(t in declared for t in ("BLOB", "DATE", "TIME", "BOOL")):
         return "other"
@@ -166,7 +165,7 @@ PATTERNS: dict[str, DrawQuestion] = {
 def draw(
     data: bytes, rng: random.Random, patterns: tuple[str, ...], mine: Callable[[str], bool]
 ) -> DatabaseQuestion | None:
-    """A question that is `mine` and that this database answers with something; None: this draw came to nothing."""
+    """A question that is `mine` and that this database can answer; None if this draw gave no such question."""
     place = Place(data, rng.choice(sorted(tables(data))), rng)
     pattern = rng.choice(patterns)
     made = PATTERNS[pattern](place)
@@ -177,5 +176,5 @@ def draw(
 
 
 def telling(gold: QueryResult) -> bool:
-    """Whether a result says anything: neither empty nor all NULL or zero."""
+    """Whether a result says something: it is not empty, and not all NULL or zero."""
     return not gold.error and any(cell not in (None, 0, 0.0, "") for row in gold.rows for cell in row)

@@ -1,23 +1,23 @@
-"""Robotics: a planner who knows the order, a controller who moves a MuJoCo arm by text commands, one table of blocks.
+"""Robotics: a planner knows the order, and a controller moves a MuJoCo arm over a table of blocks by text commands.
 
-A hand on three slides moves over a table and can hold a block by suction; blocks are free bodies with weight and
-friction, and lie, tip and collide as MuJoCo says.
+A hand on three slides moves over a table and can hold a block by suction. Blocks are free bodies with weight and
+friction; MuJoCo simulates how they lie, tip and collide.
 
-Roles         planner, controller; `team = "single"`: the controller alone, who is then told the order.
-Turns         each round the planner, who sees order and table, says something; then the controller, who sees the table
-              and the planner's words but not the order, gives commands. It ends when the order is carried out, or
-              after `rounds`.
+Roles         planner, controller; `team = "single"`: the controller alone, who then sees the order.
+Turns         in each round the planner, who sees order and table, says something. Then the controller, who sees the
+              table and the planner's words but not the order, gives commands. The episode ends when the order is
+              carried out, or after `rounds`.
 Actions       planner: free text. controller: up to `commands` of them, separated by commas or lines: `move X Y` (in
-              centimetres), `up`, `down`, `grip`, `release`. Each is simulated until the hand is there.
-Rewards       `placed` (team, at the end): 1 if every block of the order lies, let go, within 3 cm of its zone; else 0.
+              centimetres), `up`, `down`, `grip`, `release`. Each is simulated until the hand has arrived.
+Rewards       `placed` (team, at the end): 1 if every block of the order is released within 3 cm of its zone, else 0.
               `progress` (team): how much nearer a reply brought those blocks; over a solved episode these add up to 1.
-              `illegal` (process): −0.1 for a reply that cannot be read or asks for a place off the table; nothing is
+              `illegal` (process): −0.1 for a reply that cannot be parsed or names a place off the table; nothing is
               done then.
-Data          tables drawn from the seed: `blocks` blocks, as many zones, an order over `orders` of them.
+Data          tables drawn from the seed: `blocks` blocks, as many zones, and an order for `orders` of the blocks.
 Checker       MuJoCo's own state. It is a value: a fork copies it, and the same commands give the same state.
-Picture       with `picture`, both roles are also shown the table as MuJoCo renders it, so many pixels wide: models that
-              take images see it, others read the words, which say the same. Without a screen set MUJOCO_GL to egl or
-              osmesa before.
+Picture       with `picture`, both roles also see the table as MuJoCo renders it, with this many pixels per side. Models
+              that read images see it; others read the words, which say the same. On a machine without a screen, set
+              MUJOCO_GL to egl or osmesa first.
 Version       1
 """
 
@@ -40,20 +40,20 @@ from interplay.errors import ConfigError
 from interplay.types import Media, Message, Observation, Rewards, Role, Task
 
 ZONES = "ABCDE"
-REACH = 30  # centimetres from the middle of the table, to each side
+REACH = 30  # centimetres from the middle of the table to each side
 PLACED = 0.03  # metres from the middle of a zone
-APART = 9  # centimetres between things when a table is drawn
-LONGEST = 400  # characters of a controller's reply
+APART = 9  # smallest distance in centimetres between things on a new table
+LONGEST = 400  # the largest number of characters in a controller's reply
 _COMMAND = re.compile(r"move\s+(?:to\s+)?(-?\d+(?:\.\d+)?)\s+(-?\d+(?:\.\d+)?)|(up|down|grip|release)", re.I)
 
 
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="planner and controller, or the controller alone")
     blocks: int = Field(3, ge=1, le=len(COLOURS), description="on the table")
-    orders: int = Field(1, ge=1, le=len(COLOURS), description="blocks that must be brought somewhere")
+    orders: int = Field(1, ge=1, le=len(COLOURS), description="number of blocks that must be moved")
     rounds: int = Field(4, ge=1, le=50, description="turns of the controller")
     commands: int = Field(8, ge=1, le=40, description="in one reply")
-    picture: int = Field(0, ge=0, le=SHARPEST, description="pixels of a picture that is shown as well; 0: none")
+    picture: int = Field(0, ge=0, le=SHARPEST, description="side of an additional picture in pixels; 0: no picture")
 
     @model_validator(mode="after")
     def _orders_fit(self) -> Options:
@@ -73,7 +73,7 @@ class Robotics(DataEnv):
         super().__init__(task)
         self.roles = ("controller",) if task.data["team"] == "single" else ("planner", "controller")
         self.arm = arm(len(self.row["blocks"]))
-        self.physics = self.arm.lay(self.row)  # the simulation's state: a value
+        self.physics = self.arm.lay(self.row)  # the state of the simulation, as a value
         self.round = 0
         self.plan: str | None = None
         self.refused = ""
@@ -90,7 +90,7 @@ class Robotics(DataEnv):
             row = {"blocks": dict(zip(names, places, strict=False)), "zones": zones, "order": order}
             if split_of(repr(row)) == split:
                 return row
-        raise ConfigError(f"no table for the {split} split came up in {TRIES:,} draws.")
+        raise ConfigError(f"no table for the {split} split was found in {TRIES:,} draws; expected another seed.")
 
     # -- the contract ---------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Robotics(DataEnv):
     def script(self, role: Role) -> str:
         table = self.arm.table(self.physics)
         away = [(b, z) for b, z in self.row["order"] if math.dist(table.blocks[b][:2], self._zone(z)) >= PLACED]
-        if not away:  # it is there, and only has to be let go
+        if not away:  # it is at its place and only has to be released
             return "Let go of it." if role == "planner" else "down, release"
         block, zone = away[0]
         if role == "planner":
@@ -188,13 +188,13 @@ class Robotics(DataEnv):
         return x / 100, y / 100
 
     def _distance(self) -> float:
-        """Metres that the blocks of the order still have to go."""
+        """The total distance in metres that the blocks of the order still have to move."""
         blocks = self.arm.table(self.physics).blocks
         return sum(math.dist(blocks[b][:2], self._zone(z)) for b, z in self.row["order"])
 
 
 def read(text: str, limit: int) -> list[Command]:
-    """The commands in a reply; a ValueError says why there are none."""
+    """The commands in a reply. A ValueError says why there are none."""
     if len(text) > LONGEST:
         raise ValueError(f"it is longer than {LONGEST} characters")
     out: list[Command] = []
@@ -216,7 +216,7 @@ def _cm(at: tuple[float, ...]) -> tuple[float, float]:
 
 
 def _scatter(rng: random.Random, count: int) -> list[list[int]]:
-    """Places on the table, in centimetres, none too near another."""
+    """Places on the table, in centimetres, that are far enough from each other."""
     places: list[list[int]] = []
     while len(places) < count:
         at = [rng.randint(4 - REACH, REACH - 4) for _ in range(2)]

@@ -1,16 +1,17 @@
-"""Scientific discovery: an experimenter measures, a hypothesiser finds the law, with a budget of experiments.
+"""Scientific discovery: an experimenter measures and a hypothesiser finds the law, with a budget of experiments.
 
-Roles         hypothesiser, experimenter; `team = "single"`: the hypothesiser chooses its experiments too.
-Turns         in each round the experimenter names a point and its value is measured; then the hypothesiser, who sees
-              all measurements, proposes a formula. It ends when that is final, or when the budget is used up.
+Roles         hypothesiser, experimenter; `team = "single"`: the hypothesiser also chooses the experiments.
+Turns         in each round the experimenter names a point, and its value is measured. Then the hypothesiser, who sees
+              all measurements, proposes a formula. The episode ends when a formula is final, or when the budget is
+              used up.
 Actions       experimenter: `x = 1.5, y = 2`, every variable between 0.5 and 5. hypothesiser: a line `f = 2*x + y**2`
               (the last one counts), with `final` before it to stop; `team = "single"`: one line of each kind.
 Tools         with `tools`, the hypothesiser may call `calculator` inside its turn.
 Rewards       `law` (team, at the end): 1 if the last formula is the law, else 0. `explains` (agent, hypothesiser, at
-              the end): 1 if it agrees with every measurement, of at least three. `illegal` (process): −0.1 for a
-              point or a formula that cannot be read; the experiment is lost.
-Data          laws drawn from a grammar: `variables` of them, `depth` operations deep; a law is in one split only. Or
-              prepared rows of kind law.
+              the end): 1 if it agrees with all measurements, if there are at least three. `illegal` (process): −0.1 for
+              a point or a formula that cannot be parsed; the experiment is lost.
+Data          laws drawn from a grammar, with `variables` variables and `depth` nested operations; a law is in one split
+              only. Or prepared rows of kind law.
 Checker       rewards/formula.py: numeric equivalence on 40 held-out points, within `tolerance`.
 Version       2
 """
@@ -37,8 +38,8 @@ from interplay.types import Message, Observation, Rewards, Role, Task, seed_of
 
 LOW, HIGH = 0.5, 5.0
 HELD_OUT = 40
-ENOUGH = 3  # measurements, before explaining them means anything
-LONGEST = 4000  # characters of a reply
+ENOUGH = 3  # the smallest number of measurements for which `explains` is given
+LONGEST = 4000  # the largest number of characters in a reply
 NAMES = ("x", "y", "z")
 _FORMULA = re.compile(r"^\W*(final\b\W*)?f\s*(?:\([\w\s,]*\))?\s*=\s*(.+?)[\s`.;]*$", re.I | re.M)
 _VALUE = re.compile(r"\b([xyz])\s*=\s*([-+]?\d+(?:\.\d+)?)(?![\w*/^(]|\.\d)")
@@ -49,9 +50,9 @@ class Options(DataOptions):
     budget: int = Field(6, ge=1, le=50, description="experiments")
     variables: int = Field(2, ge=1, le=3, description="of the law")
     depth: int = Field(2, ge=1, le=4, description="of the law's operations")
-    noise: float = Field(0.0, ge=0, le=0.2, description="of a measurement, relative to its size")
-    tolerance: float = Field(0.01, gt=0, le=0.2, description="between law and formula, relative to the law's size")
-    tools: bool = Field(False, description="the hypothesiser may call calculator")
+    noise: float = Field(0.0, ge=0, le=0.2, description="noise of a measurement, relative to its size")
+    tolerance: float = Field(0.01, gt=0, le=0.2, description="allowed difference, relative to the size of the law")
+    tools: bool = Field(False, description="let the hypothesiser call calculator")
 
 
 @register("science")
@@ -67,9 +68,9 @@ class Science(DataEnv):
         self.variables: tuple[str, ...] = tuple(self.row["variables"])
         self.law = _law(self.row["law"], self.variables)
         self.measured: tuple[tuple[tuple[float, ...], float | None], ...] = ()
-        self.hypothesis: str | None = None  # the last that could be read
+        self.hypothesis: str | None = None  # the last formula that could be parsed
         self.said = ""  # what was wrong with the last reply
-        self.used = 0  # experiments
+        self.used = 0  # number of experiments so far
         self.to_act: Role = self.roles[0]
         self.over = False
 
@@ -80,7 +81,7 @@ class Science(DataEnv):
             law = _draw(rng, names, options["depth"])
             if split_of(law) == split and _worth_finding(law, names):
                 return {"law": law, "variables": list(names)}
-        raise ConfigError(f"no law for the {split} split came up in {TRIES:,} draws; expected a larger env.depth.")
+        raise ConfigError(f"no law for the {split} split was found in {TRIES:,} draws; expected a larger env.depth.")
 
     # -- the contract ---------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class Science(DataEnv):
     # -- the turn -------------------------------------------------------------------------------------------------
 
     def _hear(self, text: str) -> bool:
-        """Take note of a formula; whether it is final."""
+        """Store a formula; return whether it is final."""
         found = _FORMULA.findall(text)
         if not found:
             self.said = "it has no line that begins with f ="
@@ -166,7 +167,7 @@ class Science(DataEnv):
             self.measured += ((at, self._value(at)),)
 
     def _value(self, at: tuple[float, ...]) -> float | None:
-        """What is measured at a point: the same every time, also where there is noise."""
+        """The measurement at a point. It is the same every time, even with noise."""
         value = self.law(dict(zip(self.variables, at, strict=True)))
         noise: float = self.task.data["noise"]
         if value is None or not noise:
@@ -190,7 +191,7 @@ class Science(DataEnv):
         return ", ".join(f"{name} = {value:g}" for name, value in zip(self.variables, at, strict=True))
 
     def _next(self) -> str:
-        """A point that was not measured yet: 7 has no factor in common with the 45 places of a variable."""
+        """A point that was not measured yet. 7 has no common factor with the 45 places of a variable."""
         places = [(7 * self.used + 11 * k + 5) % 45 for k in range(len(self.variables))]
         return self._point(tuple(round(LOW + 0.1 * place, 1) for place in places))
 
@@ -203,7 +204,7 @@ def _shown(value: float | None) -> str:
 
 
 def _draw(rng: random.Random, names: tuple[str, ...], depth: int) -> str:
-    """A law: constants from 2 to 9, variables, powers, roots, waves, and the four operations over them."""
+    """A law: constants from 2 to 9, variables, powers, roots, sine and cosine, and the four operations over them."""
     if depth == 0:
         return rng.choice(names) if rng.random() < 0.7 else str(rng.randint(2, 9))
     left, right = _draw(rng, names, depth - 1), _draw(rng, names, rng.randrange(depth))
@@ -224,7 +225,7 @@ def _law(text: str, variables: tuple[str, ...]) -> Formula:
     try:
         return Formula(text, variables)
     except FormulaError as error:
-        raise ConfigError(f"'{text[:80]}' is no law: {error}.") from None
+        raise ConfigError(f"'{text[:80]}' is not a law: {error}; expected a formula.") from None
 
 
 @lru_cache(maxsize=4096)
@@ -234,7 +235,8 @@ def _held_out(seed: int, variables: tuple[str, ...]) -> tuple[Mapping[str, float
 
 
 def _worth_finding(law: str, names: tuple[str, ...]) -> bool:
-    """Every variable matters, it has a value everywhere, and it is neither flat nor a bare variable or sum of them."""
+    """Whether every variable matters, there is a value everywhere, and the law is neither constant nor only a variable
+    or a sum of variables."""
     formula = _law(law, names)
     points = _held_out(0, names)
     values = [formula(p) for p in points]

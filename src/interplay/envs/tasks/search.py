@@ -1,18 +1,18 @@
-"""Search and synthesis: a searcher finds passages, a reader answers from them alone.
+"""Search and synthesis: a searcher finds passages, and a reader answers from these passages only.
 
 Roles         searcher, then reader; `team = "single"`: the reader does both.
 Turns         up to `searches` times the searcher writes a query and gets the best `results` passages; "done" ends its
               search early. Then the reader answers.
-Observation   searcher: the question, its queries and what they found. Reader: the question and all passages found,
-              of each the first 600 characters. The whole prompt each time.
-Actions       searcher: a query, or "done"; an empty one, or one of more than 150 characters, finds nothing. Reader:
+Observation   searcher: the question, its queries and what they found. Reader: the question and the first 600 characters
+              of each passage that was found. The whole prompt each time.
+Actions       searcher: a query, or "done". An empty query, or one with more than 150 characters, finds nothing. Reader:
               free text that ends with "Answer: " and the answer, of at most 20 words.
-Rewards       searcher: `found` (agent, each search): the share of the passages with the answer that this search
-              brought up for the first time; where nobody knows which these are, never scored. Reader: `format`
-              (process) 0.2 for an answer in the form, `match` (agent) 0.8 times its F1. `correct` (team, at the end):
-              1 for an exact match.
-Data          prepared rows of kind search (hotpotqa, musique) with their corpus, or questions of two hops over made-up
-              people and towns, made on the spot with passages of their own.
+Rewards       searcher: `found` (agent, each search): the share of the passages with the answer that this search found
+              for the first time; not scored if it is not known which passages these are. Reader: `format` (process) 0.2
+              for an answer in the form, `match` (agent) 0.8 times its F1. `correct` (team, at the end): 1 for an exact
+              match.
+Data          prepared rows of kind search (hotpotqa, musique) with their corpus, or generated two-hop questions over
+              invented people and towns, with their own passages.
 Tool          BM25 over the whole corpus (`pool = "corpus"`) or over the passages that came with the question
               (`pool = "row"`); `web`: a search service over HTTP (see web.py), whose answers may change.
 Checker       exact match and F1 as in SQuAD and HotpotQA (rewards/short_text.py).
@@ -43,8 +43,8 @@ from interplay.rewards.verify import unmarked
 from interplay.types import Message, Observation, Rewards, Role, Task
 
 LONGEST_QUERY = 150
-SHOWN = 600  # characters of a passage
-WORDS = 20  # of an answer
+SHOWN = 600  # characters of a passage that are shown
+WORDS = 20  # the largest number of words in an answer
 DONE = "done"
 
 _SEARCH = (
@@ -60,10 +60,10 @@ _READ = (
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="searcher and reader, or one agent for both")
     searches: int = Field(2, ge=1, le=10, description="queries at most")
-    results: int = Field(3, ge=1, le=20, description="passages that a query brings")
+    results: int = Field(3, ge=1, le=20, description="number of passages that a query returns")
     pool: Literal["corpus", "row"] = Field("corpus", description="what is searched: everything, or the row's passages")
-    tools: bool = Field(False, description="the reader may search too, by the tool search inside its turn")
-    web: str = Field("", description="address of a search service to ask instead")
+    tools: bool = Field(False, description="let the reader search too, with the tool search inside its turn")
+    web: str = Field("", description="address of a search service to use instead")
     web_key: str = Field("", description="environment variable that holds the service's key, sent as a bearer token")
 
     @model_validator(mode="after")
@@ -78,14 +78,14 @@ class Search(DataEnv):
     Options = Options
     kind: ClassVar[str] = "search"
     success: ClassVar[str] = "correct"
-    slow: ClassVar[bool] = True  # a large corpus, or the web
+    slow: ClassVar[bool] = True  # the corpus may be large, or the search may go over the web
     reward_names: ClassVar[tuple[str, ...]] = ("found", "format", "match", "correct")
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.roles = ("reader",) if task.data["team"] == "single" else ("searcher", "reader")
         self.queries: tuple[str, ...] = ()
-        self.found: tuple[tuple[str, str], ...] = ()  # passages, first found first
+        self.found: tuple[tuple[str, str], ...] = ()  # passages, in the order in which they were found
         self.searching = True
         self.reply: str | None = None
 
@@ -134,7 +134,7 @@ class Search(DataEnv):
         return rewards + Rewards.agent("match", {role: MATCH * f1})
 
     def answer(self) -> str | None:
-        """The one answer of the reply, if it is short enough to be one."""
+        """The one answer of the reply, if it is short enough."""
         given = stated(self.reply or "")
         short = len(given) == 1 and 0 < len(given[0].split()) <= WORDS
         return given[0] if short and short_text.normal(given[0]) else None
@@ -170,7 +170,7 @@ class Search(DataEnv):
         return _indexed(tuple(self._passage(p) for p in self.row["passages"]))
 
     def _passage(self, passage: int | Mapping[str, str]) -> tuple[str, str]:
-        """Rows made on the spot hold their passages; prepared ones say where in the corpus they stand."""
+        """Generated rows contain their passages. Prepared rows have indices into the corpus."""
         if not isinstance(passage, int):
             return passage["title"], passage["text"]
         source = self.source(self.task.data, split_of_task(self.task.seed))
@@ -184,8 +184,7 @@ class Search(DataEnv):
     # -- for scripted players, and without any data -----------------------------------------------------------------
 
     def script(self, role: Role) -> str:
-        """Each search asks for the title of a passage that is still missing, and for its words where that is too
-        little."""
+        """Each search asks for the title of a missing passage or, if that is not enough, for its words."""
         if not self.searching:
             return f"Answer: {self.row['answers'][0]}"
         missing = [self._passage(p) for p in self.row["gold"] if self._passage(p) not in self.found]
@@ -196,7 +195,7 @@ class Search(DataEnv):
         return short if missing[0] in self._search(short) else f"{title} {text}"[:LONGEST_QUERY]
 
     def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        """The reader looks once more for each passage that was not found."""
+        """The reader searches once more for each passage that was not found."""
         if self.searching or not self.task.data["tools"]:
             return ()
         missing = [self._passage(p) for p in self.row["gold"] if self._passage(p) not in self.found]
@@ -207,7 +206,7 @@ class Search(DataEnv):
         for _ in range(TRIES):
             if (row := _drawn(rng, split)) is not None:
                 return row
-        raise ConfigError("no question was found for this split.")
+        raise ConfigError("no question was found for this split; expected another seed.")
 
 
 @lru_cache(maxsize=8)
@@ -238,7 +237,7 @@ _TRADES = ("botanist", "composer", "engineer", "painter", "physician", "poet")
 
 
 def _drawn(rng: random.Random, split: str) -> DataRow | None:
-    """Four people and their towns, in eight passages; a question that needs two of them, if it is of this split."""
+    """Four people and their towns, in eight passages, and a question that needs two of them; None for another split."""
     people = rng.sample(_PEOPLE, 4)
     trade = rng.choice(_TRADES)
     question = f"On which river lies the town where the {trade} {people[0]} was born?"

@@ -1,7 +1,7 @@
-"""A small shop with customers, products and orders, drawn from a seed: contents for tasks over data.
+"""A small shop with customers, products and orders, drawn from a seed, as contents for tasks over data.
 
-Names, towns and prices are drawn; every order names a customer and a product that exist. The same seed gives the same
-shop. `database` is it in SQLite, `table` is its orders on one sheet.
+Names, towns and prices are drawn. Every order refers to a customer and a product that exist. The same seed gives the
+same shop. `database` returns it in SQLite, and `table` returns its orders as one sheet.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def database(seed: int, size: int) -> bytes:
 
 
 def table(seed: int, size: int) -> ShopRows:
-    """The purchases with what they refer to, under `HEADER`."""
+    """The purchases with the data that they refer to, under `HEADER`."""
     customers, products, purchases = contents(seed, size)
     out: ShopRows = []
     for number, who, what, quantity, month in purchases:

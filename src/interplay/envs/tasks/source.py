@@ -1,6 +1,6 @@
 """The raw rows of a public data set, from the Hugging Face hub or from files in their published form.
 
-Nothing is known here about what a row means. A file that cannot be read is an error that names it.
+This module does not know what a row means. If a file cannot be read, the error names it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from interplay.envs.tasks.data import MANIFEST, Public, digest
 from interplay.errors import ConfigError, DataError
 
 _SPLIT_WORDS = {"train": "train", "valid": "validation", "dev": "validation", "test": "test"}
-_SPLIT_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(_SPLIT_WORDS)})")  # a contest is no test
-_FIELD = 1 << 30  # characters of one field of a CSV file
-_LOADERS = {".jsonl": "json", ".parquet": "parquet"}  # of the hub's files
+_SPLIT_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(_SPLIT_WORDS)})")  # "contest" must not count as test
+_FIELD = 1 << 30  # the largest number of characters in one field of a CSV file
+_LOADERS = {".jsonl": "json", ".parquet": "parquet"}  # for files of the hub
 _KINDS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".parquet")
 SourcePart = tuple[str, str | None, Iterator[Mapping[str, Any]]]  # where it is from, its split (or table), its raw rows
 
 
 def sound(where: str, raws: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The rows, as far as the file can be read and holds rows."""
+    """The rows of a file. If it cannot be read or contains something else, the error names it."""
     try:
         for n, raw in enumerate(raws, 1):
             if not isinstance(raw, Mapping):
                 raise DataError(f"{where} row {n} is {type(raw).__name__}; expected an object with named fields.")
             yield raw
     except UnicodeDecodeError:
-        raise DataError(f"{where} is not text in UTF-8; expected that: convert it, with iconv for one.") from None
+        raise DataError(f"{where} is not text in UTF-8; convert it, for example with iconv.") from None
     except (OSError, EOFError, ValueError, RecursionError, zlib.error, csv.Error) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise DataError(f"{where} is damaged ({reason}); expected a whole file of the kind its name says.") from None
+        raise DataError(
+            f"{where} is damaged ({reason}); expected a complete file of the kind that its name says."
+        ) from None
 
 
 def hub_name(name: str, cls: type[Public]) -> str:
@@ -62,18 +64,21 @@ def hub_rows(name: str, cls: type[Public]) -> Iterator[SourcePart]:
                     rows = datasets.load_dataset(kind, data_files=f"hf://datasets/{source}/{part}", split="train")
                 else:
                     rows = datasets.load_dataset(source, configuration or None, split=part)
-            except Exception as error:  # the hub, the network and the cache raise what they like
+            except Exception as error:  # the hub, the network and the cache can raise anything
                 reason = str(error).strip().split("\n")[0]
                 raise DataError(
                     f"{source} could not be read from the hub ({type(error).__name__}: {reason}); give its files: "
                     f"interplay prepare {name} --from PATH"
                 ) from None
+            for column, feature in getattr(rows, "features", {}).items():  # bytes, not decoded pictures and sounds
+                if type(feature).__name__ in ("Image", "Audio"):
+                    rows = rows.cast_column(column, type(feature)(decode=False))
             yield f"{source} {configuration} {part}".replace("  ", " "), split, iter(rows)
 
 
 def file_rows(name: str, cls: type[Public], source: Path) -> Iterator[SourcePart]:
     if not source.exists():
-        raise ConfigError(f"--from '{source}' does not exist; expected a file of {name}, or a folder of them.")
+        raise ConfigError(f"--from '{source}' does not exist; expected a file of {name}, or a folder of such files.")
     if source.is_dir() and (rows := cls.unpacked(source)) is not None:
         yield source.name, cls.alone, rows
         return
@@ -84,7 +89,7 @@ def file_rows(name: str, cls: type[Public], source: Path) -> Iterator[SourcePart
         files = wanted or inside
     files = [f for f in files if f.name.endswith(_KINDS) and f.name != MANIFEST]
     if not files:
-        raise ConfigError(f"--from '{source}' holds no data file; expected names ending in {', '.join(_KINDS)}.")
+        raise ConfigError(f"--from '{source}' has no data file; expected names ending in {', '.join(_KINDS)}.")
     for file in files:
         place = file.relative_to(source) if source.is_dir() else Path(file.name)
         stem = file.name.split(".")[0]
@@ -92,7 +97,7 @@ def file_rows(name: str, cls: type[Public], source: Path) -> Iterator[SourcePart
 
 
 def _split_of(cls: type[Public], place: Path) -> str | None:
-    """As the file's name tells, else the folder's that it is in, and so on."""
+    """The split that the file's name tells, or else the name of its folder, and so on."""
     for name in (place.name, *reversed(place.parts[:-1])):
         found = {_SPLIT_WORDS[word] for word in _SPLIT_WORD.findall(name.lower())}
         if len(found) == 1:
@@ -105,7 +110,9 @@ def attached(cls: type[Public], source: Path) -> list[Path]:
     found: dict[str, Path] = {}
     for file in sorted({file for pattern in cls.attached for file in folder.rglob(pattern)}):
         if found.setdefault(file.name, file) is not file and digest(file) != digest(found[file.name]):
-            raise DataError(f"'{found[file.name]}' and '{file}' have one name and differ; expected one of them.")
+            raise DataError(
+                f"'{found[file.name]}' and '{file}' have the same name but differ; expected only one of them."
+            )
     return list(found.values())
 
 
@@ -132,10 +139,10 @@ def _raw(file: Path) -> Iterator[Mapping[str, Any]]:
             whole = json.load(stream)
         except (json.JSONDecodeError, RecursionError) as error:
             raise DataError(f"{file.name} is not JSON: {error}.") from None
-        if isinstance(whole, dict):  # a list of rows under a name, or one row
+        if isinstance(whole, dict):  # a list of rows under a name, or a single row
             whole = next((v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)), [whole])
         if not isinstance(whole, list):
-            raise DataError(f"{file.name} holds no list of rows.")
+            raise DataError(f"{file.name} has no list of rows; expected a JSON list.")
         yield from whole
 
 

@@ -1,20 +1,20 @@
-"""Database query: a planner and a SQL writer answer a question by one query on a real SQLite or DuckDB database.
+"""Database query: a planner and a SQL writer answer a question with one query on a real SQLite or DuckDB database.
 
 Roles         planner, writer; `team = "single"`: the writer alone.
-Turns         the planner reads question and schema and says how to go about it; the writer, who reads all that, writes
-              the query. A query that fails is shown with its error, and the writer tries again, `attempts` in all.
+Turns         the planner reads question and schema and says how to proceed. The writer reads all of this and writes
+              the query. If a query fails, its error is shown and the writer tries again, up to `attempts` times in all.
 Actions       planner: free text. writer: one SELECT, bare or in a ```sql block (the last one counts).
 Tools         with `tools`, both may call `sql` inside their turn to look at the data.
-Rewards       `match` (team, at the end): 1 if the query gives what the gold query gives, here and on shadows of the
-              database with other contents, so that knowing the result is not enough; else 0. Never scored (None) for a
-              row whose gold query no shadow tells from its own result. `illegal` (process): −0.1 for a reply that
-              holds no query, or one that is refused or fails.
-Data          prepared rows of kind sql (defog, spider, bird); with `database`, questions made over that SQLite or
+Rewards       `match` (team, at the end): 1 if the query gives the same result as the gold query, in the database and in
+              shadows of it with other contents, so that knowing the result is not enough; else 0. It is not scored
+              (None) for a row if on no shadow the gold query gives another result than in the database. `illegal`
+              (process): −0.1 for a reply without a query, or with a query that is refused or fails.
+Data          prepared rows of kind sql (defog, spider, bird); with `database`, generated questions over that SQLite or
               DuckDB file (such as Chinook); else over a small shop drawn from the seed. A question is in one split
               only.
-Checker       execution/database.py runs queries read-only, limited in steps (DuckDB: in seconds), rows and memory;
-              rewards/query_match.py compares rows as a multiset, or in order where the question asks for one, and
-              columns in any order; rewards/shadow.py makes the shadows. A row may have several gold queries.
+Checker       execution/database.py runs queries read-only, with limits on steps (DuckDB: seconds), rows and memory.
+              rewards/query_match.py compares rows as a multiset, or in order if the question asks for one, and columns
+              in any order. rewards/shadow.py makes the shadows. A row may have several gold queries.
 Version       2
 """
 
@@ -40,19 +40,21 @@ from interplay.rewards.reply import spoken
 from interplay.rewards.shadow import shadows
 from interplay.types import Message, Observation, Rewards, Role, Task, Tool
 
-KINDS = ("sqlite", "duckdb")  # of files
-PER_SHOP = 20  # questions tried over one shop before another is drawn
+KINDS = ("sqlite", "duckdb")  # kinds of database files
+PER_SHOP = 20  # questions that are tried over one shop before another one is drawn
 _BLOCK = re.compile(r"```[ \t]*(?:sql|sqlite)?[ \t]*\n?(.*?)```", re.S | re.I)
 _START = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:SELECT|WITH|VALUES)\b", re.I)
 
 
 class Options(DataOptions):
     team: Literal["pair", "single"] = Field("pair", description="planner and writer, or the writer alone")
-    attempts: int = Field(2, ge=1, le=10, description="queries the writer may try; only one that runs ends it early")
-    tools: bool = Field(False, description="both roles may look at the data with the tool sql")
-    database: str = Field("", description="without data: a SQLite or DuckDB file to ask about; empty: a shop drawn")
+    attempts: int = Field(
+        2, ge=1, le=10, description="queries that the writer may try; the first that runs ends its turn"
+    )
+    tools: bool = Field(False, description="let both roles look at the data with the tool sql")
+    database: str = Field("", description="without data: a SQLite or DuckDB file to ask about; empty: a generated shop")
     size: int = Field(24, ge=4, le=400, description="purchases in that shop")
-    patterns: list[str] = Field(list(questions.PATTERNS), description="of the questions that are made")
+    patterns: list[str] = Field(list(questions.PATTERNS), description="patterns of the generated questions")
 
 
 _STEPS = {"join": "join them", "where": "keep the rows asked for", "group": "group", "distinct": "count each once",
@@ -63,17 +65,17 @@ _STEPS = {"join": "join them", "where": "keep the rows asked for", "group": "gro
 class SQL(DataEnv):
     Options = Options
     kind: ClassVar[str] = "sql"
-    slow: ClassVar[bool] = True  # queries are run elsewhere
+    slow: ClassVar[bool] = True  # queries run in other processes
     success: ClassVar[str] = "match"
     reward_names: ClassVar[tuple[str, ...]] = ("match", "illegal")
-    version: ClassVar[str] = "2"  # 1 had one shadow, which could break what a schema promises
+    version: ClassVar[str] = "2"  # version 1 had one shadow, which could violate what the schema promises
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.roles = ("writer",) if task.data["team"] == "single" else ("planner", "writer")
         self.plan: str | None = None
         self.tried = 0
-        self.query: str | None = None  # the last that was read
+        self.query: str | None = None  # the last query that could be parsed
         self.error = ""
         self.over = False
 
@@ -89,7 +91,7 @@ class SQL(DataEnv):
                 data = _data(where, options, split)
             made = questions.draw(data, rng, tuple(options["patterns"]), mine)
             if made is not None and shadows(data, made["sql"][0], 1):
-                return {**made, **where}  # its result cannot be had without asking
+                return {**made, **where}  # a task whose result cannot be known without a query
         raise ConfigError(
             f"no question for the {split} split was found in {TRIES:,} draws; expected more env.patterns."
         )
@@ -137,7 +139,7 @@ class SQL(DataEnv):
         return Rewards.team("match", None if right is None else float(right))
 
     def _matches(self, query: str) -> bool | None:
-        """Right by one of the gold queries, in the database and in its shadows; None where no shadow could tell."""
+        """Whether the query equals a gold query in the database and its shadows; None if no shadow can tell."""
         found, ordered, told = database.run(self.data, query), bool(self.row.get("ordered")), False
         for gold in self.row["sql"]:
             others = shadows(self.data, gold)
@@ -158,7 +160,7 @@ class SQL(DataEnv):
         return planned(self.data, str(self.row["sql"][0])) if role == "planner" else str(self.row["sql"][0])
 
     def script_calls(self, role: Role) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        """The writer tries its query before it gives it."""
+        """The writer tries its query before it submits it."""
         return (("sql", {"query": self.script(role)}),) if role == "writer" and self.task.data["tools"] else ()
 
 
@@ -176,7 +178,7 @@ def planned(data: bytes, gold: str) -> str:
 
 
 def query_of(text: str) -> str | None:
-    """The query in a reply, after any thoughts: its last block, or all of it; None where that is no query."""
+    """The query in a reply, after any thoughts: its last block, or all of it; None if that is not a query."""
     if len(text) > database.TEXT:
         return None
     text = spoken(text)
@@ -191,10 +193,16 @@ def _data(row: Mapping[str, Any], options: Mapping[str, Any], split: str) -> byt
     if "db" in row:
         source = SQL.source(options, split)
         if source is None:
-            raise ConfigError(f"the row names the database '{row['db']}', but env.data is empty; expected its folder.")
+            raise ConfigError(
+                f"the row names the database '{row['db']}', but env.data is empty; expected the folder with this "
+                "database."
+            )
         carried = source.manifest["attached"]
         name = next((n for n in (*(f"{row['db']}.{kind}" for kind in KINDS), row["db"]) if n in carried), None)
         if name is None:
-            raise DataError(f"a row asks about the database '{row['db']}', of which '{source.folder}' has no file.")
+            raise DataError(
+                f"a row asks about the database '{row['db']}', but '{source.folder}' has no file of it; prepare the "
+                "data again."
+            )
         return database.read(source.file(name))
     return database.read(options["database"])

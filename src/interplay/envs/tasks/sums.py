@@ -1,10 +1,11 @@
 """Addition: the smallest task with a right answer. One role, one turn.
 
 Roles         solver.
-Observation   "What is 17 + 25?", the whole prompt.
+Observation   "What is 17 + 25?", which is the whole prompt.
 Actions       any text; the last whole number in it is the answer.
-Rewards       `correct` (agent, at the end): 1 if the answer is the sum, else 0. A reply without a number is no answer
-              and scores 0; nothing is illegal. Echoing the question gives its second number, which is never the sum.
+Rewards       `correct` (agent, at the end): 1 if the answer is the sum, else 0. A reply without a number is not an
+              answer and scores 0; nothing is illegal. Echoing the question gives its second number, which is never the
+              sum.
 Version       1
 """
 
@@ -24,7 +25,7 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 class Options(Section):
-    digits: int = Field(2, ge=1, le=12, description="of each of the two numbers, at most")
+    digits: int = Field(2, ge=1, le=12, description="the most digits of each of the two numbers")
 
 
 @register("sums")
@@ -57,4 +58,4 @@ class Sums(Env):
         return f"{self.a} + {self.b}; answered: {self.answer or 'nothing yet'}"
 
     def fork(self, seed: int | None = None) -> Sums:
-        return self.twin()  # chance has spoken: there is nothing to reseed
+        return self.twin()  # there is no randomness after the draw

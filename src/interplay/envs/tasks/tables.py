@@ -1,17 +1,18 @@
-"""Structured data: an analyst answers a question over a table, a checker lets the answer stand or gives another.
+"""Structured data: an analyst answers a question about a table, and a checker confirms the answer or gives another.
 
 Roles         analyst, checker; `team = "single"`: the analyst alone.
 Turns         the analyst reads table and question and answers; the checker, who reads all that, has the last word.
+              `view = "image"` shows the table as a picture, "both" in words too.
 Actions       free text that ends in `Answer: …`: cells separated by |, rows by ; (numbers to two decimals will do). The
               checker may also say `agree`.
 Tools         with `tools`, both may call `sql` (the table is `sheet`) and `calculator` inside their turn.
-Rewards       `correct` (team, at the end): 1 if the last word is right, else 0. `analysis` (agent): the same for the
-              analyst's own answer. `illegal` (process): −0.1 for a reply that holds no answer.
-Data          prepared rows of kind tables (wikitablequestions); with `file`, questions made over that CSV or Parquet
-              file; else over the orders of a small shop drawn from the seed. A question is in one split only, and
-              answers that are easily guessed (a small number, one word) are not asked for.
-Checker       cells one by one: numbers within 0.01 (or a millionth), text without regard to case; rows in any order
-              unless the question asks for one.
+Rewards       `correct` (team, at the end): 1 if the final answer is right, else 0. `analysis` (agent): the same for the
+              analyst's own answer. `illegal` (process): −0.1 for a reply without an answer.
+Data          prepared rows of kind tables (wikitablequestions); with `file`, generated questions over that CSV or
+              Parquet file; else over the orders of a small shop drawn from the seed. A question is in one split only,
+              and questions whose answer is easy to guess (a small number, one word) are not asked.
+Checker       compares cell by cell: numbers within 0.01 (or a millionth of their size), text without case; rows in any
+              order unless the question asks for one.
 Version       2
 """
 
@@ -31,16 +32,17 @@ from interplay.envs.speech import heard
 from interplay.envs.splits import TRIES, split_of
 from interplay.envs.tasks import questions, sheet, shop
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
+from interplay.envs.tasks.drawn import drawn
 from interplay.errors import ConfigError
 from interplay.execution import database
 from interplay.execution.query import Cell
 from interplay.rewards.reply import stated
-from interplay.types import Message, Observation, Rewards, Role, Task, Tool
+from interplay.types import Media, MediaKind, Message, Observation, Rewards, Role, Task, Tool
 
 PATTERNS = ("count", "aggregate", "distinct", "top")
-SMALL = 20  # whole numbers below it are too easily guessed
-LONGEST = 4000  # characters of a reply
-# Python's own float() also takes 1_0, inf and digits of other scripts.
+SMALL = 20  # smaller whole numbers are too easy to guess
+LONGEST = 4000  # the largest number of characters in a reply
+# Python's float() also accepts 1_0, inf and digits of other scripts.
 _NUMBER = re.compile(
     r"[$€£]?[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+|(?<=[0-9])\.?)(?:[eE][-+]?[0-9]{1,3})?"
 )
@@ -56,6 +58,9 @@ class Options(DataOptions):
     file: str = Field("", description="without data: a CSV or Parquet file to make questions over")
     size: int = Field(12, ge=4, le=400, description="orders in the table that is drawn without data and file")
     shown: int = Field(50, ge=1, description="rows of the table that are shown")
+    view: Literal["text", "image", "both"] = Field(
+        "text", description="how the table is shown: in words, as a picture, or both"
+    )
     patterns: list[str] = Field(list(PATTERNS), description="of the questions that are made")
 
 
@@ -69,7 +74,7 @@ class Tables(DataEnv):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.roles = ("analyst",) if task.data["team"] == "single" else ("analyst", "checker")
-        self.answers: tuple[str | None, ...] = ()  # the analyst's, then the last word; None: there was none
+        self.answers: tuple[str | None, ...] = ()  # the analyst's answer, then the final one; None: no answer
 
     @classmethod
     def generate(cls, rng: random.Random, split: str, options: Mapping[str, Any]) -> DataRow:
@@ -85,7 +90,7 @@ class Tables(DataEnv):
             if made is not None and not guessable(answer := database.ask(data, made["sql"][0]).rows):
                 question = made["question"].replace(f" of {sheet.NAME}", "").replace(f" in {sheet.NAME}", "")
                 return {"question": question, "answer": [list(r) for r in answer], "ordered": made["ordered"], **where}
-        raise ConfigError(f"no question for the {split} split came up in {TRIES:,} draws; expected another table.")
+        raise ConfigError(f"no question for the {split} split was found in {TRIES:,} draws; expected another table.")
 
     @property
     def table(self) -> HeaderAndRows:
@@ -97,16 +102,26 @@ class Tables(DataEnv):
         if len(self.answers) == len(self.roles):
             return {}
         role = self.roles[len(self.answers)]
-        now = [sheet.text(*self.table, limit=self.task.data["shown"]), f"Question: {self.row['question']}"]
+        view, limit = self.task.data["view"], self.task.data["shown"]
+        words = [] if view == "image" else [sheet.text(*self.table, limit=limit)]
+        media = () if view == "text" else (Media("image", drawn(*self.table, limit)),)
+        now = [*words, f"Question: {self.row['question']}"]
         duty = f"Answer the question about the table. {_FORM}"
         if role == "checker":
             duty = f"Check the analyst's answer against the table. Reply agree, or give the right answer. {_FORM}"
             now.append(f"The analyst answers: {heard(self.answers[0] or '(nothing)', 1000)}")
-        messages = (Message("system", duty), Message("user", "\n".join(now)))
+        messages = (Message("system", duty), Message("user", "\n".join(now), media=media))
         allowed: tuple[Tool, ...] = ()
         if self.task.data["tools"]:
             allowed = (tools.sql(sheet_database(self.table)), tools.calculator())
         return {role: Observation(messages, fresh=True, phase=role, tools=allowed)}
+
+    def caption(self, role: Role) -> str:
+        return "" if self.task.data["view"] == "text" else sheet.text(*self.table, limit=self.task.data["shown"])
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        return frozenset({"image"} if options.get("view") == "image" else ())
 
     def step(self, actions: dict[Role, str]) -> Rewards:
         ((role, text),) = actions.items()
@@ -142,7 +157,7 @@ def written(rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def answer_of(text: str) -> str | None:
-    """What follows `Answer:`; None where there is none, several that differ, or the reply is endless."""
+    """The text after `Answer:`; None if there is none, if there are different ones, or if the reply is too long."""
     given = stated(text) if len(text) <= LONGEST else []
     return given[0] if len(given) == 1 else None
 
@@ -169,12 +184,12 @@ def _value(cell: str) -> int | float | str:
 
 
 def _place(row: Sequence[float | str]) -> list[tuple[str, float]]:
-    """Rows in one order whichever they were given in: by their words, then by their numbers."""
+    """A sort key for rows, independent of their order: by their words, then by their numbers."""
     return [(c, 0.0) for c in row if isinstance(c, str)] + [("", round(c, 1)) for c in row if not isinstance(c, str)]
 
 
 def _alike(a: float | str, b: float | str) -> bool:
-    """Whole numbers are compared exactly; others may be rounded."""
+    """Whether two cells are equal. Whole numbers are compared exactly; other numbers may be rounded."""
     if isinstance(a, str) or isinstance(b, str) or (isinstance(a, int) and isinstance(b, int)):
         return a == b
     near = abs(a - b) <= 0.01 + 1e-6 * abs(b)

@@ -1,10 +1,11 @@
 """Search over HTTP: any service that answers `GET URL?q=…&count=…` with JSON rows of `title` and `text`.
 
-The rows may stand alone, under `results` (SearXNG: URL = http://HOST/search?format=json) or `web.results`; `snippet`,
-`content` and `description` are read for `text`, too. A key is read from the environment, sent as a bearer token, and
-never shown. There are limits on time, size, number and length of what comes back, no redirects are followed, and only
-http and https are spoken. A service that fails or answers nonsense is a failure of the machinery (`EnvError`), never an
-empty result. Answers are kept, so that a query repeated in a run gets the same passages.
+The rows may be the whole answer, or be under `results` (SearXNG: URL = http://HOST/search?format=json) or
+`web.results`. Instead of `text`, `snippet`, `content` and `description` are accepted too. A key is read from the
+environment, sent as a bearer token, and never shown. Time, size, number and length of the results are limited,
+redirects are not followed, and only http and https are allowed. A service that fails or gives an invalid answer is a
+failure of the system (`EnvError`), never an empty result. Answers are cached, so that a repeated query in a run gets
+the same passages.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from urllib.parse import urlencode, urlsplit
 from interplay.errors import ConfigError, EnvError
 
 SECONDS = 10.0
-LARGEST = 1 << 20  # bytes of an answer
-LONGEST = 2_000  # characters of a passage
+LARGEST = 1 << 20  # the largest size of an answer in bytes
+LONGEST = 2_000  # the largest number of characters in a passage
 
 Passage = tuple[str, str]  # title, text
 
@@ -37,12 +38,12 @@ _OPENER = urllib.request.build_opener(_Straight)
 
 
 def checked(url: str, key: str = "") -> str:
-    """`url` itself; an error where it is no address of a search service, or its key is missing."""
+    """Return `url`. Raise an error if it is not the address of a search service, or if its key is missing."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"env.web is '{url}'; expected the http or https address of a search service.")
     if key and not os.environ.get(key):
-        raise ConfigError(f"env.web_key names the environment variable {key}, which is not set.")
+        raise ConfigError(f"env.web_key names the environment variable {key}, which is not set; set it to the key.")
     return url
 
 
@@ -70,7 +71,7 @@ def search(url: str, query: str, count: int, key: str = "", seconds: float = SEC
 
 
 def _read(answer: http.client.HTTPResponse, until: float) -> bytes:
-    """All of it, or a byte too much; a service that never comes to an end is not waited for."""
+    """Read the whole answer, or one byte too much. Stop at the time limit if the answer never ends."""
     body = b""
     while len(body) <= LARGEST and (part := answer.read1(LARGEST)):
         body += part
@@ -85,7 +86,7 @@ def _passage(row: Mapping[str, Any]) -> Passage:
 
 
 def _words(value: Any) -> str:
-    return str(value)[:LONGEST].encode("utf-8", "replace").decode()  # JSON can hold half a character
+    return str(value)[:LONGEST].encode("utf-8", "replace").decode()  # JSON can contain half of a surrogate pair
 
 
 def _fail(url: str, why: str) -> NoReturn:

@@ -1,9 +1,9 @@
-"""Word problems made on the spot: a short story about things, and how many there are in the end.
+"""Generated word problems: a short story about things, and the question how many there are in the end.
 
-Each has `steps` operations. A row says the `question`, the `answer`, an `expression` that computes it and the same in
-words (`spoken`), both hidden from the players. Small answers are drawn less often, so that none is a good guess. A
-problem belongs to the one split that the hash of its numbers and operations says, so that no test problem is a training
-problem under other names.
+Each has `steps` operations. A row has the `question`, the `answer`, an `expression` that computes it and the same in
+words (`spoken`); the players see neither of the last two. Small answers are drawn less often, so that no single answer
+is a good guess. The hash of a problem's numbers and operations decides its split, so that no test problem is a training
+problem with other names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from interplay.envs.splits import TRIES, split_of
 from interplay.errors import ConfigError
 
-PLENTY = 20  # below it there are too few numbers for all answers to be rare
+PLENTY = 20  # below this, there are too few numbers for every answer to be rare
 _NAMES = (
     "Ana",
     "Ben",
@@ -64,11 +64,11 @@ _SPOKEN = {"+": "plus", "-": "minus", "*": "times", "/": "divided by"}
 
 
 def draw(rng: random.Random, split: str, steps: int, largest: int) -> dict[str, Any]:
-    """A problem of `steps` operations for a split, its numbers up to `largest` (results up to ten times that)."""
+    """A problem of `steps` operations for a split, with numbers up to `largest` (results up to ten times that)."""
     for _ in range(TRIES):
         start, steps_taken, value = _sum(rng, steps, largest)
         if largest >= PLENTY and rng.random() * 2 * largest > value:
-            continue  # small results come up most often: without this, a constant answer would pay
+            continue  # small results are the most frequent; without this, a constant answer would earn rewards
         key = f"{start} {' '.join(f'{op}{n}' for op, n in steps_taken)}"
         if split_of(key) == split:
             return _told(rng, start, steps_taken, value)

@@ -1,7 +1,7 @@
-"""One test of a program as text: how it is read, shown, run, and recognised where a problem already shows it.
+"""One test of a program as text: parses, shows and runs it, and finds out whether a problem already shows it.
 
 A test of a function is `assert f(1, 2) == 3` with plain values. Data sets wrap theirs, `assert plain(f(*[1, 2])) == 3`,
-so that tuples and generators count as lists; players read and write the plain form. A test of a program that reads and
+so that tuples and generators count as lists. Players read and write the plain form. A test of a program that reads and
 prints is a pair of input and output.
 """
 
@@ -14,24 +14,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-WIDEST = 600  # characters of one test
-HELPER = "plain"  # makes lists of tuples and generators: public files write those as lists
-HELPER_SETUP = (  # what the setup of the rows that use it defines
+WIDEST = 600  # the largest number of characters in one test
+HELPER = "plain"  # turns tuples and generators into lists, because public files write them as lists
+HELPER_SETUP = (  # the definition, in the setup of the rows that use it
     "def plain(x):\n    return [plain(y) for y in x] if isinstance(x, (list, tuple)) or hasattr(x, '__next__') else x\n"
 )
 
 
 @dataclass(frozen=True)
 class Assertion:
-    """What a function is called with and what it should give. `callee` is its name, or `Solution().name`."""
+    """The arguments of a function call and the expected result. `callee` is its name, or `Solution().name`."""
 
     callee: str
-    arguments: tuple[str, ...]  # each as Python writes it
+    arguments: tuple[str, ...]  # each in Python syntax
     wanted: str
 
     @staticmethod
     def of(line: str) -> Assertion | None:
-        """From a line; None for anything else than an assertion with plain values."""
+        """Parse a line; None for anything other than an assertion with plain values."""
         if len(line) > WIDEST:
             return None
         try:
@@ -99,7 +99,7 @@ def shown_calls(text: str, callee: str) -> Iterator[tuple[str, ...]]:
 
 
 def pair_of(line: str) -> tuple[str, str] | None:
-    """Input and output of a test in JSON; None for anything else."""
+    """The input and output of a test in JSON; None for anything else."""
     if len(line) > WIDEST:
         return None
     try:
@@ -113,7 +113,7 @@ def pair_of(line: str) -> tuple[str, str] | None:
 
 
 def shows_input(text: str, given: str) -> bool:
-    """Whether a text holds an input, line by line, as the examples of a problem statement do."""
+    """Whether a text contains an input, line by line, as the examples of a problem statement do."""
     if not given.strip():
         return False
     lines, wanted = ([line.strip() for line in part.strip().split("\n")] for part in (text, given))

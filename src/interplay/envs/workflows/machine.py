@@ -23,9 +23,11 @@ from interplay.envs.programs.coroutine import Ask, CoroutineRun, How
 from interplay.envs.programs.options import imported
 from interplay.envs.programs.program import Asking, ProgramTurn
 from interplay.envs.programs.run import ProgramRun
+from interplay.envs.tasks.problems import code_in
 from interplay.envs.tools import named
 from interplay.envs.workflows.graph import END, NodeSection, TransitionSection, WorkflowSection, filled
 from interplay.errors import ConfigError
+from interplay.rewards.verify import final
 from interplay.types import Level, Message, Reward, Rewards, Spoken, Task
 
 INNER = "task"  # where a task holds that of the inner environment
@@ -70,6 +72,7 @@ class Machine:
         if node.tool:
             (tool,) = named([node.tool])
             (parameter,) = tool.parameters
+            prompt = code_in(prompt) if node.tool == "python" else prompt
             return await asyncio.to_thread(tool.run, **{parameter.name: prompt})
         begin = [Message("system", node.system)] if node.system else []
         before = self.talks.get(name, begin) if node.talk else begin
@@ -91,8 +94,8 @@ class Machine:
         if node.merge == "best":
             score = imported("verify", node.verify or "")
             return max(texts, key=lambda text: float(score(self.task, text)))
-        votes = Counter(_normal(text) for text in texts)
-        return max(texts, key=lambda text: votes[_normal(text)])  # of equals, the first
+        votes = Counter(map(_answer, texts))
+        return max(texts, key=lambda text: votes[_answer(text)])  # of equals, the first
 
     def _holds(self, transition: TransitionSection, name: str) -> bool:
         text = self.last
@@ -111,6 +114,12 @@ class Machine:
 
 def _normal(text: str) -> str:
     return " ".join(text.split()).lower()
+
+
+def _answer(text: str) -> str:
+    """What is voted on: the answer that a reply marks as such, so that other words before it do not matter; of a reply
+    without such a mark, the whole text."""
+    return final(text) or _normal(text)
 
 
 async def play(inner: Env, workflow: WorkflowSection, data: Mapping[str, Any], ask: Ask) -> list[Reward]:

@@ -1,17 +1,17 @@
-"""What runs on the far side of the sandbox: a warm interpreter that gives every program a jail of its own.
+"""The part of the sandbox that runs isolated: a warm interpreter that gives every program its own jail.
 
-Standard library only: started by `sandbox.py` in an interpreter without site-packages. Four processes, each of which
-knows only what it must:
+It uses the standard library only, because `sandbox.py` starts it in an interpreter without site-packages. There are
+four processes, and each knows only what it needs:
 
-    zygote       imports once, shuts itself in, then forks a supervisor for each job; never sees a job's content
-    supervisor   reads the job, makes fresh namespaces, feeds stdin, reads output, watches clock and memory, reports
-    init         process 1 of the namespaces: mounts the job's folder, starts the program, says how it ended
-    program      under limits, without capabilities, behind a system-call filter; owns descriptors 0, 1, 2 alone
+    zygote       imports modules once, isolates itself, then forks a supervisor per job; never sees a job's content
+    supervisor   reads the job, makes new namespaces, writes stdin, reads output, checks time and memory, reports
+    init         process 1 of the namespaces: mounts the job's folder, starts the program, reports how it ended
+    program      has limits, no capabilities, a system-call filter, and only the descriptors 0, 1 and 2
 
-Each has its file here. `walls.py` has the walls, `job.py` what comes and goes through the channel, `processes.py` what
-the kernel tells of the processes of a job.
+Each has its file here. `walls.py` sets up the isolation, `job.py` reads and writes the messages of the channel, and
+`processes.py` reads what the kernel knows about the processes of a job.
 
-The program cannot forge a result: it holds no descriptor of the channel, may not trace anyone, and `init` cannot be
-signalled from inside. Its standard input is read after it was forked, so what is sent there is not in its memory.
-When init ends, the kernel ends every process of the job.
+The program cannot forge a result: it has no descriptor of the channel, it may not trace other processes, and it cannot
+send signals to `init`. Its standard input is read after it was forked, so the input is not in its memory before it
+reads it. When init ends, the kernel ends every process of the job.
 """

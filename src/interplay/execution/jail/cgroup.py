@@ -1,9 +1,9 @@
 """A control group (cgroups v2) for the jobs of one worker: the kernel itself counts their memory and processes.
 
-It counts what no look at processes sees: buffers of sockets and pipes, pages that only the kernel holds, files in
-memory. It needs a group that this user may divide, with the controllers `memory` and `pids`: any group above our own
-that was given to us (systemd gives one to every user's session), or, for root, the machine's. Where there is none, the
-supervisor looks at the processes instead (`processes.py`).
+It also counts memory that belongs to no process: buffers of sockets and pipes, pages that only the kernel uses, and
+files in memory. It needs a group that this user may divide, with the controllers `memory` and `pids`: any group above
+our own that was given to us (systemd gives one to every user's session) or, for root, the machine's group. If there is
+no such group, the supervisor checks the processes instead (`processes.py`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import time
 from interplay.execution.jail.syscall import fork
 
 CONTROLLERS = ("memory", "pids")
-OVERHEAD = 32.0  # megabytes: process 1 of the job, and what the kernel keeps for its processes
-OURS = 2  # processes: init, and the program's first
+OVERHEAD = 32.0  # megabytes for process 1 of the job and for the kernel's data about its processes
+OURS = 2  # processes that are not the program's own: init, and the first process of the program
 WRITTEN = ("cgroup.procs", "memory.max", "memory.oom.group", "pids.max")
-LATER = ("memory.swap.max", "cgroup.kill")  # not in every kernel
+LATER = ("memory.swap.max", "cgroup.kill")  # files that older kernels do not have
 
 
 class Cgroup:
-    """Its files are opened before the walls go up: inside there is neither a path nor a permission."""
+    """Its files are opened before the process is isolated, because afterwards their paths cannot be reached."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class Cgroup:
         return int(dict(zip(words[::2], words[1::2], strict=False)).get(key.encode(), 0))
 
     def limit(self, memory_mb: float, processes: int) -> None:
-        """For the next job; what earlier ones did is forgotten."""
+        """Set the limits for the next job and forget the counts of earlier jobs."""
         self._write("memory.max", int((memory_mb + OVERHEAD) * (1 << 20)))
         self._write("pids.max", processes + OURS)
         self._write("memory.oom.group", 1)
@@ -53,12 +53,12 @@ class Cgroup:
         self._write("cgroup.procs", 0)
 
     def excess(self) -> str:
-        """Which limit the job met."""
+        """The name of the limit that the job reached; empty if it reached none."""
         now = self._count("memory.events", "oom_kill"), self._count("pids.events", "max")
         return "memory" if now[0] > self.before[0] else "processes" if now[1] > self.before[1] else ""
 
     def kill(self, seconds: float) -> bool:
-        """Ends every process in it: whether that can be done, and was."""
+        """End every process in the group. Returns whether this is possible and was done."""
         if "cgroup.kill" not in self.files:
             return False
         until = time.monotonic() + seconds
@@ -74,7 +74,7 @@ class Cgroup:
 
 
 def make_cgroup() -> tuple[Cgroup | None, str]:
-    """A group of our own, or the reason why there is none."""
+    """Make our own group, or return the reason why this is not possible."""
     try:
         mount, here = _own()
     except (OSError, ValueError) as error:
@@ -83,24 +83,24 @@ def make_cgroup() -> tuple[Cgroup | None, str]:
     while True:
         if (made := _divided(here, here == mount)) is not None:
             return made, ""
-        if here == mount or _limited(here):  # a limit that somebody set for us is not left
+        if here == mount or _limited(here):  # never leave a group with a limit that somebody set for us
             return None, reason
         here = os.path.dirname(here)
 
 
 def _own() -> tuple[str, str]:
-    """Where cgroups v2 are mounted, and the group of this process."""
+    """The place where cgroups v2 are mounted, and the group of this process."""
     with open("/proc/self/mountinfo") as table:
         mounts = [line.split(" - ") for line in table]
     found = [(left.split()[3], left.split()[4]) for left, right in mounts if right.split()[0] == "cgroup2"]
     with open("/proc/self/cgroup") as table:
         own = [line.strip()[3:] for line in table if line.startswith("0::")]
     if not found or not own:
-        raise ValueError("the kernel lists none")
+        raise ValueError("the kernel lists no group")
     root, mount = found[0]
     inside = os.path.relpath(own[0], root)
     if inside.startswith(".."):
-        raise ValueError("the group of this process is not in sight")
+        raise ValueError("the group of this process is not visible")
     return mount, os.path.normpath(os.path.join(mount, inside))
 
 
@@ -119,7 +119,7 @@ def _divided(path: str, top: bool) -> Cgroup | None:
     except OSError:
         return None
     with contextlib.suppress(OSError):
-        if top and not os.path.exists(f"{made}/memory.max"):  # only the topmost group may have processes of its own
+        if top and not os.path.exists(f"{made}/memory.max"):  # only the topmost group may have processes itself
             with open(f"{path}/cgroup.subtree_control", "w") as file:
                 file.write(" ".join(f"+{name}" for name in CONTROLLERS))
         cgroup = Cgroup(made)
@@ -131,7 +131,7 @@ def _divided(path: str, top: bool) -> Cgroup | None:
 
 
 def _enters(cgroup: Cgroup) -> bool:
-    """Whether a process of ours can be moved there."""
+    """Whether one of our processes can be moved into the group."""
     child = fork()
     if child == 0:
         code = 1

@@ -1,7 +1,7 @@
 """Runs a user's checker: a program that defines `check(input, expected, actual)` and says whether the output is right.
 
-The checker and one output come on standard input. The verdict goes to standard output: `accepted` (true, false, or
-nothing where the checker gave no verdict) and `trouble`, the reason.
+The checker and one output come on standard input. The verdict goes to standard output: `accepted` is true, false, or
+null if the checker gave no verdict, and `trouble` says why.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is in a folder that a program wrote into: how large it is, and how it is removed.
+"""Measures and removes a folder that a program wrote into.
 
-Paths may be longer than the kernel takes, folders deeper than Python recurses, and unreadable. So nothing here uses a
-path: every step is relative to an open folder.
+Paths in it may be longer than the kernel accepts, folders may be deeper than Python can recurse, and files may be
+unreadable. So this code uses no paths: every step is relative to an open folder.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import math
 import os
 import stat
 
-DEEPEST = 100  # levels that are looked into while a program runs: each is an open descriptor
-SMALLEST = 4096  # bytes that a name takes at least
+DEEPEST = 100  # levels that are measured while a program runs; each level needs an open descriptor
+SMALLEST = 4096  # bytes that are counted at least for each name
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def size_of(folder: str, most: float) -> float:
-    """Megabytes; infinite where a part cannot be looked into (changing its mode by name would follow a link that the
-    program put there meanwhile). Counting stops past `most`."""
+    """The size in megabytes. It is infinite if a part cannot be read. (Changing the mode of that part by its name would
+    follow a link that the program may have put there.) Counting stops when `most` is exceeded."""
     try:
         fd = os.open(folder, _FLAGS)
     except OSError:
@@ -31,7 +31,7 @@ def _size(fd: int, most: float, deeper: int) -> float:
     try:
         with os.scandir(fd) as found:
             for entry in found:
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                with contextlib.suppress(FileNotFoundError):  # the program removed it in the meantime
                     known = entry.stat(follow_symlinks=False)
                     total += max(SMALLEST, known.st_blocks * 512)
                     if stat.S_ISDIR(known.st_mode):
@@ -50,7 +50,7 @@ def _size(fd: int, most: float, deeper: int) -> float:
 
 
 def remove(folder: str) -> bool:
-    """Whether it is gone. Nothing may be running in it."""
+    """Remove the folder and return whether it is gone. No process may be running in it."""
     with contextlib.suppress(OSError):
         os.chmod(folder, 0o700)
         _empty(os.open(folder, _FLAGS))
@@ -59,9 +59,9 @@ def remove(folder: str) -> bool:
 
 
 def _empty(fd: int) -> None:
-    """Goes down by name and up by `..`: one descriptor, however deep it is."""
-    ahead: list[list[str]] = []  # names still to be removed, of every open level
-    above: list[str] = []  # the way down to here
+    """Remove everything in the folder. It enters folders by name and leaves by `..`, so one descriptor is enough."""
+    ahead: list[list[str]] = []  # for every open level, the names that still have to be removed
+    above: list[str] = []  # the names of the folders on the way down to here
     try:
         ahead.append(_cleared(fd))
         while ahead[-1] or above:
@@ -81,7 +81,7 @@ def _empty(fd: int) -> None:
 
 
 def _cleared(fd: int) -> list[str]:
-    """Removes the files of a folder; gives the names of the folders in it."""
+    """Remove the files of a folder and return the names of its subfolders."""
     folders = []
     with os.scandir(fd) as found:
         for entry in list(found):

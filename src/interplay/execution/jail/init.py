@@ -1,4 +1,4 @@
-"""Process 1 of a job: its folder, its program, and how that ended."""
+"""Process 1 of a job: mounts the job's folder, starts the program and reports how it ended."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from interplay.execution.jail.syscall import LIBC, SET_PDEATHSIG, JailError
 
 
 def run_init(job: ReceivedJob, site: Site, folder: str, pipes: tuple[int, int, int], report: int) -> NoReturn:
-    """The report says how the program ended, or what went wrong before it began."""
+    """The report says how the program ended, or what went wrong before it started."""
     answer: dict[str, object]
     try:
         LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from inside, process 1 gets no signal that it does not handle
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the program then cannot send it to process 1
         if site.cgroup is not None:
             site.cgroup.enter()
         if site.level == "namespaces":
@@ -64,4 +64,4 @@ def _fill(folder: str, files: dict[str, bytes]) -> None:
             with open(path, "wb") as file:
                 file.write(content)
     except OSError as error:
-        raise JailError(f"the job's files cannot be written: {error.strerror}; set limits.files_mb higher") from None
+        raise JailError(f"the job's files cannot be written: {error.strerror}; raise limits.files_mb") from None

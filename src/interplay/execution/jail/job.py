@@ -1,6 +1,6 @@
-"""What comes and goes through a channel: a job or a question, and its answer.
+"""The messages of a channel: a job or a question, and its answer.
 
-A message is the size of its head, the head in JSON, and then what the head gives the sizes of.
+A message is the size of its head, then the head in JSON, then the parts whose sizes the head gives.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ReceivedJob:
-    """What the supervisor read from the channel, all but standard input."""
+    """A job as the supervisor reads it from the channel, without standard input."""
 
     def __init__(self, channel: socket.socket) -> None:
         header = receive_head(channel)
@@ -22,7 +22,7 @@ class ReceivedJob:
         self.source = receive(channel, header["source"])
         self.files = {name: receive(channel, size) for name, size in header["files"]}
         self.stdin_size: int = header["stdin"]
-        self.running = 0  # processes that the kernel counts besides the program's own
+        self.running = 0  # processes that the kernel counts in addition to the program's own
 
 
 class ReceivedQuestion:
@@ -31,8 +31,8 @@ class ReceivedQuestion:
     def __init__(self, channel: socket.socket) -> None:
         self.head = receive_head(channel)
         self.limits: dict[str, float] = self.head["limits"]
-        self.needs: list[str] = self.head["needs"]  # files that it is about, by name
-        self.ours: bool = self.head["ours"]  # nothing in it was written by a model
+        self.needs: list[str] = self.head["needs"]  # the names of the files that it is about
+        self.ours: bool = self.head["ours"]  # whether no part of it was written by a model
         self.text = receive(channel, self.head["text"])
         self.files = {name: receive(channel, size) for name, size in self.head["files"]}
 
@@ -47,7 +47,7 @@ def receive_head(channel: socket.socket) -> dict[str, Any]:
 
 
 def receive(channel: socket.socket, size: int) -> bytes:
-    """EOFError where nobody is left at the other end."""
+    """Read `size` bytes. Raises EOFError if the other end is closed."""
     parts = bytearray()
     while len(parts) < size:
         part = channel.recv(min(1 << 20, size - len(parts)))
@@ -58,7 +58,7 @@ def receive(channel: socket.socket, size: int) -> bytes:
 
 
 def receive_answer(channel: socket.socket) -> dict[str, Any]:
-    """As `send` sent it."""
+    """Read an answer that `send` wrote."""
     head = receive_head(channel)
     stdout, stderr = (receive(channel, size) for size in head.pop("sizes"))
     return {**head, "stdout": stdout, "stderr": stderr}

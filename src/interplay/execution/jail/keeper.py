@@ -1,7 +1,7 @@
-"""The keeper: the process that a worker starts with. It stays outside the walls and sees no job.
+"""The keeper: the first process of a worker. It is not isolated and sees no job.
 
-It makes the control group and forks the zygote. When the zygote has ended, whatever ended it, the keeper ends every
-process that is left and removes the group and the folder. The one who asked may have been killed by then.
+It makes the control group and forks the zygote. When the zygote has ended for any reason, the keeper ends every process
+that is left and removes the group and the folder. This also works if the process that started the worker was killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(text: str) -> None:
     if zygote == 0:
         code = 1
         try:
-            os.close(options["lock"])  # says that the folder is in use; inside, it would be a way out
+            os.close(options["lock"])  # the lock says that the folder is in use; inside the jail it would be a way out
             run_zygote(channel, options, options["packages"], cgroup)
             code = 0
         finally:

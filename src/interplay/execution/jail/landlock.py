@@ -1,4 +1,4 @@
-"""Landlock: which files a process and its children can read and change, from Linux 5.13 on."""
+"""Landlock limits which files a process and its children can read and change. It needs Linux 5.13 or later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def landlock_version() -> int:
 
 
 def landlock(version: int, readable: Sequence[str], folder: str) -> None:
-    """Only `readable` can be read, only `folder` changed; no TCP; no signals and abstract sockets to the outside."""
+    """Allow reading only `readable` and changing only `folder`; no TCP; no signals or abstract sockets to others."""
     handled = (1 << 13) - 1 | (version >= 2) << 13 | (version >= 3) << 14 | (version >= 5) << 15
     ruleset = struct.pack("QQQ", handled, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
@@ -40,8 +40,8 @@ def landlock(version: int, readable: Sequence[str], folder: str) -> None:
 
 
 def fence(version: int, readable: Sequence[str], folder: str) -> None:
-    """Landlock for a worker, once: what is installed for Python is out of reach of all its programs, and the long list
-    of rules that this takes is not theirs to make. Each adds a layer of its own, without /proc."""
+    """Apply Landlock to a worker once, so that its programs cannot read the installed Python packages. The long list of
+    rules is then not needed for each program: each program only adds a layer of its own, without /proc."""
     inside = [e.path for e in os.scandir(LIBRARY) if e.name not in PACKAGES]
     call("no_new_privs", LIBC.prctl(SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     landlock(version, [*(p for p in readable if p != LIBRARY), *inside, "/proc"], folder)

@@ -1,4 +1,4 @@
-"""Namespaces: a process in a root of its own, made of read-only views of the system, without a network."""
+"""Namespaces: a process with its own root folder, made of read-only views of the system, and without a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interplay.execution.jail.syscall import LIBC, NEWIPC, NEWNET, NEWNS, NEWUSE
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
-PRIVATE = "/job"  # of the private root: where a job's files are mounted
+PRIVATE = "/job"  # the folder of the private root at which a job's files are mounted
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
@@ -22,7 +22,7 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
 
 
 def bind(path: str, root: str) -> None:
-    """Show `path` at the same place under `root`, read-only."""
+    """Make `path` visible at the same place under `root`, read-only."""
     target = root + path
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
@@ -46,9 +46,9 @@ def map_self(uid: int, gid: int, proc: int) -> None:
 
 
 def shut_in(folder: str, readable: Sequence[str], proc: int) -> None:
-    """Move this process into a root of its own, made of read-only views of what is readable, in a user namespace."""
+    """Move this process into a user namespace and a root of its own, made of read-only views of what is readable."""
     uid, gid, root = os.geteuid(), os.getegid(), is_root()
-    call("user namespaces are not to be had", LIBC.unshare(NEWNS if root else NEWUSER | NEWNS))
+    call("user namespaces are not available", LIBC.unshare(NEWNS if root else NEWUSER | NEWNS))
     if not root:
         map_self(uid, gid, proc)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
@@ -65,7 +65,7 @@ def shut_in(folder: str, readable: Sequence[str], proc: int) -> None:
             bind(link, folder)
     os.makedirs(f"{folder}{PRIVATE}")
     for name in ("/tmp", "/dev/shm"):
-        if not os.path.lexists(folder + name):  # else something readable lies there
+        if not os.path.lexists(folder + name):  # otherwise a readable path is mounted there
             os.symlink(PRIVATE, folder + name)
     os.chdir(folder)
     call("pivot_root", LIBC.syscall({"x86_64": 155, "aarch64": 41}[platform.machine()], b".", b"."))
@@ -74,7 +74,7 @@ def shut_in(folder: str, readable: Sequence[str], proc: int) -> None:
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     if root:
         become_nobody()
-        call("user namespaces are not to be had", LIBC.unshare(NEWUSER))
+        call("user namespaces are not available", LIBC.unshare(NEWUSER))
         map_self(NOBODY, NOBODY, proc)
-    # An empty network: nothing in it outlives a process, so one for all jobs of this worker, which it runs in turn.
+    # An empty network. Nothing in it outlives a process, so all jobs of this worker, which run in turn, can share it.
     call("namespaces", LIBC.unshare(NEWNET | NEWIPC | NEWUTS))

@@ -1,4 +1,4 @@
-"""What of the machine every program may read."""
+"""The paths of the machine that every program may read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SYSTEM = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr
 LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 LIBRARY = os.path.dirname(os.path.realpath(os.__file__))
-PACKAGES = ("site-packages", "dist-packages")  # what is installed is not the program's business
+PACKAGES = ("site-packages", "dist-packages")  # installed packages, which programs cannot read
 
 
 def system_paths() -> list[str]:
-    """What every program may read: binaries, libraries, this interpreter and its standard library."""
+    """The paths that every program may read: binaries, libraries, this interpreter and its standard library."""
     prefix, own = os.path.realpath(sys.base_prefix), [LIBRARY, os.path.realpath(sys.executable)]
     with contextlib.suppress(OSError):
         own += [f"{prefix}/lib/{n}" for n in sorted(os.listdir(f"{prefix}/lib")) if n.startswith("libpython")]

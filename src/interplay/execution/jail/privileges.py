@@ -1,4 +1,4 @@
-"""Giving up what root has: users, groups, capabilities."""
+"""Gives up the privileges of root: users, groups, capabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DAC_READ_SEARCH = 1 << 2
 
 
 def become_nobody(uid: int = NOBODY, keep: int = 0) -> None:
-    """Root is exempt from limits and owns everything: a program never runs as root, even a mapped one."""
+    """Stop being root. Limits do not apply to root, and root owns every file, so a program never runs as root, not even
+    as the root of a user namespace."""
     LIBC.prctl(SET_KEEPCAPS, 1, 0, 0, 0)
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -23,14 +24,15 @@ def become_nobody(uid: int = NOBODY, keep: int = 0) -> None:
 
 
 def is_root(uid: int = NOBODY) -> bool:
-    """Root, and able to become `uid`: not the root of a user namespace that knows only itself."""
+    """Whether this is root and able to become `uid`. The root of a user namespace that maps only itself is not."""
     with open("/proc/self/uid_map") as table:
         ranges = [tuple(map(int, line.split())) for line in table]
     return os.geteuid() == 0 and any(first <= uid < first + count for first, _, count in ranges)
 
 
 def reading() -> int:
-    """What lets a program that root started reach an interpreter in root's own folder, where Landlock allows it."""
+    """The capabilities with which a program that root started can read an interpreter in root's own folder, if Landlock
+    allows it."""
     held = ctypes.create_string_buffer(24)
     call("capget", LIBC.capget(struct.pack("Ii", 0x20080522, 0), held))
     return struct.unpack_from("I", held)[0] & DAC_READ_SEARCH

@@ -1,7 +1,7 @@
-"""What the kernel tells of the processes of a job.
+"""Reads what the kernel knows about the processes of a job.
 
-`proc` is a descriptor of /proc, opened before there were walls. Every thread is looked at: each may have descriptors of
-its own, and a process whose first thread has ended shows its memory only in the others.
+`proc` is a descriptor of /proc that was opened before the process was isolated. Every thread is checked, because each
+can have its own descriptors, and if the first thread of a process has ended, only the others show its memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import stat
 import time
 
-PIPE = 0.0625  # megabytes that the kernel keeps for one
+PIPE = 0.0625  # megabytes that the kernel uses for one pipe
 
 
 def kernel() -> tuple[int, ...]:
@@ -36,7 +36,7 @@ def listed(name: str, proc: int) -> list[str]:
 
 
 def processes_of(uid: int, proc: int) -> int:
-    """Tasks that already count against this user's limit."""
+    """The number of tasks that already count against the limit of this user."""
     count = 0
     for name in os.listdir(proc):
         if name.isdigit():
@@ -64,7 +64,7 @@ def family(pid: int, proc: int) -> dict[int, list[str]]:
 
 
 def ended(tasks: list[str], proc: int) -> bool:
-    """Whether a process only waits to be asked how it ended: every thread of it has ended, not the first alone."""
+    """Whether a process has ended and only waits for its parent: all its threads have ended, not only the first one."""
     for task in tasks:
         with contextlib.suppress(OSError, IndexError):
             if read(f"{task}/stat", proc).rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
@@ -73,10 +73,12 @@ def ended(tasks: list[str], proc: int) -> bool:
 
 
 def end_all(proc: int, seconds: float) -> bool:
-    """Ends every descendant of this process, to which orphans come (a subreaper): whether none is left.
+    """End every descendant of this process, which also becomes the parent of orphans (a subreaper). Returns whether
+    none is left.
 
-    Ended ones are waited for only when no living one is seen: until then they keep their places, so that no new ones
-    can be started. One may be missed while it changes its parent; the kernel alone knows when there is none."""
+    Ended processes are waited for only when no living one is seen. Until then they keep their places in the process
+    limit, so that no new ones can start. A process can be missed while its parent changes; only the kernel knows for
+    certain that none is left."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         left = [pid for pid, tasks in family(os.getpid(), proc).items() if not ended(tasks, proc)]
@@ -94,7 +96,7 @@ def end_all(proc: int, seconds: float) -> bool:
 
 
 def memory_of(tasks: list[str], proc: int) -> float:
-    """Megabytes of one process, shared pages divided among their owners where the kernel tells."""
+    """The megabytes of one process. If the kernel says so, shared pages are divided among their users."""
     for task in tasks:
         for name in ("smaps_rollup", "statm"):
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -109,15 +111,15 @@ def memory_of(tasks: list[str], proc: int) -> float:
 
 
 def buffer_size(proc: int) -> float:
-    """Megabytes that one socket may keep."""
+    """The megabytes that one socket may use."""
     with contextlib.suppress(OSError, ValueError):
         return int(read("sys/net/core/wmem_default", proc)) / (1 << 20)
     return 0.25
 
 
 def held_open(tasks: list[str], proc: int, socket: float) -> tuple[dict[int, float], float]:
-    """Files that have no name any more, as megabytes by inode; and megabytes that pipes and sockets may keep. Neither
-    is part of a folder or of a process. What several threads or processes share counts once."""
+    """Files without a name, in megabytes by inode, and the megabytes that pipes and sockets may use. Neither is part of
+    a folder or of a process. What several threads or processes share is counted once."""
     deleted: dict[int, float] = {}
     kept: dict[int, float] = {}
     for task in tasks:
@@ -137,8 +139,8 @@ def held_open(tasks: list[str], proc: int, socket: float) -> tuple[dict[int, flo
 
 
 def mapped(tasks: list[str], proc: int) -> set[int]:
-    """Files without a name in the memory of these tasks, by inode: a mapping needs no descriptor, and does not tell the
-    size of its file."""
+    """Files without a name that these tasks have mapped into memory, by inode. A mapping needs no descriptor, and it
+    does not show the size of its file."""
     found = set()
     for task in tasks:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The program: a forked process that gives up what it has, then runs what it was given."""
+"""The program: a forked process that gives up its privileges and then runs the job."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from interplay.execution.jail.site import Site
 from interplay.execution.jail.syscall import JailError
 from interplay.execution.jail.walls import restrict
 
-PYTHONS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # signals that an interpreter does not leave as they are
+PYTHONS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # signals whose handling a Python interpreter changes
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-HARNESSES = {"referee": referee.main, "checker": checker.main}  # ours, and run in the place of a program
+HARNESSES = {"referee": referee.main, "checker": checker.main}  # our own code, run in the place of a program
 
 
 def become_program(job: ReceivedJob, site: Site, folder: str, pipes: tuple[int, int, int], told: int) -> NoReturn:
-    """`told` hears what went wrong before the program began; its closing says that it has begun."""
+    """Errors before the program starts are written to `told`. When `told` is closed, the program has started."""
     code = 1
     try:
         for fd, pipe in enumerate(pipes):

@@ -1,12 +1,12 @@
-"""Calls the functions of a program from a process of its own: the referee holds the tests and alone reports.
+"""Calls the functions of a program from a separate process, the referee. Only the referee has the tests and reports.
 
-Two messages come on standard input: the program with the name of its function, and then the tests. In between the
-referee forks the nursery, a process that starts the program when asked to. So neither ever has the tests in its memory.
-Referee and program share nothing but plain values over a pair of pipes (`values.py`). The report goes to standard
-output.
+Two messages come on standard input: the program with the name of its function, and then the tests. Between them the
+referee forks the nursery, a process that starts the program on request. So neither the nursery nor the program ever has
+the tests in its memory. Referee and program only exchange plain values over a pair of pipes (`values.py`). The report
+goes to standard output.
 
-Every test has its own time. A program that used it up is ended and started again for the next test; after `STARTS`
-of them the rest counts as failed.
+Every test has its own time limit. A program that exceeds it is ended, and started again for the next test. After
+`STARTS` starts, the remaining tests count as failed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from interplay.execution.jail.seccomp import apply_filter, only_itself
 from interplay.execution.jail.syscall import JailError
 from interplay.execution.jail.values import exactly, get, pack, put, unpack
 
-STARTS = 4  # of the program
-LOOK = 0.1  # seconds between looks at its processor time
+STARTS = 4  # how often the program may be started
+LOOK = 0.1  # seconds between two checks of its processor time
 WRONG, UNCALLED = "wrong answer", "it does not call the program"
 
 
 class Slow(BaseException):
-    """A test used up its time. No `except Exception` of a test catches it."""
+    """A test exceeded its time limit. It is a BaseException, so an `except Exception` in a test does not catch it."""
 
 
 class RemoteObject:
-    """What the program returned and cannot be copied: equal to nothing, and neither true nor false."""
+    """Stands for a result of the program that cannot be copied. It equals nothing, and it is neither true nor false."""
 
     def __init__(self, program: Program, number: int | str) -> None:
         object.__setattr__(self, "_program", program)
@@ -79,7 +79,7 @@ class Program:
     """The process that runs the program, as the referee sees it."""
 
     def __init__(self, source: str, entry: str) -> None:
-        # Made now, for as many starts as there may be: later the nursery can be given none.
+        # Pipes for all possible starts are made now, because later the nursery cannot be given any.
         self.pipes = [(*os.pipe(), *os.pipe()) for _ in range(STARTS)]
         heard, self.told = os.pipe()
         self.heard, told = os.pipe()
@@ -88,10 +88,10 @@ class Program:
         for fd in (heard, told, *(fd for asked, _, _, answer in self.pipes for fd in (asked, answer))):
             os.close(fd)
         self.starts = 0
-        self.lost = True  # once an answer could not be read, none can
+        self.lost = True  # when one answer could not be read, later ones cannot be read either
 
     def start(self, seconds: float, wall: float) -> list[Any]:
-        """What the program says of itself: whether it was built, whether it has its function, and what went wrong."""
+        """What the program reports: whether it could be run, whether it defines its function, and what went wrong."""
         _, self.asked, self.answered, _ = self.pipes[self.starts]
         os.set_blocking(self.asked, False)
         self.starts += 1
@@ -109,20 +109,20 @@ class Program:
             return [False, False, "it ended before it could be called"]
 
     def begin(self, seconds: float, wall: float) -> None:
-        """A test, with so much processor time, and so much time by the clock."""
-        self.calls = hashlib.sha256()  # what the program answers
+        """Begin a test with this much processor time and this much wall-clock time."""
+        self.calls = hashlib.sha256()  # a hash of the program's answers
         self.answers, self.raised = 0, False
         self.limits = self._used() + seconds, time.monotonic() + wall
 
     def end(self) -> None:
-        """Where the system lets us; a process that cannot be ended here ends with the job."""
+        """End the program if the system allows it. A process that cannot be ended here ends with the job."""
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
 
     def _used(self) -> float:
-        """Processor time of the program's process."""
+        """The processor time of the program's process."""
         try:
-            return time.clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) makes it
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock id that clock_getcpuclockid(3) computes
         except OSError:
             return 0.0
 
@@ -161,7 +161,7 @@ class Program:
 
 
 def _copy_changes(ours: tuple[Any, ...], theirs: list[Any]) -> None:
-    """A function may change its arguments: so do those of the tests."""
+    """A function may change its arguments, so apply the same changes to the arguments of the test."""
     for mine, changed in zip(ours, theirs, strict=False):
         if type(mine) is list and type(changed) is list:
             mine[:] = changed
@@ -186,7 +186,7 @@ def _become_nursery(
             if child == 0:
                 _become_program(source, entry, asked, answer)
             os.write(told, child.to_bytes(4, "little"))
-            os.close(answer)  # so that the referee hears when the program ends
+            os.close(answer)  # so that the referee notices when the program ends
     finally:
         os._exit(0)
 
@@ -196,7 +196,7 @@ def _become_program(source: str, entry: str, asked: int, answer: int) -> NoRetur
         for fd in {*range(3, 256)} - {asked, answer}:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        with contextlib.suppress(JailError):  # at the level without a filter
+        with contextlib.suppress(JailError):  # the weakest isolation level has no filter
             apply_filter(only_itself())
         become_script("solution.py")
         _serve(source, entry, asked, answer)
@@ -254,7 +254,8 @@ def main() -> int:
 
 
 class Trials:
-    """`wanted`: the setup, the tests, `seconds` of processor time and `wall` seconds for each, `total` for all."""
+    """`wanted` holds the setup, the tests, `seconds` of processor time and `wall` seconds for each test, and `total`
+    for all of them."""
 
     def __init__(self, program: Program, entry: str, wanted: dict[str, Any]) -> None:
         self.program, self.entry, self.wanted = program, entry, wanted
@@ -266,7 +267,7 @@ class Trials:
 
     def report(self) -> dict[str, Any]:
         passed: list[bool] = []
-        answers: list[str] = []  # of each test, in short: what the program answered; empty where it gave no answer
+        answers: list[str] = []  # a digest of the program's answers in each test; empty if it gave no answer
         errors = 0
         raised = False
         self._start()
@@ -301,7 +302,7 @@ class Trials:
             self.space[self.entry] = self.space["candidate"] = self.program.remote(self.entry)
 
     def _run(self, n: int, test: str) -> tuple[bool, str]:
-        """Whether it passed, and else why not."""
+        """Whether the test passed and, if not, why."""
         left = self.deadline - time.monotonic()
         if self.program.lost and self.program.starts < STARTS and left > 0:
             self._start()
@@ -313,14 +314,14 @@ class Trials:
             why = WRONG
         except BaseException as error:
             why = str(error) if isinstance(error, Slow) else f"{type(error).__name__}: {error}"[:200]
-        if self.program.lost:  # also where the test caught that
+        if self.program.lost:  # even if the test caught the exception
             self.program.end()
             return False, why or "it gave no answer"
         return (False, why) if why else (True, "") if self.program.answers else (False, UNCALLED)
 
 
 def known(tests: Sequence[str], entry: str, setup: str) -> tuple[str, list[str]]:
-    """The setup with the imports that tests take for granted, and the names that only the program can have defined."""
+    """The setup, with imports that the tests assume, and the names that only the program can define."""
     nodes: list[ast.AST] = []
     for text in (setup, *tests):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # the test itself will fail

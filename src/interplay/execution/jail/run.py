@@ -1,4 +1,4 @@
-"""One job, from the channel to the report: standard input is fed, output collected, limits kept."""
+"""Runs one job, from the channel to the report: writes standard input, collects output and enforces limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Run:
         self.limits = self.supervisor.job.limits
         self.room = int(self.limits["output_kb"] * 1024)
         self.poll = select.poll()
-        self.left: set[int] = set()  # descriptors that something may still come from, or go to
+        self.left: set[int] = set()  # descriptors that can still be read or written
         self.report = b""
 
     def answer(self) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class Run:
         ours, theirs = zip(*(os.pipe()[:: 1 if fd else -1] for fd in range(3)), strict=True)
         self.stdin, stdout, stderr = ours
         self.heard = self.supervisor.start(theirs, list(ours))
-        # Only now: what is on standard input is in nobody else's memory.
+        # The input is received only now, so that it is in no other process's memory.
         self.ahead = memoryview(receive(self.channel, self.supervisor.job.stdin_size))
         self.output = {stdout: bytearray(), stderr: bytearray()}
         os.set_blocking(self.stdin, False)
@@ -44,7 +44,7 @@ class Run:
         return self._verdict(self.output[stdout], self.output[stderr], time.monotonic() - began)
 
     def _follow(self, deadline: float) -> None:
-        """Until the program has ended and all it said is read."""
+        """Wait until the program has ended and all its output is read."""
         look = time.monotonic() + WATCH
         while self.left - {self.stdin}:
             now = time.monotonic()
@@ -55,7 +55,7 @@ class Run:
                 look = time.monotonic() + WATCH
             waiting = 1.0 if self.supervisor.over else max(0.0, min(deadline, look) - now)
             for fd, _ in self.poll.poll(waiting * 1000 + 1):
-                if fd == self.channel.fileno():  # nothing is said during a job: the other end is gone
+                if fd == self.channel.fileno():  # no message is sent during a job, so the other end was closed
                     raise EOFError("nobody waits for this result any more")
                 if fd == self.stdin:
                     self._feed()
@@ -65,7 +65,7 @@ class Run:
     def _feed(self) -> None:
         try:
             self.ahead = self.ahead[os.write(self.stdin, self.ahead[: 1 << 16]) :] if self.ahead else self.ahead
-        except OSError:  # the program closed its end, and may
+        except OSError:  # the program has closed its standard input, which is allowed
             self.ahead = self.ahead[:0]
         if not self.ahead:
             self._close(self.stdin)
@@ -105,8 +105,8 @@ class Run:
 
 
 def _named(code: int, said: dict[str, Any], seconds: float, last: str, met: str) -> str:
-    """What became of a program that was not ended by us; `last` is the end of what it said, `met` what the kernel
-    counted."""
+    """The status of a program that we did not end. `last` is the end of its output, and `met` is the limit that the
+    kernel reported."""
     if code == 0:
         return "ok"
     if code == -signal.SIGXCPU or (code == -signal.SIGKILL and said["cpu"] >= seconds):

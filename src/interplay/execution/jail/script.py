@@ -17,14 +17,14 @@ STREAMS = ("stdin", "stdout", "stderr")
 
 
 def become_script(name: str) -> types.ModuleType:
-    """Make this process look like a fresh interpreter that was given the file `name`: its `__main__` module."""
+    """Make this process look like a new interpreter that runs the file `name`; return its `__main__` module."""
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=name, __builtins__=builtins)
     for module in [n for n in sys.modules if n.partition(".")[0] == "interplay"]:
         del sys.modules[module]
     sys.modules["__main__"] = main
     sys.argv[:], sys.path[0:0] = [name], [""]
-    random.seed(0)  # with the fixed hash seed: the same program does the same again
+    random.seed(0)  # together with the fixed hash seed, this makes a program repeatable
     files = [io.FileIO(fd, "r" if fd == 0 else "w", closefd=False) for fd in range(3)]
     sys.stdin = io.TextIOWrapper(io.BufferedReader(files[0]), encoding="utf-8", errors="surrogateescape")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(files[1]), encoding="utf-8", errors="surrogateescape")
@@ -39,7 +39,7 @@ def become_script(name: str) -> types.ModuleType:
 
 
 def run_source(source: bytes) -> int:
-    """The exit code."""
+    """Run the source and return the exit code."""
     main = become_script("main.py")
     code = 0
     try:

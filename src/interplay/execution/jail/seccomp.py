@@ -1,7 +1,7 @@
-"""The system-call filters of a program, in classic BPF. Numbers are given for x86-64 and aarch64.
+"""The system-call filters of a program, in classic BPF. The tables have the call numbers for x86-64 and aarch64.
 
-`base_filter` is what every program runs behind. `only_itself` and `only_reading` take more away and are added on top:
-the kernel asks all filters and obeys the strictest.
+Every program runs with `base_filter`. `only_itself` and `only_reading` forbid more and are added to it: the kernel
+evaluates all filters and applies the strictest result.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from interplay.execution.jail.syscall import (
     call,
 )
 
-Numbers = tuple[int | None, int | None]  # of one system call, on x86-64 and on aarch64
-Line = tuple[int, int, int, int]  # one instruction: operation, skip if true, skip if false, value
+Numbers = tuple[int | None, int | None]  # the number of one system call on x86-64 and on aarch64
+Line = tuple[int, int, int, int]  # one instruction: operation, lines to skip if true, lines to skip if false, value
 
-# Other processes' memory and scheduling, mounts, namespaces, kernel keys, modules, clocks, tracing, asynchronous rings.
+# Other processes' memory and scheduling, mounts, namespaces, kernel keys, modules, clocks, tracing, io_uring.
 REFUSED: Mapping[str, Numbers] = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "process_madvise": (440, 440), "process_mrelease": (448, 448), "pidfd_getfd": (438, 438), "mount": (165, 40),
@@ -53,18 +53,18 @@ REFUSED: Mapping[str, Numbers] = {
     "lookup_dcookie": (212, 18), "vhangup": (153, 58), "iopl": (172, None), "ioperm": (173, None),
     "uselib": (134, None), "modify_ldt": (154, None), "nfsservctl": (180, 42), "ioprio_set": (251, 30),
 }  # fmt: skip
-# Memory that belongs to no process: files in memory, System V, queues, pages in pipes, descriptors in flight.
+# Calls that take memory which belongs to no process: files in memory, System V, queues, pages and descriptors in pipes.
 UNCOUNTED: Mapping[str, Numbers] = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "semget": (64, 190),
     "msgget": (68, 186), "mq_open": (240, 180), "vmsplice": (278, 75), "splice": (275, 76), "tee": (276, 77),
     "sendfile": (40, 71), "sendmsg": (46, 211), "sendmmsg": (307, 269),
 }  # fmt: skip
-# What a user has few of, for all of their processes together: a program could leave none for the others.
+# Resources of which a user has few, for all processes together: a program could leave none for other processes.
 SCARCE: Mapping[str, Numbers] = {
     "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27), "io_setup": (206, 0)
 }  # fmt: skip
-# Landlock does not see these: a program could change the mode, owner, times or attributes of its user's files. They
-# seem to succeed and do nothing: `shutil.copy` and `tarfile` go on.
+# Landlock does not control these: a program could change the mode, owner, times or attributes of its user's files. The
+# calls return success and do nothing, so that `shutil.copy` and `tarfile` work.
 UNSEEN: Mapping[str, Numbers] = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None),
     "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "utime": (132, None), "utimes": (235, None),
@@ -72,7 +72,7 @@ UNSEEN: Mapping[str, Numbers] = {
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469),
 }  # fmt: skip
-TRUNCATE: Numbers = (76, 45)  # by path: Landlock sees it from version 3 on
+TRUNCATE: Numbers = (76, 45)  # truncate by path: Landlock controls it from version 3 on
 CREATING: Mapping[str, Numbers] = {
     "creat": (85, None), "unlink": (87, None), "unlinkat": (263, 35), "rename": (82, None), "renameat": (264, 38),
     "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "link": (86, None),
@@ -87,7 +87,7 @@ SIGNALLING: Mapping[str, Numbers] = {
     "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
 }  # fmt: skip
-# Of themselves only, which is process 0: everybody else of the same user is in reach without a signal.
+# Allowed only for the calling process, which is number 0; otherwise a program could reach its user's other processes.
 SELF_ONLY: Mapping[str, Numbers] = {
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
@@ -97,26 +97,26 @@ KILL_THREAD: Numbers = (234, 131)
 SOCKETS: tuple[Numbers, Numbers] = (41, 198), (53, 199)
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 ALLOW, END, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
-SEEM = REFUSE  # with errno 0: the call returns 0 and was not made
+SEEM = REFUSE  # with errno 0: the call returns 0 and has no effect
 LD, JEQ, JGE, JSET, RET = 0x20, 0x15, 0x35, 0x45, 0x06
 EPERM = REFUSE | errno.EPERM
 
 
 def machine() -> tuple[int, int]:
-    """The column of the tables above, and what the kernel calls this architecture."""
+    """The column of the tables above for this machine, and the kernel's number for its architecture."""
     name = platform.machine()
     if name not in ARCHITECTURES:
-        raise JailError(f"no system-call filter is known for {name}; known: {', '.join(ARCHITECTURES)}")
+        raise JailError(f"there is no system-call filter for {name}; known: {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[name]
 
 
 class _Filter:
-    """Instructions, one rule after the other; between rules the accumulator holds the number of the call."""
+    """The instructions, rule by rule. Between two rules the accumulator holds the number of the call."""
 
     def __init__(self) -> None:
         self.column, arch = machine()
         self.code: list[Line] = [(LD, 0, 0, 4), (JEQ, 1, 0, arch), (RET, 0, 0, END), (LD, 0, 0, 0)]
-        if self.column == 0:  # the x32 numbers are a second way into everything
+        if self.column == 0:  # refuse the x32 numbers, with which every call could be made too
             self.code += [(JGE, 0, 1, 0x40000000), (RET, 0, 0, REFUSE | errno.ENOSYS)]
 
     def always(self, numbers: Numbers, verdict: int) -> None:
@@ -128,16 +128,16 @@ class _Filter:
             self.always(numbers, verdict)
 
     def where(self, numbers: Numbers, argument: int, values: Sequence[int], verdict: int) -> None:
-        """If the argument is one of the values."""
+        """Return `verdict` if the argument is one of the values."""
         last = len(values) - 1
         self._looking(numbers, argument, [(JEQ, last - n, int(n == last), v) for n, v in enumerate(values)], verdict)
 
     def unless(self, numbers: Numbers, argument: int, values: Sequence[int], verdict: int) -> None:
-        """If the argument is none of the values."""
+        """Return `verdict` if the argument is not one of the values."""
         self._looking(numbers, argument, [(JEQ, len(values) - n, 0, v) for n, v in enumerate(values)], verdict)
 
     def with_bits(self, numbers: Numbers, argument: int, bits: int, verdict: int) -> None:
-        """If the argument has one of the bits."""
+        """Return `verdict` if the argument has one of the bits."""
         self._looking(numbers, argument, [(JSET, 0, 1, bits)], verdict)
 
     def _looking(self, numbers: Numbers, argument: int, tests: list[Line], verdict: int) -> None:
@@ -151,8 +151,8 @@ class _Filter:
 
 @cache
 def base_filter(private: bool, landlock: int) -> bytes:
-    """`private`: in namespaces, where Unix sockets and all files in reach are the program's own. `landlock`: the
-    kernel's version of it, where that is the wall."""
+    """`private` means that the program runs in namespaces, where all Unix sockets and files that it can reach are its
+    own. `landlock` is the kernel's version of Landlock, if Landlock is used."""
     made = _Filter()
     for table in (REFUSED, UNCOUNTED, SCARCE):
         made.all_of(table, EPERM)
@@ -160,28 +160,28 @@ def base_filter(private: bool, landlock: int) -> bytes:
         made.all_of(UNSEEN, SEEM)
         if landlock < 3:
             made.always(TRUNCATE, REFUSE | errno.EACCES)
-    made.always((435, 435), REFUSE | errno.ENOSYS)  # clone3: its flags are out of a filter's reach
+    made.always((435, 435), REFUSE | errno.ENOSYS)  # clone3: a filter cannot read its flags
     made.with_bits(
         (56, 220), 0, NEWNS | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET | NEWCGROUP | NEWTIME, EPERM
     )  # clone
     made.unless(SOCKETS[0], 0, [1] if private else [0xFFFFFFFF], REFUSE | errno.EACCES)  # AF_UNIX
     made.unless(SOCKETS[1], 0, [1], REFUSE | errno.EACCES)
-    made.where((54, 208), 2, [7, 8, 32, 33], EPERM)  # setsockopt: larger buffers than are counted
-    # ioctl: typing into a terminal, signals by I/O, flags of a file that belongs to the user
+    made.where((54, 208), 2, [7, 8, 32, 33], EPERM)  # setsockopt: larger buffers than the memory count assumes
+    # ioctl: typing into a terminal, signals by I/O, attribute flags of a file that belongs to the user
     made.where((16, 29), 1, [0x5412, 0x541C, 0x8901, 0x8902, 0x40086602, 0x401C5820], EPERM)
     made.where((72, 25), 1, [8, 10, 15, 1031], EPERM)  # fcntl: signals by I/O, larger pipes
-    # prctl, "nobody may look at me": what it holds open would not be counted; and sharing a core with others
+    # prctl: a program that hides its open files would not be counted; core scheduling affects other processes
     made.where((157, 167), 0, [SET_DUMPABLE, 62], EPERM)
-    made.unless((285, 47), 1, [0], REFUSE | errno.EOPNOTSUPP)  # fallocate: space past every limit of a file
+    made.unless((285, 47), 1, [0], REFUSE | errno.EOPNOTSUPP)  # fallocate: can take space beyond a file's size limit
     for numbers in SELF_ONLY.values():
         made.unless(numbers, 0, [0], EPERM)
-    made.where((141, 140), 0, [2], EPERM)  # setpriority of everything that the user runs
+    made.where((141, 140), 0, [2], EPERM)  # setpriority for all processes of the user
     made.unless((141, 140), 1, [0], EPERM)
     return made.done()
 
 
 def only_itself() -> bytes:
-    """Signals to this process and its group, and to nobody else."""
+    """Allow signals only to this process and its group."""
     made = _Filter()
     made.all_of(SIGNALLING, EPERM)
     made.unless(KILL_ONE, 0, [os.getpid(), 0], EPERM)
@@ -190,7 +190,7 @@ def only_itself() -> bytes:
 
 
 def only_reading() -> bytes:
-    """No file can be changed, nothing started, nobody signalled: what is left is to compute and to answer."""
+    """Forbid changing files, starting processes and sending signals. What remains is to compute and to answer."""
     made = _Filter()
     for table in (CREATING, UNSEEN, STARTING, SIGNALLING):
         made.all_of(table, EPERM)

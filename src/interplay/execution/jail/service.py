@@ -1,9 +1,9 @@
-"""A service: a process behind the walls that answers questions, each in a fork of its own.
+"""A service: an isolated process that answers questions, each in a fork of its own.
 
-A question is text that a model may have written, for a library that reads it: SQLite, DuckDB, sympy. The fork limits
-itself, gives up everything but reading (`only_reading`), and calls the module's `answer(text)`, in the folder of the
-files that the question is about. It cannot change anything that the next question finds. Files are kept by name, so
-that they need to be sent once.
+A question is text that a model may have written, for a library that parses it: SQLite, DuckDB, sympy. The fork sets its
+limits, gives up everything except reading (`only_reading`), and calls the module's `answer(text)` in the folder with
+the files that the question is about. It cannot change anything that later questions use. Files are kept by name, so
+that each is sent only once.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from interplay.execution.jail.syscall import fork
 from interplay.execution.jail.walls import MEGABYTE, set_limit
 
 AnswerFunction = Callable[[bytes], bytes]
-KEPT = 1 << 30  # bytes of files, together
-NO_MEMORY = 77  # exit code
+KEPT = 1 << 30  # total bytes of files that are kept
+NO_MEMORY = 77  # the exit code if memory ran out
 FAILED = 78
-MISSING = 79  # in the place of an exit code: the question names a file that was not sent
+MISSING = 79  # used like an exit code: the question names a file that was not sent
 
 
 def serve(module: str, walls: bool) -> NoReturn:
-    """Standard input is the channel to the supervisor. `walls`: not at the level that has none."""
+    """Standard input is the channel to the supervisor. `walls` is false at the level without isolation."""
     answer: AnswerFunction = importlib.import_module(module).answer
     channel = socket.socket(fileno=0)
-    files: dict[str, int] = {}  # sizes, those last asked for at the end
+    files: dict[str, int] = {}  # sizes by name, the most recently used last
     while True:
         try:
             question = ReceivedQuestion(channel)
@@ -87,7 +87,7 @@ def _answered(question: ReceivedQuestion, answer: AnswerFunction, walls: bool) -
 def _become_answer(question: ReceivedQuestion, answer: AnswerFunction, told: int, reading: bool) -> NoReturn:
     code = FAILED
     try:
-        os.dup2(told, 3)  # not standard output: libraries print there
+        os.dup2(told, 3)  # not standard output, because libraries print there
         os.closerange(4, 256)
         null = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1, 2):

@@ -1,6 +1,6 @@
-"""A service from its first question to its last: questions are handed in, answers handed out, limits kept.
+"""One run of a service, from its first question to its last: passes questions and answers on, and enforces limits.
 
-A question that passes a limit ends the service; the next one starts it again.
+A question that exceeds a limit ends the service. The next question starts it again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from interplay.execution.jail.site import Site
 from interplay.execution.jail.supervisor import WATCH, Supervisor
 from interplay.execution.jail.syscall import JailError
 
-LIMITS = {"cpu_seconds": 1e10, "memory_mb": 4096.0, "files_mb": 2048.0, "processes": 4}  # of the service itself
+LIMITS = {"cpu_seconds": 1e10, "memory_mb": 4096.0, "files_mb": 2048.0, "processes": 4}  # for the service itself
 
 
 class ServiceJob(ReceivedJob):
-    """No message: a service is started by its first question."""
+    """A job without a message, because the first question starts a service."""
 
     def __init__(self) -> None:
         self.limits, self.argv, self.harness, self.source, self.files = dict(LIMITS), [], "", b"", {}
@@ -41,10 +41,10 @@ class ServiceSession:
             self.poll.register(fd, select.POLLIN)
 
     def answer(self) -> dict[str, Any]:
-        """To the next question in the channel."""
+        """Answer the next question in the channel."""
         question, began = ReceivedQuestion(self.channel), time.monotonic()
         self.supervisor.job.limits["memory_mb"] = question.limits["memory_mb"]
-        with contextlib.suppress(OSError):  # the service is gone
+        with contextlib.suppress(OSError):  # the service has ended
             question.forward(self.service)
             if answer := self._answer(began + question.limits["seconds"]):
                 return answer
@@ -57,7 +57,7 @@ class ServiceSession:
         return {"status": status or "killed", "code": None, "seconds": time.monotonic() - began, "lost": not status}
 
     def leave(self) -> None:
-        """Nobody asks any more: the service may end by itself, and its CPU time is counted. It has a second."""
+        """Nobody asks any more. Give the service a second to end by itself, so that its CPU time is counted."""
         self.poll.unregister(self.channel)
         self.poll.unregister(self.service)
         self.service.close()

@@ -1,4 +1,4 @@
-"""Where the jobs of a worker run: what its zygote made once, and every job uses."""
+"""The place where the jobs of a worker run: what its zygote made once and every job uses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from interplay.execution.jail.cgroup import Cgroup
 @dataclass(frozen=True)
 class Site:
     level: str  # namespaces, landlock or rlimits
-    folder: str  # of this worker, on disk
-    readable: tuple[str, ...]  # what programs may read
-    proc: int  # a descriptor of /proc, opened before there were walls
+    folder: str  # the folder of this worker, on disk
+    readable: tuple[str, ...]  # the paths that programs may read
+    proc: int  # a descriptor of /proc, opened before the process was isolated
     cgroup: Cgroup | None
-    service: str  # the module that answers questions here; empty where programs are run
+    service: str  # the module that answers questions here; empty if the worker runs programs

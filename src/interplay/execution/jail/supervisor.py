@@ -1,6 +1,6 @@
-"""The supervisor: outside the walls, one for each job. It starts the job, watches it, ends it and reports.
+"""The supervisor: one process per job, outside the job's isolation. It starts, watches and ends the job, and reports.
 
-Whatever a program does is a result. Only what goes wrong before the program begins is a `JailError`.
+Everything that a program does gives a result. Only an error before the program starts is a `JailError`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from interplay.execution.jail.processes import (
 from interplay.execution.jail.site import Site
 from interplay.execution.jail.syscall import LIBC, NEWNS, NEWPID, SET_SUBREAPER, call, fork
 
-WATCH = 0.05  # seconds between looks at memory, processes and disk
-ENDING = 10.0  # seconds after which processes that cannot be ended are left to whoever started this worker
-SLACK = 64  # processes this user may start elsewhere meanwhile, where the kernel counts them all together
+WATCH = 0.05  # seconds between two checks of memory, processes and disk
+ENDING = 10.0  # seconds after which processes that cannot be ended are left to the process that started this worker
+SLACK = 64  # processes that this user may start elsewhere meanwhile, if the kernel counts all of them together
 
 
 class Supervisor:
@@ -38,14 +38,15 @@ class Supervisor:
 
     def __init__(self, channel: socket.socket, site: Site, job: ReceivedJob) -> None:
         self.channel, self.site, self.job = channel, site, job
-        self.cause = ""  # the limit for which it was ended
+        self.cause = ""  # the limit because of which the job was ended
         self.init = 0
         self.folder = PRIVATE
         self.over = False
-        self.gone = True  # nothing of it is left
+        self.gone = True  # whether no process of the job is left
 
     def start(self, pipes: tuple[int, int, int], ours: list[int]) -> int:
-        """Starts init with the program's three descriptors, and without ours. Gives where its report can be read."""
+        """Start init with the program's three descriptors and without ours. Returns the descriptor from which its
+        report can be read."""
         if self.site.level == "namespaces":
             call("namespaces", LIBC.unshare(NEWPID | NEWNS))
         else:
@@ -69,16 +70,16 @@ class Supervisor:
         return heard
 
     def _running(self) -> int:
-        """Processes that the kernel counts besides the program's own."""
+        """The number of processes that the kernel counts in addition to the program's own."""
         if self.site.level == "namespaces" and kernel() >= (5, 14):
-            return 3  # a user namespace counts its own: zygote, supervisor, init
+            return 3  # a user namespace counts only its own: zygote, supervisor, init
         return processes_of(os.geteuid(), self.site.proc) + SLACK
 
     def look(self) -> None:
-        """What no limit of a single process sees: all of them together."""
+        """Check the limits that hold for all processes together, which no limit of a single process covers."""
         limits, proc, level = self.job.limits, self.site.proc, self.site.level
         if self.site.cgroup is not None and level == "namespaces":
-            return  # the kernel looks
+            return  # the kernel enforces them
         members = family(self.init, proc)
         tasks = [task for found in members.values() for task in found]
         deleted, buffers = held_open(tasks, proc, buffer_size(proc))
@@ -100,7 +101,7 @@ class Supervisor:
         self.end()
 
     def end(self) -> None:
-        """Every process of the job is gone when this returns, or cannot be ended."""
+        """End every process of the job. When this returns, all of them are gone or cannot be ended."""
         if self.over or not self.init:
             return
         self.over = True
@@ -109,19 +110,19 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.init, signal.SIGKILL)
         if self.site.level == "namespaces":
-            self.gone = _wait(self.init, ENDING)  # and with it, every process of its namespace
+            self.gone = _wait(self.init, ENDING)  # when init ends, every process of its namespace ends
         else:
             self.gone = end_all(self.site.proc, ENDING)
 
     def clean(self) -> bool:
-        """Whether this worker can run another job."""
+        """Clean up. Returns whether this worker can run another job."""
         self.end()
         return self.gone and (self.folder == PRIVATE or remove(self.folder))
 
 
 def _wait(pid: int, seconds: float) -> bool:
-    """Whether it ended in time."""
-    with contextlib.suppress(OSError, AttributeError):  # not in every kernel, nor in every build of Python
+    """Wait for a process. Returns whether it ended in time."""
+    with contextlib.suppress(OSError, AttributeError):  # not all kernels and builds of Python have this
         fd = os.pidfd_open(pid)
         poll = select.poll()
         poll.register(fd, select.POLLIN)

@@ -6,7 +6,7 @@ import ctypes
 import os
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-_HOLDING = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: the child must find it held
+_HOLDING = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, because the child must own it
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 NEWCGROUP, NEWTIME = 0x2000000, 0x80
 SET_PDEATHSIG, SET_DUMPABLE, SET_KEEPCAPS, SET_SECCOMP, SET_SUBREAPER, SET_NO_NEW_PRIVS = 1, 4, 8, 22, 36, 38
@@ -19,7 +19,7 @@ def fork() -> int:
 
 
 class JailError(Exception):
-    """The machinery failed: this becomes a SandboxError."""
+    """The sandbox itself failed. It becomes a SandboxError."""
 
 
 def call(what: str, result: int) -> int:

@@ -1,7 +1,7 @@
 """Values that the referee and a program send each other: JSON, with a one-letter tag for what JSON does not have.
 
-Plain values travel by what they hold, whatever their class says of itself. Anything else stays where it is; the other
-side gets a number for it.
+Plain values are sent by their contents, whatever their class claims to be. All other values stay where they are, and
+the other side gets a number that stands for them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-LARGEST = 1 << 27  # bytes of one message
-LONGEST = 100_000  # values that are taken from an iterator
+LARGEST = 1 << 27  # the largest number of bytes in one message
+LONGEST = 100_000  # the largest number of values that are taken from an iterator
 _LAZY = (range, map, filter, zip, enumerate, reversed)
 
 
@@ -57,7 +57,7 @@ _SEVERAL: tuple[tuple[str, Any], ...] = (("t", tuple), ("s", set), ("z", frozens
 
 
 def pack(x: Any, keep: Callable[[Any], int]) -> Any:
-    """`keep` numbers a value that cannot travel, or raises."""
+    """`keep` returns a number for a value that cannot be sent, or raises."""
     kind: Any = type(x)
     if x is None or kind in (bool, int, str):
         return x
@@ -97,7 +97,7 @@ def _builtin_type(name: str) -> type:
 
 
 def unpack(x: Any, kept: Callable[[int], Any]) -> Any:
-    """`kept` gives what a number stands for."""
+    """`kept` returns the value that a number stands for."""
     if isinstance(x, list):
         return [unpack(y, kept) for y in x]
     if not isinstance(x, dict):

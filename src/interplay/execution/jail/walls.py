@@ -1,7 +1,7 @@
-"""The walls around a program: resource limits, Landlock, no capabilities, a system-call filter.
+"""Isolates a program: resource limits, Landlock, no capabilities, a system-call filter.
 
-Standard library only: this runs where nothing is installed. Whatever cannot be put up raises `JailError`; there is no
-weaker second choice here.
+It uses the standard library only, because no packages are installed where it runs. If a part of the isolation cannot be
+set up, it raises `JailError`; there is no weaker fallback.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interplay.execution.jail.site import Site
 from interplay.execution.jail.syscall import LIBC, SET_NO_NEW_PRIVS, call
 
 MEGABYTE = 1 << 20
-FOREVER = 1e9  # seconds from which on there is no limit
+FOREVER = 1e9  # from this many seconds on, there is no limit
 
 
 def restrict(job: ReceivedJob, site: Site, folder: str) -> None:
@@ -47,7 +47,7 @@ def restrict(job: ReceivedJob, site: Site, folder: str) -> None:
 
 
 def set_limit(kind: int, soft: int, hard: int | None = None) -> None:
-    """As low as asked for, or lower where it is already."""
+    """Set the limit as asked, or keep the present one if it is lower."""
     most = resource.getrlimit(kind)[1]
     wanted = soft, soft if hard is None else hard
     bounded = [value if most == resource.RLIM_INFINITY else min(value, most) for value in wanted]

@@ -1,4 +1,4 @@
-"""The zygote: imports once, shuts itself in, then forks a supervisor for each job (for a service: for each session)."""
+"""The zygote: imports once, isolates itself, then forks a supervisor for each job (for a service: each session)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from interplay.execution.jail.session import ServiceSession
 from interplay.execution.jail.site import Site
 from interplay.execution.jail.syscall import LIBC, SET_PDEATHSIG, JailError, fork
 
-# What most programs import, so that they need not.
+# Modules that most programs import. They are imported once here, so that programs start faster.
 WARM = """
     abc array ast bisect builtins cmath collections copy dataclasses datetime decimal enum fractions functools heapq
     inspect itertools linecache math numbers operator queue random re statistics string threading time traceback
@@ -34,29 +34,29 @@ WARM = """
 
 
 def make_site(level: str, folder: str, cgroup: Cgroup | None, service: str, packages: Sequence[str]) -> Site:
-    """Everything that is done once: the imports, and the walls that all jobs of this worker share."""
+    """Everything that is done once: the imports, and the isolation that all jobs of this worker share."""
     for name in WARM.split():
         importlib.import_module(name)
     sys.path += packages
     for number in signal.valid_signals() - {*PYTHONS, signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)  # whatever we inherited
+        signal.signal(number, signal.SIG_DFL)  # undo whatever was inherited
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        raise JailError("this kernel does not list the children of a process (CONFIG_PROC_CHILDREN)")
+        raise JailError("this kernel does not list the children of a process (it needs CONFIG_PROC_CHILDREN)")
     readable = [*system_paths(), *packages]
     if level != "rlimits":
-        base_filter(level == "namespaces", landlock_version())  # made once; an unknown architecture is refused here
+        base_filter(level == "namespaces", landlock_version())  # made once; it raises on an unknown architecture
     if level == "namespaces":
         shut_in(folder, readable, proc)
     _prepare(service)  # libraries may start threads, and a process with threads cannot enter namespaces
     if level != "namespaces" and is_root():
-        own = 1_900_000_000 + os.getpid()  # nobody's, so that limits by user count this worker's programs alone
+        own = 1_900_000_000 + os.getpid()  # an unused user id: limits per user count only this worker's programs
         uid = own if is_root(own) else NOBODY
         os.chown(folder, uid, NOBODY)
         become_nobody(uid, keep=DAC_READ_SEARCH)
     if level == "landlock":
         if not landlock_version():
-            raise JailError("this kernel has no Landlock, or it is not switched on")
+            raise JailError("this kernel has no Landlock, or Landlock is not enabled")
         fence(landlock_version(), readable, folder)
     return Site(level, folder, tuple(readable), proc, cgroup, service)
 
@@ -70,7 +70,7 @@ def _prepare(service: str) -> None:
 
 
 def run_zygote(channel: socket.socket, options: dict[str, str], packages: Sequence[str], cgroup: Cgroup | None) -> None:
-    """Until nobody is left at the other end of the channel."""
+    """Serve until the other end of the channel is closed."""
     LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     try:
         site = make_site(options["level"], options["folder"], cgroup, options["service"], packages)
@@ -95,7 +95,7 @@ def run_zygote(channel: socket.socket, options: dict[str, str], packages: Sequen
 
 
 def supervise(channel: socket.socket, site: Site) -> NoReturn:
-    """One job, or one session. It ends with 0 where this worker can go on."""
+    """Run one job or one session. The exit code is 0 if this worker can continue."""
     code, task = 1, None
     try:
         task = ServiceSession(channel, site) if site.service else Run(channel, site)

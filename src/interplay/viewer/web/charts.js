@@ -31,6 +31,7 @@ function labels(_, ticks) {
 }
 
 // series: [{name, values, colour?}] over `steps`; values may have gaps.
+const STEPS = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6].map((p) => n * 10 ** p)).sort((a, b) => a - b); // steps are whole numbers
 export function Chart({ title, steps, series, smoothing = 0, height = 170, note }) {
   const place = useRef(null), legend = useRef(null);
   const theme = document.documentElement.dataset.theme;
@@ -50,7 +51,7 @@ export function Chart({ title, steps, series, smoothing = 0, height = 170, note 
     const plot = new window.uPlot({
       width: box.clientWidth || 300, height, cursor: { sync: { key: "steps" }, points: { size: 6 }, drag: { x: true, y: false } },
       legend: { show: false }, scales: { x: { time: false }, y: { range: wide } },
-      axes: [{ ...axis, size: 24, gap: 2 }, { ...axis, values: labels }],
+      axes: [{ ...axis, size: 24, gap: 2, incrs: STEPS }, { ...axis, values: labels }],
       series: [{}, ...drawn.map((s, i) => ({
         label: s.name, stroke: resolved(s.colour), width: 1.6, spanGaps: true, dash: i >= 8 ? [5, 3] : undefined,
         points: { show: s.values.filter((v) => v !== null).length < 40, size: 4, fill: resolved(s.colour) },
@@ -78,9 +79,9 @@ export const lastOf = (values) => {
 };
 
 // Metrics that belong in one chart: [{group, title, lines: [{name, key}]}], in the order that people ask for them.
-const ORDER = ["Reward", "Evaluation", "Learning", "Play", "Credit", "Judges", "League", "Stream", "Throughput", "Time", "Other"];
+const ORDER = ["Reward", "Evaluation", "Learning", "Play", "Credit", "Judges", "League", "Stream", "Cluster", "Throughput", "Time", "Other"];
 const FIRST = ["reward", "win_rate", "entropy", "tokens_per_second"]; // of their groups
-const PLAY = /^(turns_|turns_per|episodes|tool_calls)/;
+const PLAY = /^(turns_|reply_|episodes|tool_calls|history)/;
 export function arranged(names, policies) {
   const charts = new Map();
   const put = (group, title, name, key) => {
@@ -99,7 +100,9 @@ export function arranged(names, policies) {
     else if (first === "seconds") put("Time", "seconds per step", rest.join("/"), key);
     else if (first === "league") put("League", rest.slice(0, rest.length > 2 ? 2 : 1).join(" of "), rest.at(-1), key);
     else if (first === "judge") put("Judges", rest.slice(1).join("/"), rest[0], key);
+    else if (key.startsWith("stream/age/")) put("Stream", "share of tokens by age in steps", rest[1], key);
     else if (first === "stream") put("Stream", rest.join("/"), rest.join("/"), key);
+    else if (first === "cluster") put("Cluster", rest[0], rest.slice(1).join("/") || rest[0], key);
     else if (first === "credit") put("Credit", rest[0], rest.slice(1).join("/") || rest[0], key);
     else if (/^(tokens_|prompt_tokens|memory)/.test(key)) put("Throughput", key, key, key);
     else if (PLAY.test(key)) put("Play", key, key, key);

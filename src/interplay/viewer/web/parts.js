@@ -115,6 +115,7 @@ export function Messages({ messages, run, lines = 10 }) {
 }
 
 export const Pictures = ({ media, run }) => media.map((one) => {
+  if (one.kind === "soft") return html`<span class="soft">vectors through a channel, ${one.digest.slice(0, 8)}</span>`;
   const from = exported ? exported[`media/${one.digest}`] : `api/run/${encodeURIComponent(run)}/media/${one.digest}`;
   if (!from) return html`<span class="soft">${one.kind} ${one.digest.slice(0, 8)} (not in this file)</span>`;
   return one.kind === "image"

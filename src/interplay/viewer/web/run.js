@@ -17,7 +17,7 @@ export function RunHead({ run, about, at, small }) {
       { key: "episodes", name: "Episodes", to: link(["run", run, "episodes"]), count: count.train },
       can.league && { key: "league", name: "League", to: link(["run", run, "league"]) },
       (can.evaluation || count.eval > 0) && { key: "evaluation", name: "Evaluation", to: link(["run", run, "evaluation"]) },
-      !exported && { key: "judge", name: "Judge", to: link(["run", run, "judge"]) },
+      (can.judges || !exported) && { key: "judge", name: "Judge", to: link(["run", run, "judge"]) },
       can.checkpoint && !exported && { key: "play", name: "Play", to: link(["run", run, "play"]) },
       { key: "recipe", name: "Recipe", to: link(["run", run, "recipe"]) },
     ]} />`;

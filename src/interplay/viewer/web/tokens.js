@@ -8,6 +8,8 @@ const MEASURES = {
   advantage: { name: "advantage", of: (s, i) => s.advantages[i], signed: true, about: "Blue: reinforced. Red: made less likely." },
   logprob: { name: "surprise (−log-prob)", of: (s, i) => (s.logprobs[i] === null ? null : -s.logprobs[i]), about: "Dark: the policy thought this token unlikely (nats)." },
   reference: { name: "log-prob minus reference", of: (s, i) => (s.references[i] === null ? null : s.logprobs[i] - s.references[i]), signed: true, about: "Blue: more likely than under the reference policy. Red: less." },
+  gap: { name: "gap (learner − engine)", of: (s, i) => s.gaps[i], signed: true, about: "The learner's log-prob minus the engine's, just before the step. Blue: the learner thought it more likely. In fp32 it is rounding; after stale rollouts it is how far the policy moved." },
+  entropy: { name: "entropy", of: (s, i) => s.entropies[i], about: "Dark: many tokens were likely here (nats). It was a real choice." },
   value: { name: "critic's value", of: (s, i) => s.values[i], signed: true, about: "The critic's value before the token." },
   version: { name: "version of the weights", of: (s, i) => s.versions[i], about: "Darker: newer weights sampled the token." },
 };
@@ -58,7 +60,7 @@ function Strip({ values, paint, most, low, high, measure, over }) {
       const share = measure.signed ? v / most : high > low ? (v - low) / (high - low) : 0.5;
       const size = Math.max(0.6, measure.signed ? (Math.abs(share) * tall) / 2 : share * tall);
       const y = measure.signed ? (share >= 0 ? tall / 2 - size : tall / 2) : tall - size;
-      return html`<rect x=${i * wide} width=${wide * 0.86} y=${y} height=${size} style=${{ fill: paint(v) }} class=${over === i ? "over" : ""} />`;
+      return html`<rect x=${i * wide} width=${wide * 0.86} y=${y} height=${size} style=${{ fill: paint(v) }} class=${over === i ? "pointed" : ""} />`;
     })}</svg>`;
 }
 
@@ -67,6 +69,7 @@ function Detail({ sample, i }) {
   const rows = [
     ["text", JSON.stringify(plain(sample.texts[i]))], ["id", sample.ids[i]], ["probability", num(Math.exp(sample.logprobs[i]))], ["log-prob", num(sample.logprobs[i])],
     ["version", sample.versions[i]], ["advantage", sample.advantages[i] === null || sample.advantages[i] === undefined ? null : signed(sample.advantages[i])],
+    ["entropy", sample.entropies[i] === null ? null : num(sample.entropies[i])], ["gap", sample.gaps[i] === null ? null : signed(sample.gaps[i])],
     ["reference log-prob", sample.references[i] === null ? null : num(sample.references[i])], ["value", sample.values[i] === null ? null : num(sample.values[i])], ["target", sample.targets[i] === null ? null : num(sample.targets[i])],
   ].filter(([, v]) => v !== null && v !== undefined);
   return html`<p class="detail">${rows.map(([k, v]) => html`<span><small>${k}</small> ${v}</span>`)}</p>`;

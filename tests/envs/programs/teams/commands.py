@@ -43,6 +43,26 @@ def surroundings(row: dict[str, Any]) -> dict[str, Any]:
             found[name] = True
         except OSError:
             found[name] = False
+    try:
+        with socket.socket(socket.AF_UNIX) as service:
+            service.connect(os.environ["TRIED_SOCKET"])
+        found["service"] = True
+    except OSError:
+        found["service"] = False
+    return found
+
+
+def hashes(row: dict[str, Any]) -> int:
+    return hash("word")
+
+
+def imports_late(row: dict[str, Any]) -> list[bool]:
+    """Whether two modules have been imported before this run imports them: one of Python, one of the user."""
+    found = ["colorsys" in sys.modules, "loud" in sys.modules]
+    import colorsys  # noqa: F401
+
+    import loud  # noqa: F401
+
     return found
 
 
@@ -66,6 +86,69 @@ def sleeps(row: dict[str, Any]) -> str:
     talk()
     time.sleep(60)
     return "late"
+
+
+def eats_memory(row: dict[str, Any]) -> int:
+    """In this process, or in as many others as a variable says: each of them takes 100 MB."""
+    talk()
+    eat = "x = bytearray(100 << 20); x[::4096] = b'1' * len(x[::4096]); import time; time.sleep(30)"
+    eaters = [subprocess.Popen([sys.executable, "-c", eat]) for _ in range(int(os.environ.get("EATERS", "0")))]
+    for eater in eaters:
+        eater.wait()
+    return len(bytearray(1 << 30))
+
+
+def forks(row: dict[str, Any]) -> int:
+    """As many processes as it can, each in a session of its own."""
+    talk()
+    for _ in range(40):
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(30)
+    time.sleep(30)
+    return 40
+
+
+def computes(row: dict[str, Any]) -> int:
+    talk()
+    while True:
+        pass
+
+
+def shows(row: dict[str, Any]) -> str:
+    """A picture and a sound as chat APIs send them, the same picture again, and then another one in its place."""
+    with open(os.environ["MEDIA"]) as file:
+        first, other, sound = json.load(file)
+
+    def told(picture: str) -> dict[str, Any]:
+        seen = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}}
+        heard = {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
+        return {"role": "user", "content": [{"type": "text", "text": "What is it?"}, seen, heard]}
+
+    client, more = Client(), {"role": "user", "content": "Sure?"}
+    said = {"role": "assistant", "content": client.ask("planner", [told(first)])}
+    client.ask("planner", [told(first), said, more])
+    return client.ask("planner", [told(other), said, more])
+
+
+def pays(row: dict[str, Any]) -> str:
+    """A tool that changes the world: it adds a line to a file."""
+    from interplay_effects import recorded
+
+    @recorded
+    def pay(amount: str) -> dict[str, str]:
+        with open(os.environ["PAID"], "a") as file:
+            file.write(amount + "\n")
+        if amount == "nothing":
+            raise ValueError("nothing cannot be paid")
+        return {"receipt": f"for {amount}"}
+
+    receipt = pay(talk(text="How much?"))
+    try:
+        pay("nothing")
+    except ValueError as error:
+        receipt["error"] = str(error)
+    return str(pay(talk("solver", f"{receipt} And the tip?"))["receipt"])
 
 
 def length(row: Any, result: Any) -> float:

@@ -15,6 +15,27 @@ async def two(row: Row, ask: Any) -> str:
     return f"{plan}/{done}"
 
 
+PAID: list[str] = []
+
+
+def pay(amount: str) -> str:
+    PAID.append(amount)
+    return f"receipt {len(PAID)}"
+
+
+async def pays(row: Row, ask: Any) -> str:
+    """`pay` is a tool that changes the world."""
+    receipt = await ask.effect(pay, str(await ask("planner", "How much?")))
+    tip = str(await ask("solver", f"{receipt}. And the tip?"))
+    return str(await ask.effect(pay, tip))
+
+
+async def pays_by_chance(row: Row, ask: Any) -> str:
+    """Another amount each time: a replay of it would pay something that was not paid before."""
+    await ask.effect(pay, f"amount {len(PAID)}")
+    return str(await ask("planner", "Paid. Done?")) + str(await ask("solver", "Done?"))
+
+
 async def many_of_one_role(row: Row, ask: Any) -> list[str]:
     return [str(r) for r in await asyncio.gather(*(ask("planner", f"Part {n}") for n in (3, 1, 2)))]
 

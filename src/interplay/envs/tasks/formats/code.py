@@ -1,8 +1,8 @@
 """Programming problems: rows of kind `code` (see envs/tasks/problems.py), from APPS, CodeContests, LiveCodeBench,
-HumanEval and MBPP, and the two with bugs to mend, HumanEvalFix and QuixBugs.
+HumanEval and MBPP, and from HumanEvalFix and QuixBugs, which have bugs to repair.
 
-Tests that a statement shows are examples; the rest stay hidden. Where a data set shows all of its tests, the first is
-shown and the others are hidden: a program cannot pass by looking answers up.
+Tests that a problem statement shows are examples; the others stay hidden. If a data set shows all of its tests, only
+the first is shown and the others are hidden, so that a program cannot pass by looking up answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _stdio(
 
 
 def _called(starter: str) -> tuple[str, str] | None:
-    """The name to be defined, and how it is called."""
+    """The name to define, and how it is called."""
     method = re.search(r"class Solution.*?def (\w+)\(", starter, re.DOTALL)
     if method:
         return "Solution", f"Solution().{method[1]}"
@@ -49,7 +49,7 @@ def _called(starter: str) -> tuple[str, str] | None:
 
 
 def _value(text: str) -> Any:
-    """One argument as MapCoder's files write it: a Python value, or else the text itself."""
+    """One argument as MapCoder's files write it: a Python value, or otherwise the text itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -86,9 +86,9 @@ class Apps(_Code):
     alone: ClassVar[str | None] = "test"
     question: str = Field(validation_alias=AliasChoices("question", "description"))
     starter_code: str = ""
-    input_output: str | None = None  # of the hub: JSON
+    input_output: str | None = None  # JSON, in the files of the hub
     solutions: str | None = None
-    test_list: list[dict[str, Any]] | None = None  # of MapCoder's selection
+    test_list: list[dict[str, Any]] | None = None  # in MapCoder's selection
     sample_io: list[dict[str, Any]] = Field([])
     difficulty: str = ""
 
@@ -112,7 +112,7 @@ class Apps(_Code):
 
 
 def _arguments(given: Any) -> list[Any]:
-    """A list, or text with one argument on a line."""
+    """A list, or a text with one argument per line."""
     return [_value(line) for line in given.split("\n")] if isinstance(given, str) else list(given)
 
 
@@ -126,10 +126,10 @@ def _text(said: Any) -> str:
 
 @register_format("codecontests")
 class CodeContests(_Code):
-    """Contest problems (Li et al., 2022); the last of several lists of tests are the generated ones.
+    """Contest problems (Li et al., 2022). The last of several lists of tests are the generated ones.
 
     A row that was given a `checker` (see envs/tasks/problems.py) keeps it: many contest problems have several right
-    outputs, and the data set has no checkers of its own.
+    outputs, and the data set itself has no checkers.
     """
 
     licence = "CC BY 4.0"
@@ -191,11 +191,11 @@ class LiveCodeBench(_Code):
 
 class _TextOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        raise ValueError("private_test_cases holds more than text")
+        raise ValueError("private_test_cases contains more than text")
 
 
 def _private(text: str) -> list[dict[str, str]]:
-    """JSON, or as the hub keeps them from crawlers: pickled text, packed."""
+    """JSON, or the form in which the hub hides the tests from crawlers: pickled and compressed text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -204,7 +204,7 @@ def _private(text: str) -> list[dict[str, str]]:
 
 
 class _HumanEval(_Code):
-    """A function to be completed from its docstring, with `check(candidate)`."""
+    """A function to complete from its docstring, with `check(candidate)`."""
 
     alone: ClassVar[str | None] = "test"
     prompt: str
@@ -225,7 +225,7 @@ class _HumanEval(_Code):
 
 @register_format("humaneval")
 class HumanEval(_HumanEval):
-    """Functions to be completed from their docstrings (Chen et al., 2021)."""
+    """Functions to complete from their docstrings (Chen et al., 2021)."""
 
     licence = "MIT"
     hub: ClassVar[Mapping[str, Hub]] = {"test": ("openai/openai_humaneval", None, "test")}
@@ -245,7 +245,7 @@ class HumanEvalFix(_HumanEval):
 
 
 def _checks(test: str, prompt: str, entry: str) -> tuple[str, list[str]]:
-    """The prompt (for functions that tests use) with what stands before `check`; and what `check` asserts."""
+    """The prompt (for functions that tests use) with the code before `check`, and the assertions of `check`."""
     tree = ast.parse(test)
     check = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "check")
     before = [n for n in tree.body if n is not check and not isinstance(n, ast.Expr)]
@@ -263,7 +263,7 @@ def _checks(test: str, prompt: str, entry: str) -> tuple[str, list[str]]:
 
 @register_format("mbpp")
 class Mbpp(_Code):
-    """Short functions from one sentence (Austin et al., 2021), in full or as sanitized."""
+    """Short functions from one sentence (Austin et al., 2021), full or sanitized."""
 
     licence = "CC BY 4.0"
     hub: ClassVar[Mapping[str, Hub]] = {
@@ -281,7 +281,7 @@ class Mbpp(_Code):
     test_imports: list[str] = Field([])
 
     def split(self) -> str | None:
-        """As published: 1–10 are for prompts, and train with the rest."""
+        """As published: 1–10 are for prompts; here they belong to train."""
         return "train" if self.task_id <= 10 or self.task_id > 600 else "test" if self.task_id <= 510 else "validation"
 
     def row(self) -> DataRow | None:
@@ -305,7 +305,7 @@ class Mbpp(_Code):
 class QuixBugs(_Code):
     """Classic algorithms with a bug on one line (Lin et al., 2017).
 
-    From the hub, or a copy of its repository, of which the programs with tests in JSON are read."""
+    From the hub, or a copy of its repository; the programs with tests in JSON are read."""
 
     licence = "MIT"
     hub: ClassVar[Mapping[str, Hub]] = {"test": ("Muennighoff/quixbugs", None, "train")}
@@ -333,7 +333,7 @@ class QuixBugs(_Code):
 
 
 def _quix(folder: Path, cases: Path) -> Mapping[str, Any]:
-    """One program of the repository: a line of JSON for each test; the description stands behind the code."""
+    """One program of the repository. Each test is a line of JSON, and the description follows the code."""
     name = cases.stem
     buggy, solution = (
         (folder / kind / f"{name}.py").read_text(encoding="utf-8")

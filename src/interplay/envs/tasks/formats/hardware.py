@@ -1,4 +1,4 @@
-"""Circuits to be described in Verilog: rows of kind `hardware` (see envs/tasks/circuits.py)."""
+"""Circuits to write in Verilog: rows of kind `hardware` (see envs/tasks/circuits.py)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HEADER = re.compile(r"module\s+RefModule\b.*?\)\s*;", re.DOTALL)
 class VerilogEval(Public):
     """Problems of the HDLBits collection with references and benches (Liu et al., 2023), version 2.
 
-    From the hub, or a copy of its repository (dataset_spec-to-rtl). Icarus calls some of its references wrong, or
-    cannot compile them: these are left out, as every row is whose gold answer fails."""
+    From the hub, or a copy of its repository (dataset_spec-to-rtl). Icarus finds some of its references wrong or cannot
+    compile them. These are left out, like every row whose gold answer fails."""
 
     kind: ClassVar[str] = "hardware"
     licence = "MIT"

@@ -22,7 +22,7 @@ class _Inference(Public):
 
 
 def _row(premise: str, hypothesis: str, label: str | int) -> DataRow | None:
-    """Labels are words, letters, or numbers in the hub's order; some rows have none, or hide it."""
+    """Labels are words, letters, or numbers in the hub's order. Some rows have no label, or hide it."""
     if label in (-1, "-", "", "hidden"):
         return None
     name = LABELS[label] if isinstance(label, int) and 0 <= label < 3 else _NAMES.get(str(label), str(label))
@@ -69,10 +69,10 @@ class SNLI(_Inference):
 
 @register_format("fever")
 class FEVER(_Inference):
-    """Claims against evidence, as FEVER-NLI (Nie et al., 2019).
+    """Claims and evidence, as FEVER-NLI (Nie et al., 2019).
 
-    The claim is `query` and the evidence `context` as published; on the hub the claim is `premise` and the evidence
-    `hypothesis`, of all names. Its test rows have no labels."""
+    As published, the claim is `query` and the evidence `context`. On the hub, however, the claim is `premise` and the
+    evidence is `hypothesis`. Its test rows have no labels."""
 
     licence = "CC BY-SA 3.0 (Wikipedia), GPL-3.0 (FEVER)"
     hub: ClassVar[Mapping[str, Hub]] = {

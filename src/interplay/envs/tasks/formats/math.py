@@ -1,6 +1,6 @@
-"""Questions with a mathematical answer: rows of `question`, `answer` and, where known, `level` and `type`.
+"""Questions with a mathematical answer: rows of `question`, `answer` and, if known, `level` and `type`.
 
-An answer of several parts is one text, `a, b, c`. Worked solutions are left out: nothing here trains on them.
+An answer of several parts is one text, `a, b, c`. Worked solutions are left out, because nothing is trained on them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HendrycksMath(_Math):
     def row(self) -> DataRow | None:
         answer = self.answer or boxed(self.solution)
         if not answer:
-            return None  # a few rows have no answer that could be checked
+            return None  # a few rows have no answer that can be checked
         level = str(self.level or "").removeprefix("Level ").removesuffix(".0")
         return {"question": self.problem, "answer": answer, "level": level, "type": self.type}
 
@@ -99,7 +99,7 @@ class AIME(_Math):
 
 @register_format("amc")
 class AMC(_Math):
-    """AMC 10 and 12 problems with a number for an answer."""
+    """AMC 10 and 12 problems whose answer is a number."""
 
     licence = "problems of the Mathematical Association of America; see the source"
     hub: ClassVar[Mapping[str, Hub]] = {"test": ("AI-MO/aimo-validation-amc", None, "train")}
@@ -116,7 +116,7 @@ class AMC(_Math):
 
 @register_format("olympiadbench")
 class OlympiadBench(_Math):
-    """Olympiad problems with open answers, the text-only English competition part (He et al., 2024)."""
+    """Olympiad problems with open answers: the text-only English competition part (He et al., 2024)."""
 
     licence = "MIT"
     hub: ClassVar[Mapping[str, Hub]] = {"test": ("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train")}

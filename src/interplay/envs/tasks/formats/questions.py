@@ -1,8 +1,10 @@
-"""Your own questions and answers: rows of any file or hub data set, whose columns are named on the command line."""
+"""Your own questions and answers: rows of any file or hub data set. The command line names the columns."""
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from pydantic import Field
 
 from interplay.envs.tasks.data import DataRow, Public, register_format
 
@@ -18,9 +20,20 @@ class Questions(Public):
     question: str
     answer: str
     compare: str = "math"
+    media: list[list[str]] = Field([], description="kind and file name of each picture and sound")
 
     def row(self) -> DataRow | None:
         if not self.question.strip() or not self.answer.strip():
             return None
-        row = {"question": self.question.strip(), "answer": self.answer.strip()}
-        return row if self.compare == "math" else row | {"compare": self.compare}
+        row: DataRow = {"question": self.question.strip(), "answer": self.answer.strip()}
+        if self.compare != "math":
+            row["compare"] = self.compare
+        if self.media:
+            row["media"] = self.media
+        return row
+
+    @classmethod
+    def compared(cls, row: DataRow) -> str:
+        """Many pictures may share one question. Words of such rows are the same only if the pictures are too."""
+        names = "+".join(name for _, name in row.get("media", ()))
+        return " ".join(f"{word}·{names}" for word in row["question"].split()) if names else str(row["question"])

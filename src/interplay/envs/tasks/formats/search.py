@@ -1,7 +1,7 @@
-"""Questions to be answered from passages: rows of `question`, `answers`, `passages` and `gold`.
+"""Questions to answer from passages: rows of `question`, `answers`, `passages` and `gold`.
 
-`answers` are accepted texts, the first the usual one; `passages` are places in the table `corpus` (rows of `title` and
-`text`, shared by all splits) that came with the question, and `gold` those of them that hold the answer.
+`answers` are accepted texts, the usual one first. `passages` are indices into the table `corpus` (rows of `title` and
+`text`, shared by all splits) that came with the question. `gold` are those of them that contain the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Search(Public):
     def gather(
         cls, splits: Mapping[str, list[DataRow]], tables: Mapping[str, list[DataRow]]
     ) -> dict[str, list[DataRow]]:
-        """One corpus without repetitions; the passages of a row become places in it."""
+        """Make one corpus without duplicates. The passages of a row become indices into it."""
         corpus: dict[tuple[str, str], int] = {}
 
         def place(passage: Mapping[str, Any]) -> int:
@@ -45,7 +45,7 @@ class _Search(Public):
 class HotpotQA(_Search):
     """Questions over two Wikipedia articles (Yang et al., 2018), with distractors.
 
-    As published, from the hub, or with places in a corpus.jsonl beside it."""
+    As published, from the hub, or with indices into a corpus.jsonl beside it."""
 
     licence = "CC BY-SA 4.0"
     hub: ClassVar[Mapping[str, Hub]] = {
@@ -67,7 +67,7 @@ class HotpotQA(_Search):
             return row | {"passages": self.context_passages, "gold": self.gold_passages}
         if self.context is None or self.supporting_facts is None:
             raise ValueError("context and supporting_facts are missing; expected them, or context_passages")
-        if isinstance(self.context, dict):  # the hub keeps columns
+        if isinstance(self.context, dict):  # the hub stores columns
             context = list(zip(self.context["title"], self.context["sentences"], strict=True))
         else:
             context = [tuple(part) for part in self.context]
@@ -81,7 +81,7 @@ class HotpotQA(_Search):
 class MuSiQue(_Search):
     """Questions of two to four hops (Trivedi et al., 2022).
 
-    Those that cannot be answered are left out."""
+    Questions that cannot be answered are left out."""
 
     licence = "CC BY 4.0"
     hub: ClassVar[Mapping[str, Hub]] = {

@@ -1,7 +1,6 @@
-"""Questions over databases: rows of `question`, `sql` (gold queries, any of which will do), `ordered` and `db`.
+"""Questions over databases: rows of `question`, `sql` (gold queries, any of which is right), `ordered` and `db`.
 
-`db` names the SQLite or DuckDB file that is carried along. Questions whose gold query needs the present time are left
-out.
+`db` names the attached SQLite or DuckDB file. Questions whose gold query needs the current time are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _ORDER = re.compile(
 
 
 def asks_for_order(question: str, sql: str) -> bool:
-    """Whether rows must come in an order: the question says so, and the gold query gives one."""
+    """Whether the order of rows counts: the question asks for an order, and the gold query sorts."""
     return bool(_ORDER.search(question)) and "order by" in sql.lower()
 
 
@@ -31,7 +30,7 @@ class _SQL(Public):
 
     @classmethod
     def compared(cls, row: DataRow) -> str:
-        return f"{row['question']}\n{row['db']}"  # of another database it is another question
+        return f"{row['question']}\n{row['db']}"  # with another database it is another question
 
 
 def _row(db: str, question: str, golds: list[str]) -> DataRow | None:
@@ -43,10 +42,10 @@ def _row(db: str, question: str, golds: list[str]) -> DataRow | None:
 
 @register_format("defog")
 class Defog(_SQL):
-    """Questions over seven small databases (Defog's sql-eval), each with every reading that counts as right.
+    """Questions over seven small databases (Defog's sql-eval), each with every query that counts as right.
 
-    A file with `db`, `question`, `gold_sql` and `n_rows` beside its databases; questions without any row are left
-    out."""
+    It is a file with `db`, `question`, `gold_sql` and `n_rows` beside its databases. Questions whose result has no rows
+    are left out."""
 
     licence = "Apache-2.0"
     alone = "test"

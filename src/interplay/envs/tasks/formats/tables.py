@@ -10,7 +10,7 @@ from pydantic import Field
 from interplay.envs.tasks.data import DataRow, Hub, Public, register_format
 from interplay.types import seed_of
 
-_EXPORT = "stanfordnlp/wikitablequestions@refs/convert/parquet"  # the hub's own, of what its script gave
+_EXPORT = "stanfordnlp/wikitablequestions@refs/convert/parquet"  # the hub's own export of the script's output
 
 
 @register_format("wikitablequestions")
@@ -32,7 +32,7 @@ class WikiTableQuestions(Public):
     def row(self) -> DataRow | None:
         header, rows = self.table["header"], self.table["rows"]
         if any(len(r) != len(header) for r in rows):
-            raise ValueError("a row of the table has not as many cells as its header")
+            raise ValueError("a row of the table does not have as many cells as its header")
         if any(set(a) & set("|;\n") for a in self.answers) or len(set(map(str.lower, header))) != len(header):
             return None
         table = {"header": header, "rows": rows}
@@ -46,5 +46,5 @@ class WikiTableQuestions(Public):
 
     @classmethod
     def compared(cls, row: DataRow) -> str:
-        """Of another table it is another question; as one word, so that tables of one kind do not overlap."""
+        """With another table it is another question. The table is one word here, so similar tables do not overlap."""
         return f"{row['question']}\n{seed_of('table', ascii(row['table']))}"

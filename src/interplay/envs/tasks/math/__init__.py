@@ -1,1 +1,1 @@
-"""Questions with a mathematical answer: a module for each team, and `math.py`, which picks one."""
+"""Questions with a mathematical answer: one module for each team, and `math.py`, which chooses one."""

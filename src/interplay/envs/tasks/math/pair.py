@@ -1,4 +1,4 @@
-"""Math by a pair: the reasoner answers, the tool role, who has read that, computes; they may correct each other."""
+"""Math by a pair: the reasoner answers; the tool role reads this and computes. They may correct each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every math team shares: the question, how an answer is read and compared, solved examples, tools."""
+"""Code that all math teams share: the question, how answers are parsed and compared, solved examples, tools."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from interplay.envs import tools
+from interplay.envs.splits import split_of_task
 from interplay.envs.tasks import word_sums
 from interplay.envs.tasks.compute import ToolKind
 from interplay.envs.tasks.data import DataEnv, DataOptions, DataRow
+from interplay.envs.tasks.media import loaded
 from interplay.errors import ConfigError
 from interplay.execution.sandbox import Isolation
 from interplay.rewards import short_text, verify
 from interplay.rewards.quantity import number
-from interplay.types import Message, Observation, Role
+from interplay.types import MediaKind, Message, Observation, Role
 
 _ANSWER: dict[str, str] = {
     "boxed": "Solve the problem step by step, then put the final answer, and nothing else, into \\boxed{}.",
@@ -33,20 +35,20 @@ _GIVEN: dict[str, str] = {"boxed": "\\boxed{%s}", "hashes": "#### %s"}
 class Options(DataOptions):
     team: Literal["pair", "relay", "single", "debate"] = Field("pair", description="who works together, and how")
     agents: int = Field(3, ge=2, le=16, description="debate: how many")
-    rounds: int = Field(2, ge=1, le=10, description="pair: at most; debate: exactly")
+    rounds: int = Field(2, ge=1, le=10, description="pair: the largest number of rounds; debate: the number of rounds")
     tool: ToolKind = Field("calculator", description="what computes the tool role's reply")
-    isolation: Isolation = Field("strongest", description="python: walls of the sandbox")
+    isolation: Isolation = Field("strongest", description="python: sandbox level")
     form: Literal["boxed", "hashes"] = Field(
         "boxed", description="how an answer is asked for: \\boxed{} or, easier for small models, after ####"
     )
-    words: int = Field(80, ge=10, le=1000, description="relay: characters that the reasoner may say")
-    examples: int = Field(0, ge=0, le=8, description="solved word problems shown first")
+    words: int = Field(80, ge=10, le=1000, description="relay: the largest number of characters of the reasoner")
+    examples: int = Field(0, ge=0, le=8, description="number of solved word problems that are shown first")
     tools: list[Literal["calculator", "python"]] = Field(
-        [], description="reasoner, agents: what they may call in a turn"
+        [], description="tools that reasoner and agents may call in a turn"
     )
-    min_steps: int = Field(1, ge=1, le=8, description="operations of a word problem made on the spot, at least")
+    min_steps: int = Field(1, ge=1, le=8, description="smallest number of operations in a generated word problem")
     max_steps: int = Field(3, ge=1, le=8, description="the same, at most")
-    largest: int = Field(50, ge=5, le=10_000, description="number in such a problem")
+    largest: int = Field(50, ge=5, le=10_000, description="largest number in a generated word problem")
 
     @model_validator(mode="after")
     def _steps_are_a_range(self) -> Options:
@@ -58,12 +60,12 @@ class Options(DataOptions):
 
 
 class MathQuestion(DataEnv):
-    """A subclass says who sees what (`seen`), and what a solved example looks like to them (`example`)."""
+    """A subclass defines who sees what (`seen`), and what a solved example looks like for them (`example`)."""
 
     Options = Options
     kind: ClassVar[str] = "math"
     success: ClassVar[str] = "correct"
-    slow: ClassVar[bool] = True  # formulas and programs are compared and run elsewhere
+    slow: ClassVar[bool] = True  # formulas are compared and programs run in other processes
     reward_names: ClassVar[tuple[str, ...]] = ("format", "match", "build", "run", "correct")
 
     @classmethod
@@ -79,7 +81,7 @@ class MathQuestion(DataEnv):
 
     @abstractmethod
     def seen(self) -> dict[Role, Observation]:
-        """What `observe` gives, without examples and tools: a rule and a question for each role."""
+        """What `observe` returns, without examples and tools: a rule and a question for each role."""
 
     def example(self, row: DataRow, phase: str) -> tuple[str, str]:
         """A solved problem as a question and its reply."""
@@ -89,7 +91,7 @@ class MathQuestion(DataEnv):
 
     @property
     def rule(self) -> str:
-        """How whoever answers is told to answer."""
+        """The instruction that says how to answer."""
         return _ANSWER[self.task.data["form"]]
 
     def ask(self) -> str:
@@ -117,18 +119,33 @@ class MathQuestion(DataEnv):
         return self.given(self.row["answer"])
 
     def given(self, answer: str) -> str:
-        """An answer in the form that is asked for."""
+        """An answer in the required form."""
         return _GIVEN[self.task.data["form"]] % answer
 
     # -- prompts --------------------------------------------------------------------------------------------------
 
     def observe(self) -> dict[Role, Observation]:
         named = self.task.data["tools"]
-        seen = {role: self._with_examples(o) for role, o in self.seen().items()}
+        seen = {role: self._with_media(role, self._with_examples(o)) for role, o in self.seen().items()}
         return {r: replace(o, tools=tools.named(named)) if named and r != "tool" else o for r, o in seen.items()}
 
+    def _with_media(self, role: Role, observation: Observation) -> Observation:
+        """With the row's pictures and sounds in the question. The tool role of a relay is shown the words alone."""
+        names = self.row.get("media")
+        if not names or (role == "tool" and self.task.data["team"] == "relay"):
+            return observation
+        source = self.source(self.task.data, split_of_task(self.task.seed))
+        assert source is not None  # rows made on the spot have no media
+        *before, question = observation.messages
+        return replace(observation, messages=(*before, replace(question, media=loaded(source, names))))
+
+    @classmethod
+    def needs(cls, options: Mapping[str, Any]) -> frozenset[MediaKind]:
+        source = cls.source(options, "train") if options.get("data") else None
+        return frozenset() if source is None else frozenset(source.manifest.get("media", ()))
+
     def _with_examples(self, observation: Observation) -> Observation:
-        """With solved problems between the rule and the question."""
+        """The observation with solved problems between the rule and the question."""
         count: int = self.task.data["examples"]
         if not count:
             return observation
@@ -167,6 +184,6 @@ def _own(name: str) -> Callable[[str, str], bool]:
 
 @lru_cache(maxsize=16)
 def _examples(count: int, largest: int) -> tuple[DataRow, ...]:
-    """Training problems of one, two, three, one, … steps."""
+    """Training problems with one, two, three, one, … steps."""
     rng = random.Random(0)
     return tuple(word_sums.draw(rng, "train", 1 + n % 3, largest) for n in range(count))

@@ -1,6 +1,6 @@
-"""What pair and relay share: a reasoner speaks, then a tool role writes something that is computed.
+"""Code that pair and relay share: a reasoner speaks, then a tool role writes something that is computed.
 
-A reply earns what it changes about its role's worth, so that all rounds add up to the worth of the last reply.
+A reply earns the change in its role's worth, so that all rounds add up to the worth of the last reply.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class ReasonerAndTool(MathQuestion):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        self.said: str | None = None  # by the reasoner, where the tool role is to act
-        self.answer: str | None = None  # the reasoner's own
-        self.written: str = ""  # by the tool role
-        self.computed = Computed(False, None)  # what came of it
-        self.turn = 0  # whole rounds
+        self.said: str | None = None  # what the reasoner said, if the tool role must act
+        self.answer: str | None = None  # the reasoner's own answer
+        self.written: str = ""  # what the tool role wrote
+        self.computed = Computed(False, None)  # the result of it
+        self.turn = 0  # complete rounds
         self.over = False
         self.worth: tuple[tuple[str, float], ...] = ()  # what the last reply of each role earned, by reward
 
@@ -37,18 +37,18 @@ class ReasonerAndTool(MathQuestion):
     @property
     @abstractmethod
     def rounds(self) -> int:
-        """Rounds at most."""
+        """The largest number of rounds."""
 
     @abstractmethod
     def for_reasoner(self) -> tuple[Message, ...]: ...
 
     @abstractmethod
     def for_tool(self, said: str) -> tuple[Message, ...]:
-        """What the tool role reads, after the reasoner said something."""
+        """What the tool role reads after the reasoner has spoken."""
 
     @abstractmethod
     def hear(self, text: str) -> Rewards:
-        """What the reasoner says: sets `said`, and `over` where nothing can follow."""
+        """Take what the reasoner says: set `said`, and `over` if nothing can follow."""
 
     @property
     @abstractmethod
@@ -81,7 +81,7 @@ class ReasonerAndTool(MathQuestion):
         return answer is not None and self.right(answer)
 
     def earn(self, role: Role, **worth: float) -> Rewards:
-        """What this reply is worth more than the role's last one."""
+        """How much more this reply is worth than the role's last one."""
         before, rewards = dict(self.worth), Rewards()
         for name, value in worth.items():
             change = value - before.get(f"{role} {name}", 0.0)
@@ -115,7 +115,7 @@ class ReasonerAndTool(MathQuestion):
         value = number(self.row["answer"])
         if "expression" not in self.row and value is None:
             raise ConfigError(
-                f"bot 'expert' cannot compute '{self.row['answer']}' with a calculator; expected rows with numbers for "
+                f"bot 'expert' cannot compute '{self.row['answer']}' with a calculator; expected rows with numbers as "
                 "answers, env.tool = 'python', or env.team = 'single' or 'debate'."
             )
         plain = shown(value or Fraction(0))

@@ -1,4 +1,4 @@
-"""Math by a relay: the reasoner says in words what to compute, the tool role, who is shown only that, writes it."""
+"""Math by a relay: the reasoner says in words what to compute; the tool role sees only these words and writes it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,52 @@
+"""The ceiling of a player that sees nothing is exact."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from interplay import envs
+from interplay.envs.env import sample_task
+from interplay.envs.games.plan_path import PlanPath
+
+OPTIONS = {"size": 3, "walls": 0.2, "min_length": 1, "team": "single", "brief": True}
+
+
+@pytest.fixture(scope="module")
+def perception(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("benchmarks/perception.py")
+
+
+def test_the_share_that_a_blind_player_solves_is_what_play_shows(perception: ModuleType) -> None:
+    p = {"U": 0.4, "D": 0.1, "L": 0.3, "R": 0.2}
+    rng, solved, games = random.Random(0), 0, 2000
+    for index in range(games):
+        env = envs.make(sample_task("plan_path", OPTIONS, "test", index))
+        assert isinstance(env, PlanPath)
+        while seen := env.observe():
+            legal = seen["actor"].legal
+            env.step({"actor": rng.choices(legal, [p[m] for m in legal])[0]})
+        solved += env.solved
+    exact = perception.solved_blind(perception.boards(3, 2, "test"), np.array(list(p.values())))
+    assert abs(solved / games - exact) < 4 * (exact * (1 - exact) / games) ** 0.5
+
+
+def test_no_fixed_chances_beat_the_ceiling(perception: ModuleType) -> None:
+    boards = perception.boards(3, 2, "test")
+    value, _ = perception.ceiling(boards)
+    dice = np.random.default_rng(0)
+    found = [perception.solved_blind(boards, dice.dirichlet(np.ones(4))) for _ in range(40)]
+    assert max(found) <= value + 1e-4 < 1.0
+
+
+@pytest.mark.parametrize(
+    ("task", "shares"), [("hearing", [25.0]), ("spotter_pilot", [25.0, 25.0]), ("fusion", [25.0, 25.0])]
+)
+def test_the_other_ceilings_are_a_quarter(perception: ModuleType, task: str, shares: list[float]) -> None:
+    table = perception.Table()
+    perception.ceilings(table, task, {"length": 1})
+    assert [line.value for line in table.lines] == shares
