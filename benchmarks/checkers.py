@@ -1,12 +1,12 @@
-"""How often the checkers are right: answers known to be right that they accept, and wrong ones that they refuse.
+"""Measures how often the checkers accept answers that are known to be right and refuse answers that are wrong.
 
     python benchmarks/checkers.py [--data FOLDER] [--rows 300] [--failures] [CHECKER ...]
 
-The answers are those of `benchmarks/adversarial/`: "blind" ones were written without looking at the checker's code,
-"seen" ones against it. With `--data` also those of public data sets, a folder for each: the gold answer of a row is
-right, and wrong are the answer to another row, the other labels, the published bug, an empty design. Every
-answer goes through its environment, as a reply. The exit code is 1 where a wrong answer is accepted, or more than 2% of
-the right ones are refused.
+The answers are in `benchmarks/adversarial/`. The "blind" ones were written without looking at the checker's code, the
+"seen" ones by somebody who had read it and tried to fool it. `--data` adds answers from public data sets, one folder
+for each data set. There the gold answer of a row is right; wrong answers are the answer to another row, the other
+labels, the published bug or an empty design. Every answer is given to its environment as a reply. The exit code is 1 if
+a wrong answer is accepted, or if more than 2% of the right ones are refused.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from interplay.envs.tasks.prepare import prepare
 from interplay.rewards.label import LABELS
 
 HERE = Path(__file__).parent / "adversarial"
-MISSED = 0.02  # share of right answers that may be refused
+MISSED = 0.02  # the share of right answers that may be refused
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One reply in one environment. `group` is the line of the table it counts in."""
+    """One reply in one environment. `group` names the line of the table in which it is counted."""
 
     group: str
     right: bool
     env: str
     options: Mapping[str, Any]
     row: Mapping[str, Any]
-    replies: tuple[str, ...]  # the last is the answer; those before bring the environment there
+    replies: tuple[str, ...]  # the last one is the answer; the others come before it
     reward: str = "correct"
 
     def accepted(self) -> bool:
@@ -61,7 +61,7 @@ class Answer:
 
 @cache
 def _made(env: str, options: str) -> dict[str, Any]:
-    """The options with which a task can be made at all; its row is then replaced."""
+    """Options with which the environment can make some task; its row is replaced afterwards."""
     return {name: value for name, value in json.loads(options).items() if name not in ("database", "data")}
 
 
@@ -71,7 +71,7 @@ def _scratch() -> Path:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Removed when the program ends."""
+    """A folder that is removed when the program ends."""
     return tempfile.TemporaryDirectory(prefix="interplay-checkers-")
 
 
@@ -211,7 +211,7 @@ CHECKERS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], Answer
 
 
 def public(checker: str, data: Path, most: int) -> Iterator[Answer]:
-    """Right and wrong answers to `most` rows of each data set of a checker, as far apart as possible."""
+    """Right and wrong answers to `most` rows of each data set of a checker, spread evenly over it."""
     for name, folder in PUBLIC.get(checker, {}).items():
         if not (data / folder).exists():
             print(f"({name} is left out: there is no folder {folder} in {data})")
@@ -253,7 +253,7 @@ def _public_math(row: dict[str, Any], others: Rows, folder: str) -> Judged:
 
 
 def _public_code(row: dict[str, Any], others: Rows, folder: str) -> Judged:
-    other = f"{others[0]['golden']}\n{row['entry']} = {others[0]['entry']}"  # another function under this name
+    other = f"{others[0]['golden']}\n{row['entry']} = {others[0]['entry']}"  # another function, given this name
     for right, program in ((True, row["golden"]), (False, other)):
         yield right, Answer("", True, "code", {"team": "single"}, row, (f"```python\n{program}\n```",), "solved")
 

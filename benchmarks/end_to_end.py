@@ -1,14 +1,14 @@
-"""A whole training step, ours beside TRL's, in one run: sums ("What is a + b?"), 32 prompts × 8 replies of at most 128
-tokens, GRPO, one policy, full weights.
+"""Measures a whole training step of Interplay and of TRL in one run: sums ("What is a + b?"), 32 prompts × 8 replies of
+at most 128 tokens, GRPO, one policy, full weights.
 
     python benchmarks/end_to_end.py --model smollm2          one GPU, SmolLM2-135M-Instruct, bf16 (TRL: pip install trl)
-    python benchmarks/end_to_end.py --model tiny --quick     a CPU: does it run
+    python benchmarks/end_to_end.py --model tiny --quick     a CPU: only checks that it runs
     python benchmarks/end_to_end.py --model FOLDER --json table.json
 
-The same model, prompts per step, replies per prompt, length limit, learning rate and reward for both; TRL runs with its
-own defaults otherwise. Each side's first steps (compilation, graphs, allocation) are left out; the median of the rest
-counts. Replies whose group is all right or all wrong have no gradient, and Interplay does not compute them; the second
-row of ours computes every reply all the same.
+Both use the same model, prompts per step, replies per prompt, length limit, learning rate and reward; everything else
+in TRL keeps its default. The first steps of each (compilation, graphs, allocation) are left out, and the result is the
+median of the others. Replies whose group is all right or all wrong have no gradient, so Interplay does not compute
+them; the second row for Interplay computes every reply anyway.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""How fast the local engine samples, beside transformers' own ways, against what the hardware allows.
+"""Measures how fast the local engine samples, compared with transformers and with the limit of the hardware.
 
     python benchmarks/engine.py                      one GPU: Qwen2.5 shapes with random weights, bf16
     python benchmarks/engine.py --quick              a CPU: the tiny model, fp32
-    python benchmarks/engine.py --json table.json    the same table for machines
+    python benchmarks/engine.py --json table.json    also write the table as JSON
 
 floor = max(weight bytes / bandwidth, 2·N·B / matmul rate) + cache bytes / bandwidth, per decoding step, at the mean
-context; both rates are measured first, in the same run. Every row: 256 prompt and 256 new tokens,
-temperature 1, log-probs on, the best of two runs (three with --quick). On a GPU two new programs start an engine first,
-the second with the kernels that the first compiled: what compiling costs, apart from starting.
+context; both rates are measured at the start of the same run. Every row has 256 prompt tokens and 256 new tokens, at
+temperature 1 and with log-probs, and is the best of two runs (three with --quick). On a GPU, two new programs first
+start an engine each. The second one uses the kernels that the first one compiled, so the difference is the cost of
+compiling.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Rates:
 
 
 def measure_rates(device: str, dtype: torch.dtype) -> Rates:
-    """A large copy and a large matrix product, best of several."""
+    """The rates of a large copy and of a large matrix product: the best of several attempts."""
     big, side = (1 << 30, 8192) if device == "cuda" else (1 << 26, 1024)
     source = torch.ones(big // 4, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
@@ -111,12 +112,12 @@ def build(shape: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def floor_ms(model: PreTrainedModel, batch: int, context: float, rates: Rates) -> float:
-    """The least a decoding step can take."""
+    """The shortest time that a decoding step can take."""
     config = model.config
     item = model.dtype.itemsize
     weights = sum(p.numel() for p in model.parameters())
     if not config.tie_word_embeddings:
-        weights -= model.get_input_embeddings().weight.numel()  # a few rows are read, not the table
+        weights -= model.get_input_embeddings().weight.numel()  # only a few rows of the table are read
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     cache = 2 * config.num_hidden_layers * config.num_key_value_heads * head * item * context * batch
     return 1e3 * (max(weights * item / rates.bandwidth, 2 * weights * batch / rates.matmul) + cache / rates.bandwidth)
@@ -138,7 +139,7 @@ def serve(engine: LocalEngine, wanted: list[Request]) -> float:
 
 
 def start(shape: str, device: str, dtype: torch.dtype) -> None:
-    """Weights, engine, first replies, in a program of its own."""
+    """Make the weights, start the engine and sample the first replies, in a separate program."""
     began = time.perf_counter()
     model = build(shape, device, dtype)
     sync(device)
@@ -150,7 +151,7 @@ def start(shape: str, device: str, dtype: torch.dtype) -> None:
 
 
 def cold_and_warm(shape: str) -> tuple[dict[str, float], dict[str, float]]:
-    """The same start twice: with no kernel compiled, and with those of the first."""
+    """Two starts: the first has no compiled kernels, the second has those that the first compiled."""
     with tempfile.TemporaryDirectory() as cache:
         env = {**os.environ, "TRITON_CACHE_DIR": cache}
         command = [sys.executable, __file__, "--start", shape]
@@ -228,7 +229,7 @@ class Bench:
         engine.close()
 
     def tree(self, engine: LocalEngine, vocabulary: int) -> None:
-        """K = 8 replies to each of 32 long prompts: each prompt is computed once."""
+        """Sample K = 8 replies to each of 32 long prompts; each prompt is computed only once."""
         length = 1024 if self.device == "cuda" else 128
         engine.update(30)
         before = engine.scheduler.prompt_tokens - engine.scheduler.saved_tokens

@@ -1,17 +1,18 @@
-"""How fast the environments are: steps (observe and step) a second on one core, played at random to their ends.
+"""Measures how many steps (observe and step) each environment does per second on one core, with random play.
 
     python benchmarks/envs.py [--seconds 1]
     python benchmarks/envs.py --rollout
 
-Making the environment, every observation and the outcome count; processor time is measured, so that other work on the
-machine does not. An environment must never be what a rollout waits for: 2,000 steps a second is the least of our games,
-and 500 of work, where an episode is two or three long replies and its database or world is made anew. Those that run
-programs in a sandbox say so (`slow`) and are stepped in threads. The adapters' speed is mostly that of their packages;
-those that are not installed are left out.
+The time includes making the environment, every observation and the outcome. It is processor time, so other work on the
+machine does not change it. A rollout should never have to wait for an environment: our games must do at least 2,000
+steps a second. Work environments must do at least 500, because an episode there has only two or three long replies and
+needs a new database or world. Environments that run programs in a sandbox declare that they are `slow`, and are stepped
+in threads. The speed of an adapter is mostly the speed of its package; adapters whose package is not installed are left
+out.
 
-`--rollout` plays every game with the model `tiny` in all seats, 32 episodes at once on one core, and says which part of
-five seconds of processor time went into the environment (making, observing, stepping, forking). Any larger model makes
-it less.
+`--rollout` plays every game with the model `tiny` in all seats, 32 episodes at once on one core. It prints the share of
+five seconds of processor time that was spent in the environment (making, observing, stepping, forking). With a larger
+model this share is smaller.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from interplay import envs
 
 LEAST = {"games": 2_000, "dialogue": 2_000, "tasks": 500, "adapters": 0}
-SENSES = ("hearing", "spotter_pilot")  # they make pictures or sounds, and are held to the figure of work
+SENSES = ("hearing", "spotter_pilot")  # they make pictures or sounds, so they must only be as fast as work
 ADAPTED = [
     "gymnasium:FrozenLake-v1", "gymnasium:Taxi-v4", "openspiel:connect_four", "openspiel:hanabi",
     "openspiel:kuhn_poker",
@@ -36,14 +37,14 @@ ADAPTED = [
     "pettingzoo:tictactoe_v3", "reasoning_gym:chain_sum", "textarena:KuhnPoker-v0-train",
     "textarena:TicTacToe-v0-train",
 ]  # fmt: skip
-REPLIES = {  # where replies are free text
+REPLIES = {  # for environments whose replies are free text
     "math": "So the answer is 7.",
     "negotiation": "Shall we?\noffer 1 0 1",
     "nli": "Answer: neutral",
     "search": "Answer: Greta Holm",
     "sums": "It is 7.",
 }
-OPTIONS: dict[str, list[dict[str, Any]]] = {  # besides the defaults
+OPTIONS: dict[str, list[dict[str, Any]]] = {  # measured in addition to the defaults
     "connect_four": [{"columns": 10, "rows": 10}],
     "hanabi": [{"players": 5}, {"variant": "small"}],
     "math": [{"team": "relay", "examples": 3}, {"team": "debate"}],
@@ -54,7 +55,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {  # besides the defaults
 
 
 def measure(name: str, options: dict[str, Any], seconds: float) -> tuple[int, float]:
-    """Steps a second, and their mean number in an episode."""
+    """The steps per second, and the mean number of steps in an episode."""
     rng, steps, episodes, spent = random.Random(0), 0, 0, 0.0
     envs.make(envs.sample_task(name, options))  # imports what it needs
     began = time.process_time()
@@ -83,7 +84,7 @@ def rows(seconds: float) -> list[tuple[str, str, int, float]]:
 
 
 def share_of_rollout(name: str, seconds: float = 5.0) -> float:
-    """Of the processor time of a rollout by `tiny`, the part inside the environment."""
+    """The share of a rollout's processor time that is spent in the environment, with the model `tiny`."""
     from interplay.algorithms import Independent
     from interplay.cli.recipe import recipe_for
     from interplay.rollout.resolve import resolve
@@ -108,7 +109,7 @@ def share_of_rollout(name: str, seconds: float = 5.0) -> float:
 
 
 class Stopwatch:
-    """Counts the time inside the methods of a class, from the outermost call on."""
+    """Adds up the time spent in the methods of a class; nested calls are counted once."""
 
     def __init__(self) -> None:
         self.spent, self.depth = 0.0, 0

@@ -1,11 +1,12 @@
-"""A league keeps its rating where plain self-play runs in circles: both curves, the same recipe, several seeds.
+"""Shows that a league keeps its rating in a game where plain self-play goes round in circles, over several seeds.
 
     python benchmarks/league.py --seeds 3 --workers 2
 
-The game is rock, paper, scissors, the model `tiny-16x1`, the trainer the real one (`recipes/matrix/league.toml`, and
-with less and less of it: past selves without the exploiter, drawn by PFSP or all alike, and plain self-play). The
-rating is the score (win 1, draw ½) against the best answer there is to the policy, computed exactly from its
-probabilities: 0.5 is perfect play, 0 is a policy that always loses to somebody.
+The game is rock, paper, scissors and the model is `tiny-16x1`, trained by the real trainer with
+`recipes/matrix/league.toml`. Parts of the league are then removed one after another: past selves without the exploiter,
+drawn by PFSP or uniformly, and finally plain self-play. The rating is the score (a win counts 1, a draw ½) against the
+strongest possible opponent of the policy, computed exactly from the policy's probabilities. 0.5 is perfect play; a
+policy with rating 0 always loses to some opponent.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ WAYS = ("self-play", "past selves, uniform", "past selves, PFSP", "league")
 
 
 def curve(way: str, seed: int, steps: int, every: int) -> list[float]:
-    """The rating before the first step and after every `every`."""
+    """The rating before the first step and then after every `every` steps."""
     data = load(RECIPE, [f"seed={seed}", f"train.steps={steps}", "records.tensorboard=off"]).model_dump()
     if way != "league":
         del data["policies"]["exploiter"], data["matchups"][1]
@@ -65,7 +66,7 @@ def curve(way: str, seed: int, steps: int, every: int) -> list[float]:
 
 
 def late(ratings: list[float]) -> list[float]:
-    """The second half of a run, when whoever comes to rest has done so."""
+    """The second half of a run: by then, a policy that settles down has done so."""
     return ratings[len(ratings) // 2 :]
 
 

@@ -1,14 +1,15 @@
-"""How much of the GPU's matrix rate the learner turns into training.
+"""Measures which share of the GPU's matrix rate the learner uses for training.
 
     python benchmarks/learner.py                     one GPU: Qwen2.5-0.5B shape, bf16, packed sequences of 4,096 tokens
-    python benchmarks/learner.py --quick             a CPU: the tiny model (does it run; the rate says nothing)
+    python benchmarks/learner.py --quick             a CPU: the tiny model (only checks that it runs)
     python benchmarks/learner.py --json table.json
 
 MFU = (6·N per token without embeddings, plus attention) / time / the matmul rate measured in the run; 4·N plus the
 same attention for LoRA, which needs no gradients of the base's matrices. A step is forward, loss, backward, clipping,
-optimiser and the host's work around them, as training runs it. The output layer's product, which N does not count, is
-in the time. The last lines train 8 replies of 256 tokens to each of 16 prompts of 1,024, the prompts computed once and
-8 times; their MFU counts every reply's whole sequence, computed or not.
+optimiser and the host's work around them, as in training. The time includes the product of the output layer, although N
+does not count it. The last lines train 8 replies of 256 tokens to each of 16 prompts of 1,024 tokens, once with each
+prompt computed only once, and once with it computed 8 times. Their MFU counts the whole sequence of every reply, even
+where the prompt was not computed again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from interplay.types import Sample
 def examples_of(
     policy: str, count: int, prompt: int, reply: int, vocabulary: int, seed: int = 0, samples: int = 1
 ) -> list[Example]:
-    """`count` replies, every `samples` of which answer one prompt."""
+    """`count` replies, with `samples` replies to each prompt."""
     rng = random.Random(seed)
     some = lambda size: tuple(rng.randrange(10, vocabulary) for _ in range(size))  # noqa: E731
     out: list[Example] = []
@@ -48,8 +49,8 @@ def examples_of(
 
 
 def count_flops(model: PreTrainedModel, sequences: int, length: int, per_weight: int) -> float:
-    """`per_weight` is 6 where gradients of the matrices are computed, else 4; attention is forward and backward (twice
-    the forward) in either case."""
+    """`per_weight` is 6 if gradients of the matrices are computed, else 4. In both cases attention counts forward and
+    backward, and the backward pass costs twice the forward pass."""
     config = model.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     inner = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n and "head" not in n]

@@ -156,7 +156,9 @@ class Table:
 def ceilings(table: Table, task: str, options: Mapping[str, Any]) -> None:
     if task == "plan_path":
         size = int(options["size"])
-        value, p = ceiling(boards(size, round(options["walls"] * size * size), "test"))
+        found = boards(size, round(options["walls"] * size * size), "test")
+        table.add("boards of the test split", int((found.weights_GC > 0).sum()))
+        value, p = ceiling(found)
         table.add("ceiling without seeing, %", 100 * value)
         print("with " + ", ".join(f"p({m}) = {x:.2f}" for m, x in zip(DIRECTIONS, p, strict=True)), flush=True)
     elif task == "hearing":

@@ -1,15 +1,17 @@
-"""What the sandbox costs: programs, trials, queries and formulas, at each level that this machine offers.
+"""Measures what the sandbox costs for programs, trials, queries and formulas, at each level this machine offers.
 
     python benchmarks/sandbox.py [--number 200] [--workers 2] [--old FOLDER]
 
-For each: how many a second by the clock, with warm workers, which falls with whatever else the machine is doing; and
-the CPU time of one (ours and its own, all processes), which hardly does. `--old` is a checkout of another commit, to be
-measured in turn with this one, three times; the medians and their ratio are printed.
+Each line gives two numbers. The first is how many are done per second of wall-clock time with warm workers; it is lower
+when the machine is busy with other work. The second is the CPU time of one, over all processes, ours included; other
+work hardly changes it. `--old` is a checkout of another commit. It and this checkout are measured in turn, three times,
+and the medians and their ratio are printed.
 
     python benchmarks/sandbox.py --hostile [--quick]
 
-Every hostile program and answer of `tests/execution`, at each level, as this user and as an ordinary one: a line for
-each kind, with how many were contained. `--quick` leaves out those that run until a limit on time.
+This runs every hostile program and answer of `tests/execution` at each level, both as this user and as an ordinary
+user. It prints a line for each kind, which says how many were contained. `--quick` leaves out those that only end at a
+time limit.
 """
 
 from __future__ import annotations
@@ -31,20 +33,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "execution"
 PROGRAM = "n = int(input())\nprint(sum(i * i for i in range(n)))"
-Cost = tuple[float, float]  # seconds by the clock and of CPU, of one
+Cost = tuple[float, float]  # wall-clock seconds and CPU seconds of one
 
 
 def cpu() -> float:
-    """Of this process and of every child that has ended and been waited for."""
+    """The CPU time of this process and of every child that has ended and been waited for."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-# -- what is measured: runs with this commit's package or with an older one's -----------------------------------------
+# -- what is measured, with the package of this commit or of an older one ---------------------------------------------
 
 
 def programs(level: str, number: int, workers: int) -> Cost:
-    """Starting the workers is measured alone and taken off."""
+    """The cost of one program. The time to start the workers is measured separately and subtracted."""
     from interplay.execution.sandbox import Job, Sandbox
 
     before = cpu()
@@ -59,7 +61,7 @@ def programs(level: str, number: int, workers: int) -> Cost:
 
 
 def plain(number: int) -> Cost:
-    """The same without a sandbox: an interpreter started for each program, one after the other."""
+    """The same without a sandbox: a new interpreter for each program, one after the other."""
     before, began = cpu(), time.perf_counter()
     for i in range(number):
         command = [sys.executable, "-I", "-S", "-c", PROGRAM]
@@ -68,7 +70,7 @@ def plain(number: int) -> Cost:
 
 
 def repeated(ask: Callable[[int], bool], number: int) -> Cost:
-    """In a process of its own, whose workers end with it; the first answer, which starts them, is taken off."""
+    """Measured in a separate process, whose workers end with it. The first answer starts them and is not counted."""
 
     def child(times: int) -> Cost:
         heard, told = os.pipe()

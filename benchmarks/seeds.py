@@ -1,4 +1,4 @@
-"""The mean of one number per seed, with its 95% interval (Student's t), as the tables of the docs have it.
+"""Prints the mean of one number per seed and its 95% interval (Student's t), as in the tables of the docs.
 
 python benchmarks/seeds.py 90.4 89.8 92.0
 """

@@ -1,14 +1,14 @@
-"""How fast the engine samples when prompts hold pictures, and whether engine and learner agree then.
+"""Measures how fast the engine samples when prompts hold pictures, and whether engine and learner agree on them.
 
     python benchmarks/senses.py                    one GPU: Qwen2.5-VL-3B's shape with random weights, bf16
     python benchmarks/senses.py --quick            a CPU: a small model of the same family, fp32
-    python benchmarks/senses.py --json table.json  the same lines for machines
-    python benchmarks/senses.py --seconds 300      stop after this time, and print what there is (default 480)
+    python benchmarks/senses.py --json table.json  also write the lines as JSON
+    python benchmarks/senses.py --seconds 300      stop after this time and keep what is printed (default 480)
 
 Each request has a picture of its own (448 × 448 pixels, 256 tokens) and 44 tokens of text; the text model of the same
-shape gets prompts of the same length. Both sample 256 tokens at temperature 1. "pictures" counts the eye, the prompt
-and decoding; "with processor" also the processor's work on the CPU. The gap is the difference of log-probs between the
-engine and the learner for the same tokens.
+shape gets prompts of the same length. Both sample 256 tokens at temperature 1. "pictures" is the time for the vision
+encoder, the prompt and decoding; "with processor" adds the work of the processor on the CPU. The gap is the difference
+between the log-probs of the engine and of the learner for the same tokens.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def measure(size: dict[str, Any], device: str, dtype: torch.dtype, report: Any) 
             engine.flush()
             sense = senses.of(model)
             assert sense is not None
-            sense.moved()  # the eye looks again
+            sense.moved()  # so that the vision encoder runs again
             found, seconds = sample(engine, asked, size["tokens"])
             best[what] = min(best.get(what, 1e9), seconds)
     report("text", total / best["text"], "tokens/s")

@@ -1,17 +1,18 @@
-"""What asynchrony is worth, and what it costs.
+"""Measures how much faster asynchronous training is, and whether it harms learning.
 
     python benchmarks/stream.py speed [--model tiny-256x6]       one GPU: a tool that waits 1 to 3 seconds
     python benchmarks/stream.py speed --quick                    a CPU: the tiny model, a tool that waits 0.1 to 0.3 s
     python benchmarks/stream.py learning [--seeds 5] [--jobs 2]  a CPU: does stale data harm learning?
 
-`speed` trains recipes/math/calculator.toml in four arms with the same number of tool workers: nobody waits for
-another's tool, with `stream.max_staleness` of 0, 1 and 2; and everybody waits for the slowest tool
-(`stream.deterministic`). The first three steps of each arm and the last are left out.
+`speed` trains recipes/math/calculator.toml in four arms with the same number of tool workers. In three arms no episode
+waits for the tool of another one, with `stream.max_staleness` of 0, 1 and 2. In the fourth all episodes wait for the
+slowest tool (`stream.deterministic`). The first three steps of each arm and the last one are left out.
 
-Both use `algorithm.correction = "tis"` in every arm, which is what stale tokens need.
+`learning` trains the tic-tac-toe demo with max_staleness 0 and 1 on each seed. It compares the share of points (a win
+counts 1, a draw 0.5) against both opponents of the demo after training: the mean and the 95% interval over the seeds,
+paired.
 
-`learning` trains the tic-tac-toe demo with max_staleness 0 and 1 on each seed, and compares the share of points against
-both of its opponents (a win counts 1, a draw 0.5) after training: mean and 95% interval over the seeds, paired.
+Both use `algorithm.correction = "tis"` in every arm, because stale tokens need it.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ ARMS = {
     "S = 0, everybody waits": ("stream.deterministic=true", "stream.max_staleness=0"),
     "S = 2": ("stream.deterministic=false", "stream.max_staleness=2"),
 }
-# What a model of random weights needs to learn to call the tool.
+# With these settings a model that starts from random weights learns to call the tool.
 TINY = ("warmstart.lr=3e-3", "warmstart.episodes=60", "warmstart.epochs=14", "train.lr=1e-4", "env.largest=9")
 QUICK = ("rollout.tasks=4", "env.shortest=0.1", "env.longest=0.3")
 
 
 def train(arm: str, overrides: list[str]) -> dict[str, float]:
-    """One arm; medians over its steps."""
+    """Train one arm; returns the means over its steps."""
     steps: list[dict[str, float]] = []
     last = time.perf_counter()
 
@@ -63,7 +64,7 @@ def train(arm: str, overrides: list[str]) -> dict[str, float]:
     def ready() -> None:
         WaitingMath.waits = True
 
-    WaitingMath.waits = False  # until imitation is done
+    WaitingMath.waits = False  # until the warm start is done
     recipe = load(ROOT / "recipes" / "math" / "calculator.toml", overrides)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(resolve(recipe), Path(folder), Observer(ready=ready, stepped=stepped))
@@ -99,7 +100,7 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def final_score(seed: int, staleness: int, extra: list[str]) -> float:
-    """The share of points of the demo after training, in per cent."""
+    """The share of points that the demo wins after training, in per cent."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", "from interplay.cli.main import main; main()", "train"]
         command += [str(ROOT / "recipes" / "tictactoe" / "demo.toml"), "--run", folder, f"seed={seed}"]

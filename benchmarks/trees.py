@@ -1,10 +1,11 @@
-"""A trained run's rollout: every decision played out, and only those at which its candidates differ.
+"""Measures what a rollout saves by playing out only the decisions at which the candidates differ.
 
     python benchmarks/trees.py RUN [--tasks 32] [--threads 1]
 
 RUN is the folder of a run whose algorithm draws several replies to each prompt (at_grpo, c3, coma, online_dpo). The
-policies of its newest checkpoint play the recipe's tasks in its seats; both ways the same games are played and every
-advantage is the same, so the difference is what is saved. The first rollout of each, which warms up, does not count.
+policies of its newest checkpoint play the tasks of the recipe, once with every decision played out and once with only
+those whose candidates differ. Both ways play the same games and give the same advantages, so the difference in cost is
+what is saved. The first rollout of each way only warms up and does not count.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> None:
 
     def rollout(compares: bool) -> tuple[float, int, list[Episode]]:
         for member in team.members.values():
-            member.publish(member.version + 1)  # from an empty cache
+            member.publish(member.version + 1)  # so that the cache is empty
         runner = Runner(recipe.seed, recipe.rollout, replace(tree, compares=compares), recipe.reward)
         before, began = _tokens(team), time.perf_counter()
         episodes = asyncio.run(runner.run(tasks, seating))

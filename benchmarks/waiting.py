@@ -16,9 +16,9 @@ from interplay.types import Observation, Role
 
 
 class WaitingMath(MathSingle):
-    """`env.name = "math"` with one reasoner; every call of a tool takes `shortest` to `longest` seconds, as a real
-    service would. How long depends on the task and the arguments alone. While `waits` is False nobody waits: that is
-    for demonstrations, which are played one after another."""
+    """`env.name = "math"` with one reasoner. Like a real service, every call of a tool takes `shortest` to `longest`
+    seconds; the time depends only on the task and the arguments. While `waits` is False no call waits: this is for the
+    demonstrations, which are played one after another."""
 
     waits: ClassVar[bool] = True
 

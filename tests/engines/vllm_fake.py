@@ -50,11 +50,7 @@ class Fake:
         choice |= {"logprobs": {"content": content}}
         if self.spans is not None:
             choice["weight_versions"] = self.spans
-        scored = None
-        if "prompt_logprobs" in body["sampling_params"]:
-            rows = [{str(t): {"logprob": -float(t), "rank": 1, "decoded_token": None}} for t in body["token_ids"]]
-            scored = [None, *rows[1:]]
-        return {"request_id": "r", "choices": [choice], "prompt_logprobs": scored, "usage": None}
+        return {"request_id": "r", "choices": [choice], "prompt_logprobs": None, "usage": None}
 
 
 AnyFake = TypeVar("AnyFake", bound=Fake)

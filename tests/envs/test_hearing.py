@@ -76,6 +76,11 @@ def test_hearing_passes_the_conformance_suite() -> None:
     assert [f for f in check("hearing", {"length": 2}) if not f.passed] == []
 
 
+def test_spoken_orders_pass_the_conformance_suite() -> None:
+    pytest.importorskip("espeakng_loader")
+    assert [f for f in check("hearing", {"speech": "words"}, episodes=4) if not f.passed] == []
+
+
 def test_spoken_orders_of_the_test_have_voices_and_speeds_that_training_never_heard() -> None:
     pytest.importorskip("espeakng_loader")
     heard = {}

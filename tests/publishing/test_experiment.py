@@ -1,4 +1,4 @@
-"""Studies: arms and seeds are run once, tested once, paired by seed and corrected."""
+"""Studies: every arm and seed is run once and tested once; contrasts are paired by seed and corrected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def contrast(p: float) -> Contrast:
 
 
 def test_holms_correction_by_hand() -> None:
-    """p · (m − rank), never falling: 0.01·3, 0.03·2, then 0.04 is raised to 0.06."""
+    """Corrected values are p · (m − rank) and never decrease: 0.01·3, 0.03·2, then 0.04 is raised to 0.06."""
     found = [c.corrected for c in holm([contrast(0.04), contrast(0.01), contrast(0.03), contrast(math.nan)])]
     assert found[:3] == pytest.approx([0.06, 0.03, 0.06]) and math.isnan(found[3])
     assert holm([contrast(0.04)])[0].sentence == "a is better than b in t"
@@ -36,7 +36,7 @@ def test_holms_correction_by_hand() -> None:
 
 
 def small_study(folder: Path, arms: dict[str, list[str]], seeds: list[int]) -> Path:
-    """A study of a few steps: the story's, with these arms."""
+    """Write the story study with these arms and only a few steps."""
     lines = [
         'name = "small"', f'recipe = "{ROOT / "recipes" / "rlhf" / "story.toml"}"', f"seeds = {seeds}", "games = 2",
         f"common = {json.dumps(SMALL)}", "[arms]",

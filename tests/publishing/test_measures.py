@@ -1,4 +1,4 @@
-"""What a study measures besides gold, on planted cases."""
+"""The measures of a study besides gold, on cases whose results are known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_win_rate_and_preference_compare_the_same_tasks_alone() -> None:
 
 
 def test_noise_alone_is_no_drift_and_a_moving_level_is() -> None:
-    """Over 50 series: noise of deviation 1 comes to little; a level that moves by ±1 under it comes to about 1."""
+    """Over 50 series: noise with deviation 1 alone gives almost no drift; a level that moves by ±1 gives about 1."""
     rng = random.Random(0)
 
     def series(level: float) -> list[float]:
@@ -38,7 +38,7 @@ def test_the_steps_to_recover_are_counted_and_a_lasting_loss_is_said() -> None:
     assert recovery([1.0] * 20, [10]) == [0]
     assert recovery([1.0] * 10 + [0.5] * 10, [10]) == [None]
     assert recovery(back + [0.0] * 5, [10, 20]) == [4, None]  # the second switch ends the time of the first
-    assert recovery(back, [1]) == recovery(back, [19]) == []  # too little is known before or after
+    assert recovery(back, [1]) == recovery(back, [19]) == []  # there are too few values before or after
 
 
 def test_switches_are_the_steps_in_which_other_partners_take_over() -> None:

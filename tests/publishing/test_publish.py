@@ -1,4 +1,4 @@
-"""Pages about studies: written from the run folders, and refused where a number is from nowhere."""
+"""Pages about studies are written from the run folders, and refused if a number has no source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of two arms and three seeds, as interplay experiment leaves it; the numbers are planted."""
+    """A study of two arms and three seeds, as `interplay experiment` writes it, with chosen numbers."""
     folder = tmp_path_factory.mktemp("runs")
     study = folder / "story"
     study.mkdir()

@@ -58,7 +58,9 @@ def test_a_resumed_run_with_pictures_is_the_run_that_was_not_killed(tmp_path: Pa
     assert max(row["player/gap"] for row in rows(tmp_path / "whole")) < 1e-4
     record = next(iter(records.read(tmp_path / "whole" / "episodes.jsonl")))
     shown = record.episode.turns[0].observation.messages[0].media[0]
-    assert (tmp_path / "whole" / "media" / f"{shown.digest}.png").read_bytes() == shown.data
+    assert (tmp_path / "whole" / "media" / shown.file).read_bytes() == shown.data
+    said = next((tmp_path / "whole" / "logs").glob("llm_conversation_*.log")).read_text()
+    assert f"[media/{shown.file}]" in said, "the log names the file of each picture"
     learned = any("vision" in name for name in trainer.learners["player"].weights())
     assert learned is senses
 

@@ -33,9 +33,6 @@ class VllmEngine(ServedEngine):
         delivery: Delivery | None = None,
     ) -> None:  # fmt: skip
         self._delivery = delivery or FolderDelivery()
-        # vLLM 0.32 with adapters fails when it computes the log-probs of several prompts in one batch (the output layer
-        # of LoRA expects one row for each request), so these requests are sent one after another.
-        self._scoring = asyncio.Semaphore(1 if server is None or server.lora else connections)
         super().__init__(url, vocabulary, timeouts, connections, server)
 
     def _needed(self) -> Sequence[str]:
@@ -74,26 +71,20 @@ class VllmEngine(ServedEngine):
         return self._completion(request, tokens, logprobs, choice["finish_reason"], versions)
 
     async def _score(self, request: Request, slot: AdapterVersion | None) -> Completion:
-        first = await self._score_next(request.ids, request.forced[0], slot)
-        later = await self._score_rest(request, slot) if len(request.forced) > 1 else ()
-        return Completion(request.forced, (first, *later), (self.version,) * len(request.forced), Stop.END)
+        """Each token is scored by a request of its own, as sampling computes it. vLLM's log-probs of prompts do not
+        read the prefix cache, so they hide a cache that was computed with older weights, and vLLM 0.32 with adapters
+        dies of them if a batch has other requests too (its output layer expects one row for each request)."""
+        ids, reply = request.ids, request.forced
+        logprobs = await asyncio.gather(*(self._score_next(ids + reply[:i], t, slot) for i, t in enumerate(reply)))
+        return Completion(reply, tuple(logprobs), (self.version,) * len(reply), Stop.END)
 
     async def _score_next(self, ids: tuple[int, ...], token: int, slot: AdapterVersion | None) -> float:
-        """The log-prob of one token, as sampling computes it: vLLM reads the prefix cache for this request, but not for
-        log-probs of prompts. So the probe also finds a cache that was computed with older weights."""
         other = 0 if token else 1  # vLLM lists the sampled token and one of these two, in this order
         settings = {"max_tokens": 1, "temperature": 1.0, "logprobs": 2, "logprob_token_ids": [token, other]}
         async with self._gate:
             answer = await self._generate(ids, {**settings, "detokenize": False}, slot)
         listed = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
         return next(float(entry["logprob"]) for entry in listed if _listed_id(entry) == token)
-
-    async def _score_rest(self, request: Request, slot: AdapterVersion | None) -> tuple[float, ...]:
-        settings = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0, "detokenize": False}
-        async with self._scoring, self._gate:
-            answer = await self._generate(request.ids + request.forced, settings, slot)
-        rows = answer["prompt_logprobs"][len(request.ids) :]
-        return tuple([row[str(t)]["logprob"] for t, row in zip(request.forced, rows, strict=True)][1:])
 
     async def _generate(self, ids: tuple[int, ...], settings: dict[str, Any], slot: AdapterVersion | None) -> Any:
         model = self._model if slot is None else slot.name

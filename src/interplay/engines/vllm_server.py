@@ -40,13 +40,12 @@ sys.exit(server.wait())
 
 class VllmServer:
     """A running vLLM server. `source` is the folder of the model, `dtype` its precision, and `ranks` the ranks of the
-    adapters that it will load. `lora` says whether it can load any."""
+    adapters that it will load."""
 
     def __init__(self, section: EngineSection, source: str, dtype: str, ranks: Sequence[int], cpu: bool) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
         folder = Path(self._folder.name)
         shutil.copytree(Path(vllm_plugin.__file__).parent, folder / PLUGIN)
-        self.lora = bool(ranks)
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self.log = folder / "server.log"

@@ -205,10 +205,10 @@ class Senses:
         version = self.version
         found = {d: k.features for d, k in known.items() if k.features is not None and k.version == version}
         missing = {d: m for d, m in needed.items() if d not in found}
-        together = thawed or self.model.device.type == "cuda"
+        together = self.model.device.type == "cuda"
         with torch.inference_mode(False), torch.no_grad():  # the learner uses features that the engine computed
-            # On a CPU, features that outlive an update are computed one by one, so that their bits do not depend on
-            # what else was computed with them: a resumed run starts without them.
+            # On a CPU they are computed one by one, so that their bits do not depend on what else is computed with
+            # them: a resumed run starts without those of a frozen eye, and the probe may run beside other requests.
             for batch in [missing] if together else [{d: m} for d, m in missing.items()]:
                 for digest, made in self._computed(batch).items():
                     found[digest] = made

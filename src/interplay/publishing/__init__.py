@@ -1,1 +1,1 @@
-"""Studies: runs of several arms and seeds, what they came to, and pages in which every number is traced to a run."""
+"""Studies: run several arms with several seeds, and write pages in which every number can be traced to a run."""

@@ -1,7 +1,8 @@
-"""Learners of a study play with each other: every arm's learner in its role, with the learner of every arm in another.
+"""The arena of a study: the learner of every arm plays with the learner of every arm, which takes another role.
 
-Arms whose context agent learned are also played across seeds: a learner that only understands the partner it grew up
-with does worse with the partner of another seed (cross-play). What was played is written once and never again.
+If the context agent of an arm learns too, the arm is also played across seeds (cross-play): a learner that only
+understands the partner it was trained with does worse with the partner of another seed. Results are written once and
+never changed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ OTHER = "other"  # the policy that plays the other role
 
 
 def arena_left(study: Study, folder: Path) -> list[str]:
-    """The files that are not written yet and whose runs are all done: one for each seed, and the cross-play of arms
-    with a context agent that learns, once all seeds are done."""
+    """Return the names of the files that can be written now: one for each seed whose runs are all done and, once all
+    seeds are done, the cross-play of each arm whose context agent learns. Files that exist are left out."""
     if study.section.arena is None:
         return []
     done = [
@@ -50,7 +51,7 @@ def play_arena(study: Study, folder: Path, name: str, until: float | None = None
 
 
 def context_of(study: Study, arm: str) -> str | None:
-    """The policy, besides the learner, that learns in an arm."""
+    """Return the policy other than the learner that is trained in an arm, if there is one."""
     plan = resolve(study.recipe(arm, study.section.seeds[0]))
     return next((name for name in plan.trainable if name != study.section.learner), None)
 
@@ -66,7 +67,7 @@ class _Arena:
     until: float | None
 
     def arms(self, seed: int) -> dict[str, Any]:
-        """Gold of each arm's learner with the learner of each arm, of one seed."""
+        """Return, for one seed, the gold of each arm's learner when it plays with the learner of each arm."""
         section = self.study.section
         pairs = {
             arm: {other: self._gold((arm, seed), (other, seed, section.learner)) for other in section.arms}
@@ -75,14 +76,14 @@ class _Arena:
         return {"seed": seed, "gold": pairs}
 
     def cross(self, arm: str) -> dict[str, Any]:
-        """Gold of an arm's learner of each seed with the context agent of each seed."""
+        """Return the gold of an arm's learner of each seed when it plays with the context agent of each seed."""
         context, seeds = context_of(self.study, arm), self.study.section.seeds
         assert context is not None
         found = {str(i): {str(j): self._gold((arm, i), (arm, j, context)) for j in seeds} for i in seeds}
         return {"arm": arm, "gold": found}
 
     def _gold(self, mine: tuple[str, int], other: tuple[str, int, str]) -> float:
-        """What a learner earns with somebody else: of `mine` (arm, seed), with `other` (arm, seed, policy)."""
+        """Return the gold of the learner of `mine` (arm, seed) when it plays with `other` (arm, seed, policy)."""
         if late(self.until):
             raise TimeoutError
         study, arena = self.study, self.study.section.arena

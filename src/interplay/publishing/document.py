@@ -39,7 +39,7 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture beside the page: `name`.svg for pages, `name`.png for PDFs."""
+    """A picture in the folder of the page: `name`.svg for HTML and Markdown, `name`.png for PDFs."""
 
     name: str
     caption: str
@@ -51,7 +51,7 @@ PageBlock = Heading | Paragraph | Bullets | TableBlock | Figure
 
 
 def to_text(blocks: Sequence[PageBlock]) -> str:
-    """All words, for the check of numbers."""
+    """Return all text of the blocks, so that its numbers can be checked."""
     return to_markdown("", blocks)
 
 
@@ -94,13 +94,13 @@ img { max-width: 100%; max-height: 360px; } figure { margin: 0; } figcaption { f
 
 
 def to_html(title: str, blocks: Sequence[PageBlock], folder: Path) -> str:
-    """One page with its pictures inside."""
+    """Return one HTML page that contains its pictures."""
     body = "\n".join(_html(b, folder) for b in blocks)
     return _page(title, _STYLE, f"<h1>{html.escape(title)}</h1>\n{body}")
 
 
 def to_slides(title: str, slides: Sequence[Sequence[PageBlock]], folder: Path) -> str:
-    """A section for each slide; printing the page gives one slide a sheet."""
+    """Return a page with one section for each slide. When it is printed, each slide is on its own sheet."""
     body = "\n".join("<section>" + "\n".join(_html(b, folder) for b in slide) + "</section>" for slide in slides)
     return _page(title, _SLIDES, body)
 
@@ -140,7 +140,7 @@ def _cell(text: str) -> str:
 
 
 def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], folder: Path, slides: bool = False) -> None:
-    """A4 sheets, or with `slides` one wide sheet for each of `pages`."""
+    """Write a PDF with A4 sheets, or with `slides` one wide sheet for each of `pages`."""
     try:
         from fpdf import FPDF
     except ImportError:
@@ -159,7 +159,7 @@ def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], fold
 
 
 def _latin(text: str) -> str:
-    """The PDF's own fonts know Latin letters only."""
+    """Replace characters that the built-in fonts of a PDF do not have: they only have Latin letters."""
     for strange, plain in (("−", "-"), ("–", "-"), ("“", '"'), ("”", '"'), ("’", "'"), ("β", "beta"), ("`", "")):
         text = text.replace(strange, plain)
     return text.encode("latin-1", "replace").decode("latin-1")

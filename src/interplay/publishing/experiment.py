@@ -1,7 +1,7 @@
-"""One run of a study: train an arm with a seed, then open its test once. A run that was stopped goes on where it was.
+"""One run of a study: trains an arm with a seed, then tests it once. A run that was stopped can be continued.
 
-A run's folder is OUT/STUDY/ARM/seed-N. Its test.json is written when the run is trained and tested, and never again:
-who wants to change something after the test begins a new study.
+The folder of a run is OUT/STUDY/ARM/seed-N. Its test.json is written after training and testing, and is never changed
+again: to change something after the test, begin a new study.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TESTED = "test.json"
 
 
 def begin(study: Study, folder: Path) -> None:
-    """Note what the study is before its first run; another one may not go on in the same folder."""
+    """Write down the study before its first run, and refuse a folder that holds runs of a different study."""
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / "study.json"
     about = {"digest": study.digest, **study.section.model_dump()}
     if noted.is_file() and json.loads(noted.read_text())["digest"] != study.digest:
         raise ConfigError(
-            f"'{folder}' holds runs of another study of this name: arms, tests, contrasts or recipe have changed "
-            "since; expected the same file, or another --out."
+            f"'{folder}' holds runs of another study of this name: its arms, tests, contrasts or recipe are different; "
+            "expected the same study file, or another folder in --out."
         )
     noted.write_text(json.dumps(about, indent=1) + "\n")
 
@@ -81,8 +81,8 @@ def one_run(study: Study, folder: Path, arm: str, seed: int, until: float | None
 
 @dataclass(frozen=True)
 class Examinee:
-    """Who is tested: the run whose recipe counts, weights by the names of policies (without: those of the start), and
-    the settings of policies that the run's recipe does not have."""
+    """Who is tested: the run whose recipe is used, the weights by policy name (a policy without an entry has its
+    initial weights), and the settings of policies that are not in the recipe of the run."""
 
     arm: str
     seed: int
@@ -91,8 +91,8 @@ class Examinee:
 
 
 def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> dict[str, Any]:
-    """The trained learner with each line-up of a test, on tasks of the test split: means of every component, and how it
-    compares with the learner of the start on the same tasks."""
+    """Test the trained learner with each line-up of a test, on tasks of the test split. Return the mean of every reward
+    component, and a comparison with the untrained learner on the same tasks."""
     section, test = study.section, study.section.tests[name]
     trained = Examinee(arm, seed, {section.learner: str(checkpoint / "policies" / section.learner)})
     lineups: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ def tested(study: Study, arm: str, seed: int, name: str, checkpoint: Path) -> di
 def play_line_up(
     study: Study, who: Examinee, options: Sequence[str], seats: Sequence[str], games: int
 ) -> dict[str, dict[str, float]]:
-    """Play tasks of the test split: the means of every component, and gold by task."""
+    """Play tasks of the test split. Return the mean of every reward component, and the gold of each task."""
     from interplay.evaluation.field import Field
     from interplay.rollout.team import Team
 
@@ -138,7 +138,7 @@ def play_line_up(
 
 
 def _tested_recipe(study: Study, who: Examinee, options: Sequence[str], seats: Sequence[str]) -> Recipe:
-    """The recipe of a test: its own seats and nobody else's, no judges, no matchups."""
+    """Return the recipe for a test: only the seats of the test, without judges and matchups."""
     section = study.section
     plain = study.recipe(who.arm, who.seed)
     taken = {section.role: section.learner, **dict(s.split("=", 1) for s in seats)}
@@ -154,7 +154,7 @@ def _tested_recipe(study: Study, who: Examinee, options: Sequence[str], seats: S
 
 
 def switches(recipe: Recipe, steps: int) -> list[int]:
-    """The steps (from 0) in which other partners than in the step before have the largest share of the episodes."""
+    """Return the steps (from 0) at which the partners with the largest share of the episodes change."""
 
     def most(step: int) -> int:
         shares = [m.share_at(step) for m in recipe.matchups]
@@ -165,7 +165,7 @@ def switches(recipe: Recipe, steps: int) -> list[int]:
 
 
 def newest(run: Path) -> Path:
-    """The last checkpoint of a run."""
+    """Return the last checkpoint of a run."""
     return max((run / "checkpoints").glob("step-*"))
 
 

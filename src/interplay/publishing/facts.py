@@ -1,5 +1,5 @@
-"""Numbers with their sources. A page is made of texts whose every number was said here first; a number that was not is
-refused, so that nothing on a page is older than the runs it speaks of, or made up."""
+"""Numbers and their sources. Every number on a page must first be registered here with its source; a page with any
+other number is refused. So no number on a page is outdated or invented."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Facts:
         self.sources: dict[str, list[str]] = defaultdict(list)
 
     def say(self, value: float, form: str, *sources: Path | str) -> str:
-        """A number as it is printed, noted with where it comes from."""
+        """Return a number as it is printed, and register it with its sources."""
         if isinstance(value, float) and not math.isfinite(value):
             return "n/a"
         text = format(value, form)
@@ -32,20 +32,20 @@ class Facts:
         return text
 
     def interval(self, found: Estimate, form: str, *sources: Path | str) -> str:
-        """A mean and its interval; of one seed the mean and the words that say so."""
+        """Return a mean and its interval. With only one seed, return the mean and say that it is one run."""
         value = self.say(found.value, form, *sources)
         if not math.isfinite(found.low):
             return f"{value} (one run)"
         return f"{value} [{self.say(found.low, form, *sources)}, {self.say(found.high, form, *sources)}]"
 
     def constant(self, text: str, why: str) -> str:
-        """A number that no run measured: what it is, is its source."""
+        """Register a number that was not measured by a run; `why` says what it is."""
         for number in _NUMBER.findall(text):
             self.sources[number].append(why)
         return text
 
     def check(self, text: str, page: str) -> None:
-        """Refuse a page with a number that was never said. Code is no claim."""
+        """Refuse a page with a number that was not registered. Numbers in code are ignored."""
         strange = [n for n in _NUMBER.findall(_CODE.sub("", text)) if n not in self.sources]
         if strange:
             raise DataError(
@@ -54,13 +54,13 @@ class Facts:
             )
 
     def write(self, path: Path) -> None:
-        """Every number that was said, and its sources; files that differ by the seed alone are one line."""
+        """Write every registered number and its sources. Files that differ only by the seed are one line."""
         listed = {number: _together(sources) for number, sources in sorted(self.sources.items())}
         path.write_text(json.dumps(listed, indent=1) + "\n")
 
 
 def _together(sources: Sequence[str]) -> list[str]:
-    """Sources with their seeds in braces, as a shell reads them.
+    """Return the sources with their seeds in braces, as in a shell.
 
     >>> _together(["a/seed-0/test.json", "a/seed-2/test.json", "b"])
     ['a/seed-{0,2}/test.json', 'b']

@@ -1,4 +1,7 @@
-"""What a study measures besides gold: wins and preferences over the start, and how unsteady training was. No torch."""
+"""Measures of a study besides gold: wins and preferences against the untrained learner, and how steady training was.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from interplay.rewards.gold import Rater, Scored
 
 
 def win_rate(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float:
-    """Over tasks that both played: how often ours is worth more, ties counting half.
+    """Return how often ours is higher, over the tasks that both played. A tie counts as half a win.
 
     >>> win_rate({"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0})
     0.75
@@ -19,7 +22,7 @@ def win_rate(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float:
 
 
 def preference(ours: Mapping[str, float], theirs: Mapping[str, float], temperature: float) -> float:
-    """Over tasks that both played: the mean probability that a rater of this temperature prefers ours."""
+    """Return the mean probability that a rater of this temperature prefers ours, over the tasks that both played."""
     rater, both = Rater(temperature), sorted(set(ours) & set(theirs))
     if not both:
         return math.nan
@@ -27,8 +30,8 @@ def preference(ours: Mapping[str, float], theirs: Mapping[str, float], temperatu
 
 
 def drift(values: Sequence[float], window: int = 5) -> float:
-    """How far the level of a noisy series moves: the standard deviation of its level between windows of steps, without
-    what the noise inside the windows explains. 0 where nothing but noise is seen.
+    """Return how far the level of a noisy series moves: the standard deviation of the means of windows of steps, after
+    subtracting the part that the noise inside the windows explains. It is 0 if there is only noise.
 
     >>> drift([1.0] * 5 + [3.0] * 5 + [1.0] * 5 + [3.0] * 5)
     1.1547005383792515
@@ -41,14 +44,14 @@ def drift(values: Sequence[float], window: int = 5) -> float:
 
 
 def recovery(values: Sequence[float], switches: Sequence[int], window: int = 3) -> list[int | None]:
-    """For every switch: after how many steps the mean of the next `window` steps is back at that of the `window` steps
-    before it, less its standard error; None where it is not before the next switch or the end. `switches` are the
-    indices of the first values after them."""
+    """Return for every switch how many steps it takes to recover: until the mean of `window` steps is at least the mean
+    of the `window` steps before the switch minus its standard error. None if this does not happen before the next
+    switch or the end. `switches` are the indices of the first values after each switch."""
     out: list[int | None] = []
     for n, at in enumerate(switches):
         end = switches[n + 1] if n + 1 < len(switches) else len(values)
         if at < window or end - at < window:
-            continue  # too little is known before or after
+            continue  # there are too few values before or after
         before = values[at - window : at]
         level = fmean(before) - math.sqrt(2 * pvariance(before) / window)
         back = [k for k in range(end - at - window + 1) if fmean(values[at + k : at + k + window]) >= level - 1e-12]

@@ -1,5 +1,5 @@
-"""The report about some studies, and the parts that the shorter pages share. What they say follows from the results,
-whatever these are."""
+"""The report about studies, and the parts that the shorter pages share. Every statement about results is made from the
+results themselves."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Pages:
         return TableBlock(("arm", *s.about["tests"]), tuple(rows))
 
     def spread(self, s: Results) -> TableBlock:
-        """How far seeds lie apart, how often the audit rang, and what was spent."""
+        """Return a table with the spread over seeds, the number of alarms of the audit, and the cost."""
         rows = []
         for arm in s.arms:
             runs = [r for r in s.runs if r.arm == arm]
@@ -97,7 +97,7 @@ class Pages:
         return [f"In {c.study}, {c.sentence}." for c in self.contrasts if c.corrected < 0.05]
 
     def answer(self) -> str:
-        """What the contrasts say together."""
+        """Return one sentence about all contrasts."""
         sure: list[Contrast] = [c for c in self.contrasts if c.corrected < 0.05]
         if not self.contrasts or max(c.seeds for c in self.contrasts) < 2:
             return "Each arm has one run so far, so nothing can be said about differences between arms."

@@ -57,7 +57,7 @@ def _figure(wide: float, high: float, rows: int = 1, columns: int = 1) -> tuple[
     except ImportError:
         raise ConfigError("plots need matplotlib: pip install 'interplay[publish]'.") from None
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # the same runs give the same files
+    matplotlib.rcParams["svg.hashsalt"] = "interplay"  # so that the same runs give the same files
     matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     from matplotlib import pyplot
 
@@ -70,7 +70,7 @@ def _figure(wide: float, high: float, rows: int = 1, columns: int = 1) -> tuple[
 
 
 def _under(figure: Any, handles: Any, labels: Any, columns: int) -> None:
-    """A legend under the panels, where it covers nothing."""
+    """Put a legend under the panels, where it covers nothing."""
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
@@ -101,8 +101,8 @@ def _tests(results: Results) -> Any:
 
 
 def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[float], list[float]]:
-    """The means over runs of x and y, as far as all runs go; a point is the mean of a few steps, so that a curve has at
-    most `_POINTS` of them."""
+    """Return the means of x and y over runs, up to the end of the shortest run. Each point is the mean of a few steps,
+    so that a curve has at most `_POINTS` points."""
     length = min(map(len, runs), default=0)
     size = max(1, math.ceil(length / _POINTS))
     parts = [[r[n] for r in runs for n in range(at, min(at + size, length))] for at in range(0, length, size)]

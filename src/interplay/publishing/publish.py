@@ -1,5 +1,5 @@
-"""Write what studies came to: a report (Markdown and HTML in full, a PDF of about four pages), a post (HTML) and slides
-(HTML, PDF)."""
+"""Writes the results of studies: a report (Markdown and HTML in full, a PDF of about four pages), a post (HTML) and
+slides (HTML, PDF)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interplay.publishing.stories import stories
 
 
 def studies_in(runs: Path) -> list[Results]:
-    """The studies of a folder that interplay experiment has written; or the one study that it is."""
+    """Return the studies in a folder that `interplay experiment` has written. The folder may also be a single study."""
     if (runs / "study.json").is_file():
         return [Results.read(runs)]
     found = sorted(path.parent for path in runs.glob("*/study.json"))
@@ -26,7 +26,7 @@ def studies_in(runs: Path) -> list[Results]:
 
 
 def publish(runs: Path, to: Path) -> list[Path]:
-    """Every page, and numbers.json, which says where each number comes from."""
+    """Write every page, and numbers.json with the source of each number."""
     to.mkdir(parents=True, exist_ok=True)
     facts = Facts()
     pages = Pages(studies_in(runs), facts, to)

@@ -1,4 +1,4 @@
-"""What a study came to: every arm's tests over seeds, and its contrasts, paired by seed and corrected by Holm."""
+"""The results of a study: tests of every arm over seeds, and contrasts, paired by seed and corrected by Holm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Budget = Literal["learner", "all"]
 
 @dataclass(frozen=True)
 class Tested:
-    """One run's test: where it is written, and its numbers."""
+    """The test of one run: its file and its numbers."""
 
     arm: str
     seed: int
@@ -31,7 +31,7 @@ class Tested:
     data: Mapping[str, Any]
 
     def metrics(self) -> list[dict[str, float]]:
-        """Of every step of its training."""
+        """The metrics of every training step."""
         return [json.loads(line) for line in (self.path.parent / "metrics.jsonl").read_text().splitlines()]
 
     def value(self, test: str, measure: str) -> float:
@@ -43,7 +43,8 @@ class Tested:
 
 @dataclass(frozen=True)
 class Contrast:
-    """`difference` is first less second over paired seeds; `p` is of the paired t-test, and `corrected` after Holm."""
+    """`difference` is first minus second over paired seeds. `p` is the p-value of the paired t-test, and `corrected` is
+    the same after Holm's correction."""
 
     study: str
     first: str
@@ -68,7 +69,7 @@ class Contrast:
 
 @dataclass
 class Results:
-    """All runs of one study that are tested."""
+    """All runs of one study that have been tested."""
 
     folder: Path
     about: Mapping[str, Any]
@@ -87,7 +88,9 @@ class Results:
                 runs.append(Tested(data["arm"], data["seed"], path, data))
         runs.sort(key=lambda r: (list(about["arms"]).index(r.arm), r.seed))
         if not runs:
-            raise DataError(f"no run in '{folder}' is tested yet; expected interplay experiment to have finished one.")
+            raise DataError(
+                f"no run in '{folder}' has been tested yet; expected at least one finished run of interplay experiment."
+            )
         return Results(folder, about, runs)
 
     @property
@@ -99,14 +102,14 @@ class Results:
         return [arm for arm in self.about["arms"] if any(r.arm == arm for r in self.runs)]
 
     def values(self, arm: str, test: str, measure: str) -> dict[int, float]:
-        """By seed."""
+        """Return a measure of an arm in a test, by seed."""
         return {r.seed: r.value(test, measure) for r in self.runs if r.arm == arm}
 
     def estimate(self, arm: str, test: str, measure: str | None = None) -> Estimate:
         return mean(list(self.values(arm, test, measure or self.about["gold"]).values()))
 
     def contrasts(self) -> list[Contrast]:
-        """Those that were written down, uncorrected; of one seed nothing can be said."""
+        """Return the contrasts that the study lists, uncorrected. With only one seed a contrast has no p-value."""
         out = []
         for c in self.about["contrasts"]:
             one, other = (self.values(c[which], c["test"], c["measure"]) for which in ("first", "second"))
@@ -120,7 +123,7 @@ class Results:
         return out
 
     def curve(self, arm: str, key: str, budget: Budget = "learner") -> dict[int, list[tuple[float, float]]]:
-        """By seed: a metric of training against the tokens that the learner, or everybody with the judges, sampled."""
+        """Return by seed a training metric against the tokens sampled by the learner or by everybody, with judges."""
         out = {}
         for run in (r for r in self.runs if r.arm == arm):
             rows, name = run.metrics(), f"{self.about['learner']}/tokens"
@@ -133,8 +136,8 @@ class Results:
     # -- non-stationarity -----------------------------------------------------------------------------------------
 
     def partners_drift(self, arm: str) -> dict[int, float]:
-        """By seed: how far the level of the context agents' payoffs moved while the learner trained, the mean over
-        their roles; a seed without such payoffs is left out."""
+        """Return by seed how far the level of the context agents' payoffs moved during training, as the mean over their
+        roles. A seed without such payoffs is left out."""
         start, own = f"reward/{self.about['gold']}/", self.about["role"]
         out = {}
         for run in (r for r in self.runs if r.arm == arm):
@@ -148,7 +151,8 @@ class Results:
         return out
 
     def recoveries(self, arm: str) -> list[int | None]:
-        """For every switch of partners in every seed: the steps until the learner's gold was back; None: it was not."""
+        """Return for every switch of partners in every seed how many steps the learner's gold took to recover; None if
+        it did not."""
         key = f"reward/{self.about['gold']}/{self.about['role']}"
         out: list[int | None] = []
         for run in (r for r in self.runs if r.arm == arm):
@@ -159,7 +163,7 @@ class Results:
     # -- the arena ------------------------------------------------------------------------------------------------
 
     def arena(self) -> dict[str, tuple[list[float], list[float]]]:
-        """By arm, over seeds: gold of its learner with the learners of other arms, and gold of those with it."""
+        """Return by arm, over seeds, the gold of its learner with learners of other arms, and their gold with it."""
         out: dict[str, tuple[list[float], list[float]]] = {}
         for path in self.arena_files("seed-*.json"):
             gold = json.loads(path.read_text())["gold"]
@@ -172,8 +176,8 @@ class Results:
         return out
 
     def cross(self) -> dict[str, tuple[list[float], list[float]]]:
-        """By arm, over seeds: gold of its learner with the context agent it grew up with, and with those of other
-        seeds. Of each arm, the file with the most seeds counts."""
+        """Return by arm, over seeds, the gold of its learner with the context agent that it was trained with, and with
+        those of other seeds. If an arm has several files, the one with the most seeds is used."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for path in self.arena_files("cross-*.json"):
             data = json.loads(path.read_text())
@@ -194,7 +198,7 @@ def tested_runs(folder: Path) -> list[Path]:
 
 
 def _paired(gaps: Sequence[float]) -> float:
-    """Of the paired t-test, two-sided."""
+    """Return the two-sided p-value of the paired t-test."""
     if len(gaps) < 2:
         return math.nan
     if max(gaps) == min(gaps):
@@ -203,7 +207,7 @@ def _paired(gaps: Sequence[float]) -> float:
 
 
 def holm(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """Holm's correction (1979) over all contrasts that are given; those without a p-value stay out of it."""
+    """Apply Holm's correction (1979) over all given contrasts. Contrasts without a p-value are not counted."""
     order = sorted((i for i, c in enumerate(contrasts) if not math.isnan(c.p)), key=lambda i: contrasts[i].p)
     found: dict[int, float] = {}
     highest = 0.0

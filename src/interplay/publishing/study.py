@@ -1,5 +1,5 @@
-"""What a study is: a recipe, arms that change it, seeds, who the arms are tested with, and the contrasts that are asked
-about, all written down before anything runs.
+"""The definition of a study: a recipe, arms that change it, seeds, the partners in the tests, and the contrasts (which
+arms are compared). All of this is written down before anything runs.
 
     name = "story"
     recipe = "../story.toml"
@@ -29,7 +29,7 @@ from interplay.errors import ConfigError, did_you_mean
 
 
 class TestSection(Section):
-    """With whom every arm's learner is tested, by the gold component of the reward."""
+    """The partners with whom the learner of every arm is tested. The score is the gold component of the reward."""
 
     __test__ = False
     seats: list[list[str]] = Field(description="line-ups, each of role=player for the other roles")
@@ -37,7 +37,7 @@ class TestSection(Section):
 
 
 class ContrastSection(Section):
-    """Is `first` better than `second`? Asked of the same seeds, in one test."""
+    """The question whether `first` is better than `second` in one test, with the same seeds."""
 
     first: str
     second: str
@@ -77,7 +77,7 @@ class StudySection(Section):
             if contrast.test not in self.tests:
                 raise ConfigError(f"a contrast names test '{contrast.test}'; {did_you_mean(contrast.test, self.tests)}")
         if len(set(self.seeds)) < max(1, len(self.seeds)):
-            raise ConfigError(f"a study's seeds are {self.seeds}; expected some, each once.")
+            raise ConfigError(f"a study's seeds are {self.seeds}; expected at least one seed, and each only once.")
         return self
 
 
@@ -87,7 +87,7 @@ class Study:
 
     @staticmethod
     def read(path: Path, changes: Sequence[str] = (), seeds: int | None = None) -> Study:
-        """A study's file; `changes` go over the recipe of every arm, and `seeds` takes only so many of its seeds."""
+        """Read a study file. `changes` are applied to the recipe of every arm; `seeds` limits the number of seeds."""
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError) as error:
@@ -98,7 +98,7 @@ class Study:
         )
         study = Study(section, path.parent / section.recipe)
         for arm in section.arms:
-            study.recipe(arm, section.seeds[0])  # a mistake in any arm is refused before the first one runs
+            study.recipe(arm, section.seeds[0])  # so that a mistake in any arm is refused before the first run
         return study
 
     def recipe(self, arm: str, seed: int, more: Sequence[str] = ()) -> Recipe:
@@ -110,12 +110,12 @@ class Study:
 
     @property
     def runs(self) -> list[tuple[str, int]]:
-        """Every (arm, seed); all arms of a seed before the next seed, so that pairs are whole early."""
+        """Every (arm, seed). All arms of one seed come before the next seed, so that pairs are complete early."""
         return [(arm, seed) for seed in self.section.seeds for arm in self.section.arms]
 
     @property
     def digest(self) -> str:
-        """Of everything that decides what the study's runs are; seeds may be added to a study, nothing else."""
+        """A hash of everything that defines the runs, except the seeds: only seeds may be added to a study later."""
         rest = self.section.model_dump(exclude={"seeds"})
         recipe = self.base.read_text(encoding="utf-8")
         return hashlib.blake2b(json.dumps([rest, recipe], sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,6 +1,6 @@
-"""Tables of a study besides gold: wins, preferences, success and regret; how unsteady training was; and the arena.
+"""Tables of a study besides gold: wins, preferences, success and regret; how steady training was; and the arena.
 
-A table whose numbers a study has not measured is left out.
+If a study has not measured the numbers of a table, the table is left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StudyTables:
         return self.facts.interval(mean(known), ".3f", *sources) if known else "n/a"
 
     def measures(self, s: Results) -> list[PageBlock]:
-        """In the last test, which is with partners that were not there in training."""
+        """Return the measures in the last test, whose partners did not take part in training."""
         test = list(s.about["tests"])[-1]
         known = [m for m in MEASURES if all(m in r.data["tests"][test]["mean"] for r in s.runs)]
         if not known:
@@ -65,7 +65,7 @@ class StudyTables:
         return [Paragraph(told), TableBlock(("arm", *(MEASURES[m] for m in known)), tuple(rows))]
 
     def unsteady(self, s: Results) -> list[PageBlock]:
-        """What non-stationarity did."""
+        """Return the effects of non-stationarity."""
         rows = []
         for arm in s.arms:
             sources = [r.path.parent / "metrics.jsonl" for r in s.runs if r.arm == arm]

@@ -89,7 +89,7 @@ def _turn(turn: Turn) -> Iterator[str]:
 
 
 def _said(turn: Turn, which: str, how: str, messages: Sequence[Message], text: str) -> str:
-    prompt = "\n".join(f"[{m.role}] {m.content}{''.join(f' [{x.kind}]' for x in m.media)}" for m in messages)
+    prompt = "\n".join(f"[{m.role}] {m.content}{''.join(f' [media/{x.file}]' for x in m.media)}" for m in messages)
     return f"--- decision {which}, {turn.role} ({turn.policy} {how}, {turn.status}) ---\n{prompt}\n>>> {text}"
 
 

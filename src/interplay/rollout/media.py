@@ -7,8 +7,7 @@ from pathlib import Path
 
 from interplay.errors import InterplayError
 from interplay.types import Media, MediaKind
-
-_ENDINGS: dict[MediaKind, str] = {"image": ".png", "audio": ".wav", "soft": ".json"}
+from interplay.types.message import ENDINGS
 
 
 class MediaFolder:
@@ -17,7 +16,7 @@ class MediaFolder:
         self._known: set[str] = set()
 
     def path(self, kind: MediaKind, digest: str) -> Path:
-        return self.folder / f"{digest}{_ENDINGS[kind]}"
+        return self.folder / f"{digest}{ENDINGS[kind]}"
 
     def put(self, media: Iterable[Media]) -> None:
         """Write those that are not there yet. A file is written completely or not at all."""

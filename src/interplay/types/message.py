@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 MediaKind = Literal["image", "audio", "soft"]
+ENDINGS: Mapping[MediaKind, str] = {"image": ".png", "audio": ".wav", "soft": ".json"}  # of the files of media
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class Media:
         if not self.digest:
             found = hashlib.blake2b(self.data, digest_size=16, person=self.kind.encode()).hexdigest()
             object.__setattr__(self, "digest", found)
+
+    @property
+    def file(self) -> str:
+        """The name of its file in a folder of media."""
+        return f"{self.digest}{ENDINGS[self.kind]}"
 
 
 class Pictured(str):

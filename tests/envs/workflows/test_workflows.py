@@ -1,4 +1,4 @@
-"""State machines in a recipe: who is asked what and when, how replies are merged, what is refused, the picture."""
+"""Workflows in a recipe: which role gets which prompt, how replies are merged, what is refused, and the diagram."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def workflow(**nodes: Mapping[str, Any]) -> WorkflowSection:
 
 
 def walked(section: WorkflowSection, said: Mapping[str, list[str]], task: Mapping[str, Any] | None = None) -> Any:
-    """The answer and every (node, prompt) on the way; `said` are the replies of each node, in order."""
+    """Return the answer and every (node, prompt) on the way. `said` has the replies of each node, in order."""
     asked: list[tuple[str, str]] = []
     left = {name: list(texts) for name, texts in said.items()}
 
@@ -104,9 +104,9 @@ def test_a_tool_runs_on_the_prompt_and_a_role_can_remember() -> None:
         ({"a": {"role": "r", "prompt": "{b}"}}, r"placeholder \{b\}"),
         ({"a": {"role": "r", "prompt": "x", "next": "bb"}}, "next names 'bb'"),
         ({"a": {"role": "r", "prompt": "x"}, "b": {"role": "r", "prompt": "y"}}, "b is never reached"),
-        ({"a": {"tool": "python", "prompt": "x", "samples": 2}}, "a tool says the same every time"),
+        ({"a": {"tool": "python", "prompt": "x", "samples": 2}}, "a tool gives the same result every time"),
         ({"a": {"role": "r", "prompt": "x", "merge": "best"}}, "expected workflow.nodes.a.verify"),
-        ({"a": {"role": "r", "prompt": "{"}}, "write braces"),
+        ({"a": {"role": "r", "prompt": "{"}}, "write every brace"),
         ({"a": {"role": "r", "prompt": "x", "next": [{"to": "end", "matches": "("}]}}, "has the pattern"),
     ],
 )

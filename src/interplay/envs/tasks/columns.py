@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.envs.tasks.data import Public
-from interplay.envs.tasks.media import medium, name_of
+from interplay.envs.tasks.media import medium
 from interplay.envs.tasks.source import SourcePart, sound
 from interplay.errors import ConfigError, DataError, did_you_mean
 
@@ -50,8 +50,8 @@ class Columns:
                 if one is None:
                     continue
                 made = medium(one, f"{where}, column '{path}',", beside)
-                (spool / name_of(made)).write_bytes(made.data)
-                shown.append([made.kind, name_of(made)])
+                (spool / made.file).write_bytes(made.data)
+                shown.append([made.kind, made.file])
         return {**found, "compare": self.compare, "media": shown}
 
 

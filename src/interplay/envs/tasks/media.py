@@ -18,14 +18,8 @@ from interplay.envs.tasks.data import Prepared
 from interplay.errors import ConfigError, DataError
 from interplay.types import Media, MediaKind
 
-ENDINGS: dict[MediaKind, str] = {"image": ".png", "audio": ".wav"}
 _SOUNDS = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"FORM")
 _PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def name_of(media: Media) -> str:
-    """The name of its file in a prepared folder."""
-    return f"{media.digest}{ENDINGS[media.kind]}"
 
 
 def medium(value: Any, where: str, folder: Path | None) -> Media:

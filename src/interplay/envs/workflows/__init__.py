@@ -1,1 +1,1 @@
-"""Workflows as data: state machines whose nodes ask roles, run tools and hand on what was said."""
+"""Workflows as data: state machines whose nodes ask roles, run tools and pass on the replies."""

@@ -1,4 +1,4 @@
-"""One question to a designer: a better workflow, please. What it is worth is known later, when it has been played."""
+"""An environment with one question: the designer proposes a better workflow. Its score is known after it was played."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DESIGNER = "designer"
 
 
 class Designing(Env):
-    """`brief` in the task's data is all that the designer is told."""
+    """The prompt of the designer is `brief` in the task's data."""
 
     roles = (DESIGNER,)
     reward_names: ClassVar[tuple[str, ...]] = ("design", "illegal")

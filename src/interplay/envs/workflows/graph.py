@@ -13,10 +13,10 @@
     merge = "vote"
     next = [{ to = "plan", contains = "unclear", times = 1 }, { to = "end" }]
 
-A prompt's placeholders are `{task}`, the names of nodes (what they last said), `{NODE.all}` (everything that they said)
-and `{last}` (what the node before said). Transitions are tried in order; the first whose conditions all hold is taken.
-Whatever leads to `end` ends the workflow: what the last node said is its answer. A node may be visited `limit` times;
-after that the workflow goes to the end.
+The placeholders of a prompt are `{task}`, the names of nodes (the last text of that node), `{NODE.all}` (all texts of
+that node) and `{last}` (the text of the previous node). Transitions are tried in order, and the first one whose
+conditions all hold is taken. A transition to `end` ends the workflow, and the text of the last node is its answer. A
+node can be visited at most `limit` times; after that the workflow ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OWN = ("task", "last")
 
 
 class TransitionSection(Section):
-    """Where to go next, if all that is given holds of what the node said."""
+    """A transition to another node. It is taken if all given conditions hold for the text of the node."""
 
     to: str = Field(description="a node, or end")
     equals: str | None = Field(None, description="it is this text, apart from white space and case")
@@ -56,7 +56,7 @@ class TransitionSection(Section):
 
 
 class NodeSection(Section):
-    """A role that is asked, or a tool that is run on the prompt."""
+    """A node either asks a role or runs a tool on the prompt."""
 
     role: str = Field("", description="who is asked; or")
     tool: Literal["", "calculator", "python"] = Field("", description="what is run on the prompt's text")
@@ -112,7 +112,9 @@ class WorkflowSection(Section):
         if bool(node.role) == bool(node.tool):
             raise ConfigError(f"{key} has {'both' if node.role else 'no'} role and tool; expected one of the two.")
         if node.tool and node.samples > 1:
-            raise ConfigError(f"{key}.samples is {node.samples}, but a tool says the same every time; expected 1.")
+            raise ConfigError(
+                f"{key}.samples is {node.samples}, but a tool gives the same result every time; expected 1."
+            )
         if node.merge == "best" and not node.verify:
             raise ConfigError(f"{key}.merge is 'best'; expected {key}.verify, a function that says which is best.")
         for transition in node.transitions:
@@ -139,15 +141,17 @@ class WorkflowSection(Section):
 
 
 def placeholders(prompt: str, key: str = "prompt") -> list[str]:
-    """The names in braces. Other braces are written twice, as in Python's `format`."""
+    """Return the names in braces. Other braces must be written twice, as in Python's `format`."""
     try:
         return [name for _, name, _, _ in Formatter().parse(prompt) if name is not None]
     except ValueError as error:
-        raise ConfigError(f"{key} cannot be read: {error}; write braces that are no placeholders twice.") from None
+        raise ConfigError(
+            f"{key} cannot be read: {error}; write every brace that does not belong to a placeholder twice."
+        ) from None
 
 
 def filled(prompt: str, values: Mapping[str, str]) -> str:
-    """A prompt with its placeholders filled in; what has not been said yet is empty."""
+    """Return a prompt with its placeholders filled in. The text of a node that has not been visited is empty."""
     out = []
     for words, name, _, _ in Formatter().parse(prompt):
         out.append(words + ("" if name is None else values.get(name, "")))
@@ -155,7 +159,7 @@ def filled(prompt: str, values: Mapping[str, str]) -> str:
 
 
 def mermaid(workflow: WorkflowSection) -> str:
-    """The state machine as a Mermaid diagram."""
+    """Return the state machine as a Mermaid diagram."""
     lines = ["flowchart TD", f"    start([start]) --> {workflow.first}"]
     for name, node in workflow.nodes.items():
         who = node.role or f"tool {node.tool}"

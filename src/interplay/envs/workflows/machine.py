@@ -1,9 +1,9 @@
-"""A workflow at work: the state machine of a recipe, over the tasks of another environment.
+"""Runs the workflow of a recipe on the tasks of another environment.
 
-`env.name = "workflow:sums"` plays the environment `sums`, whose one role is taken by the whole workflow: what that role
-would be told is `{task}`, and the workflow's answer is its move. Its options stand in `[env.inner]`. The roles of the
-workflow are seats like any other, a node's name is the phase of its turns, and what the inner environment pays its role
-is paid to the team.
+`env.name = "workflow:sums"` plays the environment `sums`, and the whole workflow takes its only role: the observation
+of that role is `{task}`, and the answer of the workflow is its move. The options of the inner environment are in
+`[env.inner]`. The roles of the workflow are ordinary seats, the name of a node is the phase of its turns, and the team
+gets the rewards that the inner environment gives to its role.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from interplay.errors import ConfigError
 from interplay.rewards.verify import final
 from interplay.types import Level, Message, Reward, Rewards, Spoken, Task
 
-INNER = "task"  # where a task holds that of the inner environment
+INNER = "task"  # the key in a task that holds the task of the inner environment
 SECONDS = 600.0
 
 
 class WorkflowOptions(Section):
-    """A workflow over another environment."""
+    """Options of a workflow that plays another environment."""
 
     workflow: WorkflowSection = Field(description="the state machine; in a recipe, [workflow]")
     inner: dict[str, Any] = Field({}, description="the options of the environment that gives the tasks")
@@ -43,7 +43,7 @@ class WorkflowOptions(Section):
 
 @dataclass
 class Machine:
-    """One walk through a workflow. `said` holds what every node said, the newest last."""
+    """One pass through a workflow. `said` holds the texts of every node, the newest last."""
 
     workflow: WorkflowSection
     task: Mapping[str, Any]
@@ -95,7 +95,7 @@ class Machine:
             score = imported("verify", node.verify or "")
             return max(texts, key=lambda text: float(score(self.task, text)))
         votes = Counter(map(_answer, texts))
-        return max(texts, key=lambda text: votes[_answer(text)])  # of equals, the first
+        return max(texts, key=lambda text: votes[_answer(text)])  # in a tie, the first one
 
     def _holds(self, transition: TransitionSection, name: str) -> bool:
         text = self.last
@@ -117,13 +117,13 @@ def _normal(text: str) -> str:
 
 
 def _answer(text: str) -> str:
-    """What is voted on: the answer that a reply marks as such, so that other words before it do not matter; of a reply
-    without such a mark, the whole text."""
+    """Return what a vote counts: the answer that a reply marks as final, so that the words before it do not matter, or
+    the whole text if the reply has no such mark."""
     return final(text) or _normal(text)
 
 
 async def play(inner: Env, workflow: WorkflowSection, data: Mapping[str, Any], ask: Ask) -> list[Reward]:
-    """The inner environment from its start to its end, the workflow in the seat of its one role."""
+    """Play the inner environment to its end, with the workflow in its only role. Return the rewards."""
     rewards: list[Reward] = []
     history: list[str] = []
     while seen := inner.observe():
@@ -174,11 +174,11 @@ class Workflow(Asking):
         return CoroutineRun(team, self.inner.data, How(SECONDS))
 
     def rewarded(self, result: list[Reward], calls: list[ProgramTurn]) -> Rewards:
-        """The inner role's rewards are the team's."""
+        """The team gets the rewards of the inner role."""
         return Rewards(tuple(replace(r, level=Level.TEAM, role=None, turn=None) for r in result))
 
 
 def workflow_of(options: Mapping[str, Any]) -> WorkflowSection | None:
-    """The workflow of a recipe's environment, for pictures of it."""
+    """Return the workflow of a recipe's environment if it has one. Used to draw it."""
     found = options.get("workflow")
     return None if found is None else WorkflowSection.model_validate(found)

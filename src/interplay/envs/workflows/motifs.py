@@ -1,16 +1,16 @@
-"""Workflows that are made from others by motifs. Each motif is whole, because half of one earns nothing: a check
-without retries only costs tokens. The motifs are AFlow's operators as data.
+"""Makes workflows from other workflows by applying motifs. A motif is a complete change, because half of one does not
+help: a check without retries only costs tokens. The motifs are AFlow's operators as data.
 
-    vote        a node draws several replies, and the most frequent counts
+    vote        a node draws several replies, and the most frequent one is used
     ensemble    a node draws several replies, and its role picks from the list in another node
     review      a reviewer reads what a node said, and the node revises it
     test        a node tries again while a function says that it is wrong
     program     a node writes Python, which is run, and its role reads what it printed
-    hand_over   a node is asked of another role
-    drop        a node is taken out
+    hand_over   a node asks another role
+    drop        a node is removed
 
-A `Design` of a workflow is a base and, for each of its nodes, which motifs are on and how: a move turns one of them. So
-the order of moves does not matter, and every move can be undone.
+A `Design` is a base workflow and, for each of its nodes, the motifs that are switched on and their settings. A move
+changes one of these switches. So the order of moves does not matter, and every move can be undone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interplay.envs.workflows.graph import END, WorkflowSection
 from interplay.errors import ConfigError
 
 Graph = dict[str, Any]  # a workflow as plain values
-Genes = dict[str, dict[str, Any]]  # by node, then by motif: how it is on
+Genes = dict[str, dict[str, Any]]  # by node, then by motif: its setting
 VOTES = (3, 5)
 TRIES = 2  # retries of a node that is tested
 
@@ -36,20 +36,20 @@ def plain(workflow: WorkflowSection) -> Graph:
 
 
 def checked(graph: Any) -> WorkflowSection:
-    """The workflow, or a `ConfigError` that says why it is none."""
+    """Return the workflow, or raise a `ConfigError` that says why it is not valid."""
     return validate(WorkflowSection, graph, "workflow")
 
 
 @dataclass
 class Design:
-    """A base workflow and the motifs that are on in it."""
+    """A base workflow and the motifs that are switched on in it."""
 
     base: Graph
     genes: Genes = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
-        """The workflow that this describes."""
+        """The workflow that this design describes."""
         out: Graph = json.loads(json.dumps(self.base))
         out.setdefault("start", next(iter(out["nodes"])))
         for name in list(out["nodes"]):
@@ -68,7 +68,7 @@ class Design:
 
     @property
     def key(self) -> str:
-        """Two designs of the same workflow have the same."""
+        """Two designs of the same workflow have the same key."""
         return json.dumps(self.graph, sort_keys=True)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,8 @@ class Design:
 
 
 def turned(design: Design, name: str, motif: str, value: Any) -> Design | None:
-    """With one motif of one node on (as `value` says) or, with None, off; None where that is no workflow."""
+    """Return the design with one motif of one node set to `value`, or switched off if `value` is None. Return None if
+    the result is not a valid workflow."""
     genes: Genes = {node: dict(on) for node, on in design.genes.items()}
     mine = genes.setdefault(name, {})
     if value is None:
@@ -94,7 +95,7 @@ def turned(design: Design, name: str, motif: str, value: Any) -> Design | None:
 
 
 def moves(design: Design, section: EvolveSection, roles: Sequence[str]) -> list[tuple[str, str, Any]]:
-    """Every move: a node, a motif, and what it is turned to."""
+    """Return every possible move: a node, a motif, and its new setting."""
     out: list[tuple[str, str, Any]] = []
     working = [name for name, node in design.base["nodes"].items() if node.get("role")]
     for name in working:
@@ -122,7 +123,7 @@ def _edges(graph: Graph, name: str) -> list[dict[str, Any]]:
 
 
 def _redirect(graph: Graph, old: str, new: str) -> None:
-    """Whatever led to `old` from elsewhere leads to `new`."""
+    """Make all transitions from other nodes to `old` lead to `new` instead."""
     if graph["start"] == old:
         graph["start"] = new
     for name, node in graph["nodes"].items():
@@ -148,7 +149,7 @@ def _ensemble(graph: Graph, name: str, count: int) -> None:
 
 
 def _test(graph: Graph, name: str, verify: str) -> None:
-    """On what the node says at last: what an ensemble picked, where there is one."""
+    """Test the final text of the node; with an ensemble, this is the text that the ensemble picked."""
     last = f"{name}_pick" if f"{name}_pick" in graph["nodes"] else name
     node, edges = graph["nodes"][last], _edges(graph, last)
     node["next"] = [*({**t, "verify": verify} for t in edges), {"to": name, "times": TRIES}, *edges]
@@ -174,7 +175,7 @@ def _drop(graph: Graph, name: str) -> None:
         raise ConfigError(f"the workflow begins and ends with '{name}'; it cannot be dropped.")
     _redirect(graph, name, after)
     del graph["nodes"][name]
-    for node in graph["nodes"].values():  # what it said is said no more
+    for node in graph["nodes"].values():  # no prompt may use its text any more
         for place in (f"{{{name}}}", f"{{{name}.all}}"):
             node["prompt"] = node["prompt"].replace(place, "")
 
