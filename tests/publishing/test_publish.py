@@ -36,9 +36,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in range(3):
             run = study / arm / f"seed-{seed}"
             run.mkdir(parents=True)
-            means = {"gold": base + 0.125 * seed, "win": 0.75, "preference": 0.625, "success": 0.5, "regret": 1.75}
+            means = {
+                "gold": base + 0.125 * seed,
+                "win": 0.75,
+                "preference": 0.625,
+                "success": 0.5,
+                "regret": 1.75,
+                "start": 0.5,
+            }
             test = {"unseen": {"mean": means, "lineups": []}}
-            counts = {"steps": 2, "learner_tokens": 1000 + seed, "all_tokens": 2000, "labels": 64}
+            counts = {
+                "steps": 2,
+                "learner_tokens": 1000 + seed,
+                "all_tokens": 2000,
+                "labels": 64 if arm == "single" else 16,
+            }
             switches = [10] if arm == "multi-fixed" else []
             data = {"arm": arm, "seed": seed, "counts": counts, "switches": switches, "tests": test}
             (run / "test.json").write_text(json.dumps(data))
@@ -47,6 +59,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                      "judge_tokens": 100.0, "judge/taste/gold": 0.25 * n, "judge/taste/proxy": 0.5 * n,
                      "judge/taste/rang": 0.0} for n in range(20)]  # fmt: skip
             (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    story = folder / "stories" / "seed-0"
+    story.mkdir(parents=True)
+    turns = [{"keys": {"role": role}, "kept": True, "text": text}
+             for role, text in (("learner", "It was\n1999."), ("partner", "It rained."))]  # fmt: skip
+    (story / "episodes.jsonl").write_text(json.dumps({"episode": {"turns": turns}}) + "\n")
+    marks = [json.dumps({"reward/taste/learner": mark}) + "\n" for mark in (-0.5, 0.25, 0.25, 0.75, 0.75, 0.75)]
+    (story / "metrics.jsonl").write_text("".join(marks))
     return folder
 
 
@@ -62,6 +81,9 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
     assert "| multi-fixed | 1.500 (one run) | 0.500 (one run) |" in report  # the arena, without itself
     assert "| multi-fixed | 2.000 [2.000, 2.000] | 1.000" in report  # cross-play
     assert "story-curves-all.svg" in report
+    assert "| story | multi-fixed less untrained | +1.625 [+1.314, +1.936] |" in report
+    assert "single 64, multi-fixed 16" in report  # the judges learned from different numbers of comparisons
+    assert "It was 1999. (It rained.)" in report and "the difference is +0.750 (one run)" in report
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF") and (
         tmp_path / "slides.pdf"
     ).stat().st_size > 5000
@@ -74,7 +96,7 @@ def test_every_page_is_written_and_says_what_the_runs_say(runs: Path, tmp_path: 
 def test_every_number_of_the_report_is_traced_to_a_file(runs: Path, tmp_path: Path) -> None:
     publish(runs, tmp_path)
     sources = json.loads((tmp_path / "numbers.json").read_text())
-    assert any("multi-fixed/seed-0/test.json" in s for s in sources["2.125"])
+    assert any("multi-fixed/seed-{0,1,2}/test.json" in s for s in sources["2.125"])
     assert all(sources.values())
 
 

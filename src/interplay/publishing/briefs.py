@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interplay.publishing.document import Bullets, Figure, Heading, PageBlock, Paragraph
-from interplay.publishing.pages import ARMS, Pages
+from interplay.publishing.pages import Pages
 
 POST = "Teaching AI Agents to Work Together (and Compete) via RLHF"
 
@@ -24,10 +24,6 @@ class Briefs:
         name = self.pages.plots.contrasts(self.pages.contrasts)
         return [Figure(name, "Differences of gold with new partners: means and intervals over paired seeds.")]
 
-    def _arms(self) -> Bullets:
-        seen = dict.fromkeys(arm for s in self.pages.studies for arm in s.arms)
-        return Bullets(tuple(f"{arm}: {ARMS.get(arm, 'see the study file')}" for arm in seen))
-
     def paper(self) -> list[PageBlock]:
         """About four pages."""
         pages = self.pages
@@ -35,11 +31,13 @@ class Briefs:
         return [
             *pages.question(),
             *pages.setup(),
-            self._arms(),
+            pages.arms(),
             Heading("Results"),
             *pages.overview.gold(),
             *self._contrasts(),
-            pages.contrast_rows(),
+            *pages.contrast_rows(),
+            *pages.overview.labels(),
+            *pages.overview.exploratory(),
             *pages.overview.measures(),
             Heading("Non-stationarity"),
             *pages.overview.steadiness(),
@@ -64,11 +62,13 @@ class Briefs:
                 "There are small worlds in which a program knows the right score, which we call gold. The learner "
                 "never sees gold in its reward (except in one arm, for reference). Each arm is a way to train:"
             ),
-            self._arms(),
+            pages.arms(),
             Heading("What came out"),
             Paragraph(pages.answer()),
             *pages.overview.gold(),
             *self._contrasts(),
+            *pages.overview.labels(),
+            *pages.overview.exploratory(),
             *(Figure(pages.plots.tests(s), f"{s.name}: every arm in every test; points are seeds.")
               for s in pages.studies),
             *pages.overview.measures(),
@@ -104,7 +104,7 @@ class Briefs:
             [
                 Heading("Research question"),
                 Paragraph("Does RLHF gain from other agents that take part, and what does it cost when they change?"),
-                self._arms(),
+                pages.arms(),
             ],
             [Heading("Settings"), pages.overview.settings()],
             [Heading("Method"), Bullets((
@@ -112,10 +112,11 @@ class Briefs:
                 "All arms of a study have the same budget of tokens sampled by the learner.",
                 "Every arm is tested alone, with partners it has met, and with new ones.",
                 "Paired seeds; contrasts fixed before the runs; Holm's correction over all studies.",
-            )), *pages.method(first)[:1]],
+            )), pages.method(first)],
             *_told("Results: gold with new partners", pages.overview.gold()),
             [Heading("Results: contrasts"), *self._contrasts()],
-            [Heading("What remains after correction"), Paragraph(pages.answer())],
+            [Heading("What remains after correction"), Paragraph(pages.answer()), *pages.overview.labels()],
+            *_told("Training, and what a learned judge costs", pages.overview.exploratory()),
             *self._every_test(),
             *_told("Wins, preferences and task success", pages.overview.measures()),
             *_told("Non-stationarity", pages.overview.steadiness()),

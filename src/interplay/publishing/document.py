@@ -45,6 +45,8 @@ class Figure:
     caption: str
 
 
+_SHORT = 32  # characters of a cell that is not broken into lines
+
 PageBlock = Heading | Paragraph | Bullets | TableBlock | Figure
 
 
@@ -74,7 +76,8 @@ def to_markdown(title: str, blocks: Sequence[PageBlock]) -> str:
 _STYLE = """
 body { font: 17px/1.55 Georgia, serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #1d2430; }
 h1, h2, h3, th { font-family: system-ui, sans-serif; line-height: 1.25; }
-table { border-collapse: collapse; font: 14px/1.4 system-ui, sans-serif; display: block; overflow-x: auto; }
+table { border-collapse: collapse; font: 12.5px/1.4 system-ui, sans-serif; display: block; overflow-x: auto; }
+td.short { white-space: nowrap; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #d5d9e0; text-align: left; }
 figure { margin: 1.5rem 0; } figcaption { font-size: 14px; color: #596273; } img { max-width: 100%; }
 code { background: #f1f3f6; padding: 0 .2em; }
@@ -83,7 +86,8 @@ _SLIDES = """
 body { margin: 0; background: #e8ebf0; font: 20px/1.4 system-ui, sans-serif; color: #1d2430; }
 section { background: white; width: 960px; min-height: 540px; margin: 1.5rem auto; padding: 2.5rem 3rem;
   box-sizing: border-box; page-break-after: always; }
-h1, h2 { margin-top: 0; color: #16365c; } table { font-size: 16px; border-collapse: collapse; }
+h1, h2 { margin-top: 0; color: #16365c; } table { font-size: 14.5px; border-collapse: collapse; }
+td.short { white-space: nowrap; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5d9e0; text-align: left; }
 img { max-width: 100%; max-height: 360px; } figure { margin: 0; } figcaption { font-size: 15px; color: #596273; }
 """
@@ -121,12 +125,18 @@ def _html(block: PageBlock, folder: Path) -> str:
             return "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>"
         case TableBlock(header, rows):
             top = "".join(f"<th>{_inline(c)}</th>" for c in header)
-            rest = "".join("<tr>" + "".join(f"<td>{_inline(c)}</td>" for c in row) + "</tr>" for row in rows)
+            rest = "".join("<tr>" + "".join(_cell(c) for c in row) + "</tr>" for row in rows)
             return f"<table><tr>{top}</tr>{rest}</table>"
         case Figure(name, caption):
             data = base64.b64encode((folder / f"{name}.svg").read_bytes()).decode()
             image = f'<img alt="{html.escape(caption)}" src="data:image/svg+xml;base64,{data}">'
             return f"<figure>{image}<figcaption>{_inline(caption)}</figcaption></figure>"
+
+
+def _cell(text: str) -> str:
+    """A cell; numbers and names stay on one line."""
+    kind = ' class="short"' if len(text) <= _SHORT else ""
+    return f"<td{kind}>{_inline(text)}</td>"
 
 
 def write_pdf(path: Path, title: str, pages: Sequence[Sequence[PageBlock]], folder: Path, slides: bool = False) -> None:

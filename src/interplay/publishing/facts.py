@@ -7,12 +7,14 @@ import json
 import math
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from interplay.errors import DataError
 from interplay.evaluation.intervals import Estimate
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?:e-?\d+)?")
+_SEED = re.compile(r"seed-(\d+)")
 _CODE = re.compile(r"`[^`]*`|```.*?```", re.DOTALL)
 
 
@@ -52,5 +54,24 @@ class Facts:
             )
 
     def write(self, path: Path) -> None:
-        """Write every registered number and its sources."""
-        path.write_text(json.dumps(dict(sorted(self.sources.items())), indent=1) + "\n")
+        """Write every registered number and its sources. Files that differ only by the seed are one line."""
+        listed = {number: _together(sources) for number, sources in sorted(self.sources.items())}
+        path.write_text(json.dumps(listed, indent=1) + "\n")
+
+
+def _together(sources: Sequence[str]) -> list[str]:
+    """Return the sources with their seeds in braces, as in a shell.
+
+    >>> _together(["a/seed-0/test.json", "a/seed-2/test.json", "b"])
+    ['a/seed-{0,2}/test.json', 'b']
+    """
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for source in sources:
+        start, found, end = (*_SEED.split(source, maxsplit=1), "", "")[:3]
+        seeds.setdefault((start, end), []).append(found)
+    return [
+        f"{start}seed-{numbers[0] if len(numbers) == 1 else '{' + ','.join(numbers) + '}'}{end}"
+        if numbers[0]
+        else start
+        for (start, end), numbers in seeds.items()
+    ]

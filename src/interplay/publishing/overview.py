@@ -122,6 +122,51 @@ class Overview:
             return ""
         return "The learner's gold came back to its level before a switch of partners after " + ", ".join(found) + "."
 
+    def exploratory(self) -> list[PageBlock]:
+        """What nobody asked before the runs: what training brings, and what a learned judge costs."""
+        rows = []
+        for s in self.studies:
+            test, gold = _one_test(s), s.about["gold"]
+            if "multi-fixed" not in s.arms or "start" not in s.runs[0].data["tests"][test]["mean"]:
+                continue
+            trained, start = s.values("multi-fixed", test, gold), s.values("multi-fixed", test, "start")
+            pairs = [("multi-fixed less untrained", trained, start)]
+            if "oracle" in s.arms:
+                pairs.append(("oracle less multi-fixed", s.values("oracle", test, gold), trained))
+            sources = [r.path for r in s.runs if r.arm in ("multi-fixed", "oracle")]
+            for name, first, second in pairs:
+                gaps = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+                rows.append((s.name, name, self.facts.interval(mean(gaps), "+.3f", *sources)))
+        if not rows:
+            return []
+        told = (
+            "Two differences that were not among the contrasts, without correction: what training with a learned judge "
+            "brings over no training, and what gold as the reward brings over the learned judge."
+        )
+        return [Paragraph(told), TableBlock(("study", "difference of gold with new partners", "mean"), tuple(rows))]
+
+    def labels(self) -> list[PageBlock]:
+        """A warning where the judges of a study's arms learned from very different numbers of comparisons."""
+        out: list[PageBlock] = []
+        for s in self.studies:
+            counts = {
+                arm: fmean(r.data["counts"]["labels"] for r in s.runs if r.arm == arm)
+                for arm in s.arms
+                if arm != "judge-learns"  # there it is the question
+            }
+            known = {arm: n for arm, n in counts.items() if n > 0}  # gold as the reward needs none
+            if not known or max(known.values()) < 2 * min(known.values()):
+                continue
+            listed = ", ".join(f"{a} {self.facts.say(round(n), ',', s.folder)}" for a, n in known.items())
+            out.append(
+                Paragraph(
+                    f"In {s.name} the judges learned from different numbers of comparisons (means over seeds: "
+                    f"{listed}), because a rater compares only replies to the same prompt, and partners that draw "
+                    "their moves make prompts differ. Contrasts between these arms measure this too."
+                )
+            )
+        return out
+
     def audits(self) -> list[PageBlock]:
         """In how many runs the audit saw gold fall while the judge's reward rose."""
 

@@ -26,11 +26,11 @@ ARMS = {
     "oracle": "rewarded by gold itself; a reference, not a method",
 }
 _ASKED = {
-    ("multi-fixed", "single"): "does a partner help?",
-    ("multi-fixed", "single-replayed"): "does it matter that the partner reacts?",
-    ("multi-shifting", "multi-fixed"): "does it matter that partners change?",
-    ("context-learns", "multi-fixed"): "does it matter that the partner learns?",
-    ("judge-learns", "multi-fixed"): "does it matter that the judge goes on learning?",
+    ("multi-fixed", "single"): "does a partner help",
+    ("multi-fixed", "single-replayed"): "does it matter that the partner reacts",
+    ("multi-shifting", "multi-fixed"): "that partners change",
+    ("context-learns", "multi-fixed"): "that the partner learns",
+    ("judge-learns", "multi-fixed"): "that the judge goes on learning",
 }
 
 
@@ -78,23 +78,23 @@ class Pages:
         header = ("arm", f"spread over seeds ({last_test})", "audit rang", "learner's tokens", "all tokens", "labels")
         return TableBlock(header, tuple(rows))
 
-    def contrast_rows(self) -> TableBlock:
-        rows = []
+    def contrast_rows(self) -> list[PageBlock]:
+        """What was asked before the runs, and the answers."""
+        rows, say = [], self.facts.say
         for c in self.contrasts:
             at = next(s.folder for s in self.studies if s.name == c.study)
-            say = self.facts.say
-            asked = _ASKED.get((c.first, c.second), "")
-            rows.append((
-                c.study, f"{c.first} less {c.second}: {asked}" if asked else f"{c.first} less {c.second}",
-                self.facts.interval(c.difference, "+.3f", at), say(c.seeds, "d", at),
-                "under 0.001" if c.corrected < 0.001 else say(c.corrected, ".3f", at),
-            ))  # fmt: skip
-        return TableBlock(
-            ("study", "contrast (gold with new partners)", "difference", "seeds", "p after Holm"), tuple(rows)
+            p = "under 0.001" if c.corrected < 0.001 else say(c.corrected, ".3f", at)
+            difference = self.facts.interval(c.difference, "+.3f", at)
+            rows.append((c.study, f"{c.first} less {c.second}", difference, say(c.seeds, "d", at), p))
+        used = dict.fromkeys((c.first, c.second) for c in self.contrasts)
+        asked = "; ".join(f"{_ASKED[pair]} ({pair[0]} less {pair[1]})" for pair in used if pair in _ASKED)
+        table = TableBlock(
+            ("study", "contrast, gold with new partners", "difference", "seeds", "p after Holm"), tuple(rows)
         )
+        return [Paragraph(f"The contrasts ask: {asked}."), table] if asked else [table]
 
     def sentences(self) -> list[str]:
-        return [f"In {c.study}, {c.sentence}." for c in self.contrasts]
+        return [f"In {c.study}, {c.sentence}." for c in self.contrasts if c.corrected < 0.05]
 
     def answer(self) -> str:
         """Return one sentence about all contrasts."""
@@ -114,22 +114,23 @@ class Pages:
         listed = "; ".join(f"in {study}, {', '.join(found)}" for study, found in by_study.items())
         return f"Of {total} contrasts, {count} remain after Holm's correction: {listed}."
 
-    def method(self, s: Results) -> list[PageBlock]:
+    def arms(self) -> Bullets:
+        seen = dict.fromkeys(arm for s in self.studies for arm in s.arms)
+        return Bullets(tuple(f"{arm}: {ARMS.get(arm, 'see the study file')}" for arm in seen))
+
+    def method(self, s: Results) -> Paragraph:
+        """What is special about one study."""
         seeds = self.facts.say(len({r.seed for r in s.runs}), "d", s.folder / "study.json")
         games = self.facts.say(s.about["games"], "d", s.folder / "study.json")
-        arms = tuple(f"{arm}: {ARMS.get(arm, 'see the study file')}" for arm in s.arms)
         best = s.about["best"]
         bound = "" if best is None else (
-            f" The most that can be had is {self.facts.say(best, '.1f', s.folder / 'study.json')}, so regret is that "
-            "less what a table says."
+            f" The most that can be had is {self.facts.say(best, '.1f', s.folder / 'study.json')}; regret is the "
+            "distance to it."
         )  # fmt: skip
-        return [
-            Paragraph(
-                f"Study `{s.name}`: {seeds} paired seeds; every arm is tested on {games} tasks of the test split for "
-                f"each line-up of partners, by the gold score of the environment.{bound}"
-            ),
-            Bullets(arms),
-        ]
+        return Paragraph(
+            f"Study `{s.name}`: {seeds} paired seeds; every arm is tested on {games} tasks of the test split with each "
+            f"line-up of partners, by the gold score of the environment.{bound}"
+        )
 
     # -- pages ----------------------------------------------------------------------------------------------------
 
@@ -162,13 +163,14 @@ class Pages:
 
     def report(self) -> list[PageBlock]:
         """Everything."""
-        out = [*self.question(), *self.setup()]
-        for s in self.studies:
-            out += self.method(s)
+        out = [*self.question(), *self.setup(), self.arms(), *map(self.method, self.studies)]
         out += [Heading("Results"), *self.overview.gold()]
         if self.contrasts:
             out += [Figure(self.plots.contrasts(self.contrasts), "The contrasts: means and intervals over seeds.")]
-        out += [self.contrast_rows(), Bullets(tuple(self.sentences()) or ("none",))]
+        out += self.contrast_rows()
+        if found := self.sentences():
+            out.append(Bullets(tuple(found)))
+        out += [*self.overview.labels(), *self.overview.exploratory()]
         for s in self.studies:
             out += [
                 Heading(f"Study {s.name}", 3),

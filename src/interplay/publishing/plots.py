@@ -13,6 +13,7 @@ from interplay.errors import ConfigError
 from interplay.publishing.results import Budget, Contrast, Results
 
 _COLOURS = ("#1b6ca8", "#c8553d", "#5b8e7d", "#8f5fa8", "#d69f2e", "#5a6472", "#b0578d")
+_POINTS = 30  # of a curve
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Plots:
 
             figure = draw()
             figure.savefig(self.folder / f"{name}.svg", metadata={"Date": None})
-            figure.savefig(self.folder / f"{name}.png", dpi=150, metadata={"Software": None})
+            figure.savefig(self.folder / f"{name}.png", dpi=130, metadata={"Software": None})
             pyplot.close(figure)
             self.drawn.add(name)
         return name
@@ -75,16 +76,20 @@ def _under(figure: Any, handles: Any, labels: Any, columns: int) -> None:
 
 def _tests(results: Results) -> Any:
     names, arms = list(results.about["tests"]), results.arms
+    usual = ("alone", "seen", "unseen")  # these have the same colour in every study
+    colours = {
+        name: _COLOURS[(usual.index(name) if name in usual else 3 + k) % len(_COLOURS)] for k, name in enumerate(names)
+    }
     figure, (axes,) = _figure(7.0, 0.9 + 0.45 * len(arms))
     for k, test in enumerate(names):
         for i, arm in enumerate(arms):
             y = i + 0.24 * (k - (len(names) - 1) / 2)
             values = list(results.values(arm, test, results.about["gold"]).values())
             found = results.estimate(arm, test)
-            axes.scatter(values, [y] * len(values), s=9, alpha=0.4, color=_COLOURS[k], linewidths=0)
-            axes.plot([found.value], [y], "D", ms=4.5, color=_COLOURS[k], label=test if i == 0 else None)
+            axes.scatter(values, [y] * len(values), s=9, alpha=0.4, color=colours[test], linewidths=0)
+            axes.plot([found.value], [y], "D", ms=4.5, color=colours[test], label=test if i == 0 else None)
             if math.isfinite(found.low):
-                axes.plot([found.low, found.high], [y, y], color=_COLOURS[k], lw=1.5)
+                axes.plot([found.low, found.high], [y, y], color=colours[test], lw=1.5)
     for i in range(1, len(arms), 2):
         axes.axhspan(i - 0.5, i + 0.5, color="#f3f4f7", zorder=0)
     axes.set_yticks(range(len(arms)), arms)
@@ -96,9 +101,12 @@ def _tests(results: Results) -> Any:
 
 
 def _mean_curve(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[float], list[float]]:
-    """Return the means of x and y over runs for each step, up to the end of the shortest run."""
+    """Return the means of x and y over runs, up to the end of the shortest run. Each point is the mean of a few steps,
+    so that a curve has at most `_POINTS` points."""
     length = min(map(len, runs), default=0)
-    return [fmean(r[n][0] for r in runs) for n in range(length)], [fmean(r[n][1] for r in runs) for n in range(length)]
+    size = max(1, math.ceil(length / _POINTS))
+    parts = [[r[n] for r in runs for n in range(at, min(at + size, length))] for at in range(0, length, size)]
+    return [fmean(x for x, _ in part) for part in parts], [fmean(y for _, y in part) for part in parts]
 
 
 def _curves(results: Results, budget: Budget) -> Any:
@@ -156,6 +164,7 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Any:
         panel.axvline(0.0, color="#9aa2ae", lw=0.8, zorder=0)
         panel.set_yticks(range(len(found)), [f"{c.first} − {c.second}" for c in found], fontsize=7)
         panel.set_ylim(len(found) - 0.5, -0.5)
+        panel.locator_params(axis="x", nbins=5)
         panel.set_title(study, fontsize=9)
     for panel in panels[len(by_study) :]:
         panel.axis("off")

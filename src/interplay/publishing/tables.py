@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from interplay.evaluation.intervals import mean
 from interplay.publishing.document import PageBlock, Paragraph, TableBlock
@@ -24,7 +24,23 @@ class StudyTables:
     facts: Facts
 
     def report(self, s: Results) -> list[PageBlock]:
-        return [*self.measures(s), *self.unsteady(s), *self.arena(s), *self.cross(s)]
+        return [*self.line_ups(s), *self.measures(s), *self.unsteady(s), *self.arena(s), *self.cross(s)]
+
+    def line_ups(self, s: Results) -> list[PageBlock]:
+        """Gold with every line-up of partners, where a test has several: a mean may hide that one partner is understood
+        and another is not."""
+        tests = {name: one.get("seats", []) for name, one in s.about["tests"].items()}
+        columns = [(t, i) for t, seats in tests.items() if len(seats) > 1 for i in range(len(seats))]
+        if not columns:
+            return []
+        rows = []
+        for arm in s.arms:
+            runs = [r for r in s.runs if r.arm == arm]
+            sources = [r.path for r in runs]
+            found = [[r.data["tests"][t]["lineups"][i][s.about["gold"]] for r in runs] for t, i in columns]
+            rows.append((arm, *(self.facts.say(fmean(values), ".3f", *sources) for values in found)))
+        header = ("arm", *(f"{t}: {_named(tests[t][i])}" for t, i in columns))
+        return [Paragraph("Gold by line-up, means over seeds."), TableBlock(header, tuple(rows))]
 
     def _over_seeds(self, values: Sequence[float], sources: Sequence[Path]) -> str:
         known = [v for v in values if not math.isnan(v)]
@@ -98,3 +114,12 @@ class StudyTables:
         )
         told = "Cross-play: a learner with the context agent that learned beside it, and with those of other seeds."
         return [Paragraph(told), TableBlock(("arm", "with its own", "with others", "difference"), rows)]
+
+
+def _named(seats: Sequence[str]) -> str:
+    """A line-up by the styles of its players.
+
+    >>> _named(["finder1=bot:finder:helpful", "finder2=bot:finder:liar"])
+    'helpful, liar'
+    """
+    return ", ".join(seat.rpartition(":")[2] for seat in seats)
