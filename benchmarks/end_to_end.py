@@ -34,11 +34,12 @@ from interplay.training.trainer import Observer, Trainer
 RECIPE = Path(__file__).parents[1] / "recipes" / "sums" / "grpo.toml"
 
 
-def ours(model: str, steps: int, tokens: int, tasks: int, every: bool) -> list[dict[str, float]]:
+def ours(model: str, steps: int, tokens: int, tasks: int, every: bool, changes: list[str]) -> list[dict[str, float]]:
     overrides = [
         f"algorithm.entropy={1e-12 if every else 0.0}",
         f'policies.solver.base="{model}"', f"train.steps={steps}", f"sampling.max_tokens={tokens}", "train.lr=1e-6",
         f"rollout.tasks={tasks}", "checkpoint.every=100000", "records.episodes_per_step=0", "records.tensorboard=off",
+        *changes,
     ]  # fmt: skip
     out: list[dict[str, float]] = []
     last = time.perf_counter()
@@ -103,6 +104,9 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--trl-steps", type=int, default=6, help="0 leaves TRL out")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to our recipe: stream.probe=0"
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", metavar="PATH")
     args = parser.parse_args()
@@ -114,7 +118,7 @@ def main() -> None:
     ways = {"interplay": False, "interplay, every reply computed": True}
     medians = {}
     for name, every in ways.items():
-        steps = table[name] = ours(folder, args.steps, tokens, tasks, every)
+        steps = table[name] = ours(folder, args.steps, tokens, tasks, every, args.set)
         kept = steps[3:-1]  # the last one also writes the checkpoint
         medians[name] = statistics.median(m["seconds"] for m in kept)
         rate = statistics.median(m["tokens"] / m["seconds"] for m in kept)

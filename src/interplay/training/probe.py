@@ -20,12 +20,14 @@ from interplay.training.thread import LearnerThread
 from interplay.training.tries import Example
 from interplay.types import Sample
 
-_EACH = 4  # tokens of one reply
+# Scoring costs far more per request than per token, so few replies with many tokens each are scored.
+_EACH = 64  # tokens of one reply
+_REPLIES = 16
 _PROMPTS = 4096  # tokens of all prompts together
 
 
 class Probe:
-    """Scores the first tokens of many replies, so that many prompts are compared with little work."""
+    """Scores the first tokens of a few replies."""
 
     def __init__(self, tokens: int, thread: LearnerThread) -> None:
         self.tokens, self.thread = tokens, thread
@@ -40,7 +42,7 @@ class Probe:
             sample = example.sample
             if sample.prompt != last:  # the engine computes equal prompts once
                 prompts, last = prompts + len(sample.prompt), sample.prompt
-            if left <= 0 or (chosen and prompts > _PROMPTS):
+            if left <= 0 or len(chosen) == _REPLIES or (chosen and prompts > _PROMPTS):
                 break
             action = sample.action[: min(left, _EACH)]
             chosen.append(

@@ -189,6 +189,7 @@ class Trainer(RunState):
             learned.metrics |= self.judging.metrics()
             step = self.step_index + 1
             learned.metrics |= await self.thread.do(lambda: self.judges.after(step, learned.episodes))
+            clock.lap("judge")
         learned.metrics |= self._record(learned)
         self.step_index += 1
         self.mark_versions()
@@ -218,6 +219,7 @@ class Trainer(RunState):
             learner = self.learners[name]
             self.probe.remember(name, learned.batches[name].trained)
             metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
+        clock.lap("probe")
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:
