@@ -258,7 +258,7 @@ def census() -> Census:
 
 
 def _forget_ended() -> None:
-    """Drop the censuses of closed event loops. They refer to their loop and their services, and so keep them in memory."""
+    """Drop the censuses of closed event loops. They refer to their loop and their services and keep them in memory."""
     for ended in [loop for loop in _HERE if loop.is_closed()]:
         del _HERE[ended]
 
