@@ -73,8 +73,17 @@ def _value(out: str) -> Any:
     last = out.strip().rpartition("\n")[2]
     try:
         return json.loads(last)
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
         return out.strip()
+
+
+def _how(text: str) -> Mapping[str, Any]:
+    """How a run ended. Its result may be nested too deeply to be read."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, RecursionError):
+        words = "its result is nested too deeply to be read"
+        return {"crash": {"kind": "UnreadableResult", "words": words, "place": "an unknown place"}}
 
 
 class ProgramWorker:
@@ -94,7 +103,7 @@ class ProgramWorker:
             "path": [os.getcwd(), *paths], "cwd": os.getcwd(),
             "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
             "memory_mb": how.memory_mb, "processes": how.processes, "cpu_seconds": how.cpu_seconds,
-            "spares": SPARES // how.workers,
+            "disk_mb": how.disk_mb, "spares": SPARES // how.workers,
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
                             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{LENT}",
                             **(NO_CERTIFICATES if how.walls == "sandbox" and not how.network else {}),
@@ -155,7 +164,7 @@ class ProgramWorker:
             told = json.loads(line)
             run = self._runs.pop(told["id"], None)
             if run is not None:
-                run.told(told)
+                run.told(_how(told["how"]))
         for run in list(self._runs.values()):
             run.finish(
                 None, ProgramCrash("lost worker", "the process that runs are forked from has ended", "no place", True)
