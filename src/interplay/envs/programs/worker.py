@@ -31,6 +31,8 @@ import processes  # type: ignore[import-not-found]  # noqa: E402
 import walls  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if p not in (HERE, JAIL)]  # its files are not the program's
+for _name in ("folder", "processes", "walls"):  # the program may have modules of these names
+    del sys.modules[_name]
 
 LARGEST = 16 << 20  # bytes of a program's output
 IDLE = 0.002  # seconds without anything to do after which another process is made ready for a later run
