@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from interplay.envs.programs import process
 from interplay.envs.programs.program import OutsideProgram
 from interplay.envs.programs.talk import messages_of
 from interplay.errors import EnvError
+from interplay.execution.worker import sweep
 from interplay.types import Task
 
 TEAMS = Path(__file__).parent / "teams"
@@ -50,6 +54,27 @@ def test_folders_that_are_deeper_than_python_recurses_are_removed() -> None:
     assert result(played(task)) == "nested"
     first = newest()
     assert result(played(task)) == "nested" and newest() is first and first.alive
+
+
+def test_a_killed_worker_leaves_a_folder_that_the_next_one_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is locked while the worker lives, and only then kept."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(process, "_workers", {})
+    played(task_of("nests", program={"environment": {"X": "2"}}))
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    sweep.__wrapped__(str(tmp_path))
+    assert left.exists()
+    newest()._process.kill()
+    newest()._process.wait()
+    os.utime(left, (0, 0))
+    until = time.monotonic() + 20
+    while left.exists() and time.monotonic() < until:  # what it had forked may still end
+        sweep.__wrapped__(str(tmp_path))
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("megabytes", [8.0, 2.0])

@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from interplay.envs.programs.gateway import HttpRun, gateway
 from interplay.envs.programs.options import OutsideOptions
 from interplay.envs.programs.run import ProgramCrash
 from interplay.errors import ConfigError, EnvError
+from interplay.execution.worker import PREFIX, sweep
 
 SILENT = {
     "ANONYMIZED_TELEMETRY": "false", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "LANGCHAIN_TRACING_V2":
@@ -95,6 +97,7 @@ class ProgramWorker:
         found = shutil.which(python)
         if found is None:
             raise ConfigError(f"env.program.python is '{python}', which is no program; expected a Python interpreter.")
+        sweep(tempfile.gettempdir())
         here, lender = socket.socketpair()
         paths = [*_program_paths(own=not how.python), str(LENT)]
         made = {
@@ -103,7 +106,8 @@ class ProgramWorker:
             "path": [os.getcwd(), *paths], "cwd": os.getcwd(),
             "readable": [os.getcwd(), *map(os.path.abspath, how.readable), *paths],
             "memory_mb": how.memory_mb, "processes": how.processes, "cpu_seconds": how.cpu_seconds,
-            "disk_mb": how.disk_mb, "spares": SPARES // how.workers,
+            "disk_mb": how.disk_mb, "prefix": f"{PREFIX}programs-", "under": tempfile.gettempdir(),
+            "spares": SPARES // how.workers,
             "environment": {**SILENT, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8",
                             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{LENT}",
                             **(NO_CERTIFICATES if how.walls == "sandbox" and not how.network else {}),

@@ -7,6 +7,7 @@ JSON object with what the worker is made from.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
@@ -102,7 +103,9 @@ class ForkServer:
         self.selector = selectors.EpollSelector()
         self.function: Callable[..., object] | None = None
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.folder = tempfile.mkdtemp(prefix="interplay-programs-")
+        self.folder = tempfile.mkdtemp(prefix=made["prefix"], dir=made["under"])
+        self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self.held, fcntl.LOCK_SH)  # while it is locked, nobody sweeps it away
         self.out = os.dup(1)
         os.dup2(2, 1)  # what a module prints when it is imported is no report
         self.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -184,7 +187,8 @@ class ForkServer:
         if pid == 0:
             code = 1
             try:
-                others = [order, self.out, self.proc, self.selector.fileno(), *(r for r, _ in pipes.values())]
+                others = [order, self.out, self.proc, self.held, self.selector.fileno()]
+                others += [r for r, _ in pipes.values()]
                 for job in (*self.jobs.values(), *self.spares):
                     others += job.reads if job.number is not None else [*job.reads, job.order]
                 for fd in others:
