@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from interplay.agents.joined import look
@@ -184,7 +184,7 @@ class Foresight:
             if self.record:
                 turns += kept.values()
             book(await step(env, kept))
-            stamp = replace(stamp, decision=stamp.decision + 1)
+            stamp = stamp.at(stamp.decision + 1, stamp.candidate)
         else:
             book(await outcome(env))
         return Playout(ahead, sum(earned, Rewards()), turns)

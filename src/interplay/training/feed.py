@@ -148,8 +148,8 @@ def consumed(groups: Sequence[Group], step: int, learners: Mapping[str, Any]) ->
         versions: dict[str, list[int]] = {}
         for turn in (t for e in group.played for t in e.turns if t.policy in learners and t.playout is None):
             for sample in turn.samples:
-                low, high = versions.get(turn.policy, [sample.version, sample.version])
-                versions[turn.policy] = [min(low, *sample.versions), max(high, *sample.versions)]
+                found = {*sample.versions, *versions.get(turn.policy, ())}
+                versions[turn.policy] = [min(found, default=0), max(found, default=0)]
         rows.append(
             {
                 "step": step,
