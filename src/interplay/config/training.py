@@ -18,7 +18,10 @@ class TrainSection(Section):
 
     steps: int = Field(100, ge=0, description="number of training steps")
     budget_tokens: int = Field(
-        0, ge=0, description="stop after the step in which this many tokens have been sampled; 0 means no limit"
+        0,
+        ge=0,
+        description="stop after the step in which this many tokens have been sampled, with rejected candidates and "
+        "playouts; 0 means no limit",
     )
     budget_policy: str | None = Field(
         None, description="the policy whose tokens budget_tokens counts; default: all trained policies"
