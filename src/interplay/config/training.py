@@ -104,6 +104,7 @@ class WarmstartSection(Section):
     episodes: int = Field(500, ge=1, description="how many episodes are imitated; with records, at most this many")
     epochs: int = Field(1, ge=1, description="number of epochs")
     lr: float = Field(1e-3, gt=0, description="learning rate of the imitation")
+    schedule: Schedule = Field("constant", description="schedule of this learning rate; others end at 0")
     batch: int = Field(256, ge=1, description="turns per gradient step")
 
     @model_validator(mode="after")
