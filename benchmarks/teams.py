@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import logging
 
+from interplay.algorithms import Independent, Tree
 from interplay.config import load
 from interplay.engines.census import census
 from interplay.engines.local import LocalEngine
@@ -38,7 +40,7 @@ from interplay.rollout.runner import Runner
 from interplay.rollout.team import Team, speech_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "results" / "gsm8k.toml"
-GRPO = 'algorithm={ name = "grpo", group = 1 }'
+GRPO = 'algorithm={ name = "grpo" }'  # each task is played once here
 ARMS = {
     "one agent": ["env.team=single", 'seats={ reasoner = "agent" }', GRPO],
     "pair, whole episodes": [GRPO],
@@ -74,14 +76,16 @@ class Watch:
     """Counts requests in engine steps and the time in the environment."""
 
     def __init__(self, engine: LocalEngine) -> None:
-        self.weighed = self.environment = 0.0
+        self.weighed = self.seconds = self.environment = 0.0
         self.replies = 0
         step, act = engine.step, Env.act
 
         def stepped() -> Any:
             began, inside = time.perf_counter(), engine.stats()
             answers = step()
-            self.weighed += (inside.running + inside.waiting) * (time.perf_counter() - began)
+            taken = time.perf_counter() - began
+            self.weighed += (inside.running + inside.waiting) * taken
+            self.seconds += taken
             self.replies += len(answers)
             return answers
 
@@ -107,7 +111,8 @@ def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fu
     (engine,) = team.engines
     assert isinstance(engine, LocalEngine)
     limits = recipe.rollout.model_copy(update={"concurrency": episodes})
-    runner = Runner(recipe.seed, limits, plan.algorithm.plan, recipe.reward)
+    how = plan.algorithm.plan if isinstance(plan.algorithm.plan, Tree) else Independent(1)
+    runner = Runner(recipe.seed, limits, how, recipe.reward)
     seating = team.seating(lambda _: plan.seats, speech_of(recipe))
 
     async def play(first: int, count: int) -> None:
@@ -131,7 +136,7 @@ def measured(arm: str, changes: Sequence[str], episodes: int, rounds: int) -> Fu
     computed = (after.prompt_tokens - after.cached_tokens) - (before.prompt_tokens - before.cached_tokens)
     return Fullness(
         arm, episodes * rounds, watch.replies, after.sampled_tokens - before.sampled_tokens, computed, seconds, busy,
-        watch.weighed / max(busy, 1e-9), watch.environment,
+        watch.weighed / max(watch.seconds, 1e-9), watch.environment,
     )  # fmt: skip
 
 
@@ -145,6 +150,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    logging.disable_progress_bar()
     changes = [f"env.data={args.data}", *([f"policies.agent.base={args.model}"] if args.model else [])]
     if args.quick:
         changes += ["policies.agent.base=tiny", "sampling.max_tokens=16", "device=cpu"]
