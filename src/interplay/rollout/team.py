@@ -77,8 +77,11 @@ class Team:
         stream = self.recipe.stream
         if stream.deterministic is not None:
             return stream.deterministic
-        on_cpu = all(m.loaded.model.device.type == "cpu" for m in self.members.values())
-        return on_cpu and stream.max_staleness == 0
+        return self.on_cpu and stream.max_staleness == 0
+
+    @property
+    def on_cpu(self) -> bool:
+        return all(m.loaded.model.device.type == "cpu" for m in self.members.values())
 
     # -- who acts -------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class Feed:
         self._seats: dict[int, Mapping[Role, Occupant]] = {}  # of those groups, by their numbers
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream
         self.dropped = 0
+        self.discarded: Counter[str] = Counter()  # tokens of dropped episodes that the trainer has not counted yet
 
     def begin(self) -> None:
         """Start playing. Tasks that an earlier process issued but did not train on are issued again."""
@@ -64,7 +65,12 @@ class Feed:
 
     def _keep_fresh(self, group: Group) -> bool:
         """Drop the episodes of a group that have too old tokens; return whether any are left."""
-        fresh = [e for e in group.played if self.lag(e) <= self.settings.max_staleness]
+        fresh: list[Episode] = []
+        for episode in group.played:
+            if self.lag(episode) <= self.settings.max_staleness:
+                fresh.append(episode)
+            else:
+                self.discarded.update(episode.used)
         self.dropped += len(group.played) - len(fresh)
         group.episodes = [*fresh]
         return bool(fresh)

@@ -82,8 +82,9 @@ class Learner(Protocol):
         """One training step of several learners with the same `shares`; returns metrics by policy."""
         ...
 
-    def imitate(self, examples: Sequence[Example]) -> float:
-        """One optimiser step towards given replies; returns the mean negative log-likelihood per token."""
+    def imitate(self, examples: Sequence[Example], lr: float | None = None) -> float:
+        """One optimiser step towards given replies, with learning rate `lr` if it is given; returns the mean negative
+        log-likelihood per token."""
         ...
 
     def fit(self, examples: Sequence[Example], tokens: bool) -> dict[str, float]:
