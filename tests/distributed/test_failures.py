@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from runs import make, rows
 from vllm_fake import fake_vllm
 
+from interplay.cli.session import Session
 from interplay.config import parse
 from interplay.distributed.cluster import RolloutFleet
 from interplay.distributed.engine_actor import EngineActor
 from interplay.distributed.holder import NewWeights
+from interplay.distributed.rank_actors import RankActors
 from interplay.engines.engine import Request, Sampling
 from interplay.errors import ResourceError
+from interplay.rollout.resolve import resolve
 from interplay.rollout.team import Team
+from interplay.training.sharded import ShardedLearner
+from interplay.training.trainer import Trainer
 
 RECIPE: dict[str, Any] = {
     "name": "failures",
@@ -97,6 +108,97 @@ def test_an_engine_samples_on_a_vllm_server_and_ends_when_an_update_fails(nodes:
         fake.failing.add("/collective_rpc")
         with pytest.raises(ray.exceptions.RayActorError):
             ray.get(actor.update.remote(weights))
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, nodes: Any) -> None:
+    class Stopping(Watched):
+        """The worker is stopped, not ended: it takes neither episodes nor weights. The next call has 5 seconds; the
+        worker that takes its place may need longer to start."""
+
+        hurry = False
+
+        async def sync(self) -> None:
+            await super().sync()
+            if self.updates == 2:
+                os.kill(await self.workers[0].pid.remote(), signal.SIGSTOP)
+                self.hurry = True
+                await super().sync()
+
+        async def _limited(self, call: Any) -> Any:
+            limit, self.hurry = (5.0 if self.hurry else self.section.worker_timeout), False
+            return await asyncio.wait_for(asyncio.ensure_future(call), limit)
+
+    fleet = play(tmp_path, fleet=Stopping)
+    assert fleet.crew.lost == 1
+    assert_nothing_lost(tmp_path)
+
+
+@pytest.mark.slow
+def test_two_base_models_have_a_group_each_and_a_killed_rank_costs_a_restart(tmp_path: Path, nodes: Any) -> None:
+    """L3: a base for each seat, each trained by ranks of its own, which are actors of Ray."""
+    bases = {"policies": {"x": {"base": "tiny-16x1"}, "o": {"base": "tiny-16x2"}}, "seats": {"X": "x", "O": "o"}}
+    data = {**RECIPE, **bases, "matchups": []}
+
+    class Killing(Session):
+        kills = 0
+
+        def _stepped(self, step: int, metrics: Mapping[str, float]) -> None:
+            super()._stepped(step, metrics)
+            groups = [learner.group for learner in learners(self.trainer)]
+            assert len(groups) == 2 and all(isinstance(group._processes, RankActors) for group in groups)
+            if step == 2 and not self.kills:
+                self.kills += 1
+                os.kill(groups[1].pids[0], signal.SIGKILL)
+
+    session = Killing(Console(file=io.StringIO()), resolve(parse(data, ["train.shard=fsdp"])), tmp_path)
+    assert session.run() and session.kills == 1
+    found = rows(tmp_path)
+    assert [(row["step"], row["episodes"]) for row in found] == [(1, 8), (2, 8), (3, 8)]
+    assert all(row[f"{name}/gap"] < 1e-4 and row[f"{name}/probe"] < 1e-4 for row in found for name in ("x", "o"))
+
+
+def learners(trainer: Trainer) -> list[ShardedLearner]:
+    return [learner for learner in trainer.learners.values() if isinstance(learner, ShardedLearner)]
+
+
+@pytest.mark.slow
+def test_a_killed_driver_is_resumed_with_the_same_result_and_its_workers_end(tmp_path: Path, nodes: Any) -> None:
+    import ray
+
+    alone = make(tmp_path / "alone", {**RECIPE, "cluster": {}})
+    alone.train()
+    alone.close()
+    folder, address = tmp_path / "run", f"cluster.address={nodes.address}"
+    make(folder, RECIPE).close()  # writes run.json, from which the command below reads the recipe
+    program = [sys.executable, "-c", "from interplay.cli.main import main; main()"]
+    command = [*program, "train", str(folder), "--resume", address, "cluster.worker_cpus=1"]
+    before = ray.available_resources()["CPU"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics, until = folder / "metrics.jsonl", time.monotonic() + 300
+    while not (metrics.is_file() and metrics.read_text().count("\n") >= 2):
+        assert driver.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+    driver.kill()
+    driver.wait()
+    while ray.available_resources().get("CPU", 0) < before:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    kept = lambda row: {k: v for k, v in row.items() if k != "prompt_tokens_saved" and not k.startswith("cluster/")}  # noqa: E731
+    assert [kept(row) for row in rows(folder)] == [kept(row) for row in rows(tmp_path / "alone")]
+
+
+@pytest.mark.slow
+def test_a_full_object_store_loses_nothing(tmp_path: Path, nodes: Any) -> None:
+    """The store is given more than it holds. Ray moves objects to the disk, and training goes on."""
+    import numpy as np
+    import ray
+
+    held = [ray.put(np.full(20 * 2**20, i, np.uint8)) for i in range(6)]
+    play(tmp_path)
+    assert_nothing_lost(tmp_path)
+    assert [int(ray.get(ref)[0]) for ref in held] == list(range(6))
 
 
 def test_weights_that_do_not_fit_anywhere_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

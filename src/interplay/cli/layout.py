@@ -28,4 +28,4 @@ def show_layout(console: Console, path: str, overrides: Sequence[str]) -> None:
     where = plan.recipe.cluster.address
     if plan.recipe.cluster.uses_ray:
         whose = "a cluster that the run starts on this machine" if where == "local" else f"the cluster at {where}"
-        console.print(f"Ray places workers and engines in {whose}; the rest is on this machine.", highlight=False)
+        console.print(f"Ray places them in {whose}; the process of the run itself is on this machine.", highlight=False)

@@ -60,9 +60,11 @@ class Session:
         if not cluster.uses_ray:
             return Trainer(self.plan, self.folder)
         from interplay.distributed.cluster import RolloutFleet
+        from interplay.distributed.rank_actors import ranks_on
 
-        trainer = Trainer(self.plan, self.folder)
-        trainer.make_fleet = RolloutFleet
+        start = ranks_on(self.plan) if self.recipe.train.shard == "fsdp" else None
+        trainer = Trainer(self.plan, self.folder, start_ranks=start)
+        trainer.make_fleet = RolloutFleet if cluster.rollout_workers else None
         return trainer
 
     def run(self) -> bool:

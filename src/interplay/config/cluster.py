@@ -35,5 +35,5 @@ class ClusterSection(Section):
 
     @property
     def uses_ray(self) -> bool:
-        """Whether a run connects to a Ray cluster, or starts one."""
-        return self.rollout_workers > 0
+        """Whether a run connects to a Ray cluster, or starts one. The ranks of its learners are then placed there."""
+        return self.rollout_workers > 0 or self.address != "local"

@@ -21,6 +21,11 @@ class ProcessPlan:
     memory: int
 
 
+def trained_models(plan: RunPlan) -> int:
+    """The number of models that are trained. Policies that are adapters on one base train one model."""
+    return len({p.base if p.adapter else n for n, p in plan.recipe.policies.items() if n in plan.trainable})
+
+
 def layout(plan: RunPlan) -> list[ProcessPlan]:
     """Return the processes that a recipe would start, with the memory of each."""
     recipe, cluster = plan.recipe, plan.recipe.cluster
@@ -36,7 +41,7 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
     alone = gpu and not (sharded and served)
     out.append(ProcessPlan("the run (tasks, credit, records)", 1, 1.0, float(alone), mine))
     models = len({p.base if p.adapter else name for name, p in recipe.policies.items() if not p.is_remote})
-    trained = len({p.base if p.adapter else n for n, p in recipe.policies.items() if n in plan.trainable})
+    trained = trained_models(plan)
     if sharded:
         passes = parts["activations"] + parts["logits"]
         whole = learning - passes

@@ -33,6 +33,8 @@ from interplay.training.step import step
 from interplay.training.transfer import read_weights, write_weights
 from interplay.training.tries import Example
 
+RankAnswer = tuple[bool, Any]  # whether the call succeeded, and its result or its exception
+
 
 @dataclass(frozen=True)
 class ShardedPolicy:
@@ -138,28 +140,37 @@ class RankWorker:
         self.learners[name].load_state_dict(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
 
 
+class RankCalls:
+    """Answers the driver's calls. The first one, `begin`, makes the `RankWorker`; the others name a method of it."""
+
+    def __init__(self) -> None:
+        self.worker: RankWorker | None = None
+
+    def answer(self, method: str, arguments: tuple[Any, ...]) -> RankAnswer:
+        try:
+            if self.worker is None:
+                self.worker = RankWorker(*arguments)
+                return True, None
+            found = getattr(self.worker, method)(*arguments)
+            # The results of all ranks are alike, and only the first rank's is used.
+            return True, found if self.worker.ranks.rank == 0 else None
+        except InterplayError as error:  # it is raised in the driver
+            return False, error
+        except Exception as error:  # exceptions of libraries cannot always be pickled
+            return False, RuntimeError(f"a rank of the learner: {type(error).__name__}: {error}")
+
+
 def serve(connection: Connection) -> None:
     """Answer calls until the driver closes the connection, or has ended."""
-    worker: RankWorker | None = None
+    rank = RankCalls()
     while True:
         try:
             method, arguments = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             return
-        try:
-            if worker is None:
-                worker = RankWorker(*arguments)
-                answer: Any = None
-            else:
-                answer = getattr(worker, method)(*arguments)
-            # The results of all ranks are alike, and only the first rank's is used.
-            said = pickle.dumps((True, answer if worker.ranks.rank == 0 else None))
-        except InterplayError as error:  # it is raised in the driver
-            said = pickle.dumps((False, error))
-        except Exception as error:  # exceptions of libraries cannot always be pickled
-            said = pickle.dumps((False, RuntimeError(f"a rank of the learner: {type(error).__name__}: {error}")))
+        said = rank.answer(method, arguments)
         with suppress(OSError):  # the driver has ended, and so does this process
-            connection.send_bytes(said)
+            connection.send_bytes(pickle.dumps(said))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from interplay.rollout.team import Team
 from interplay.seats import RunPlan
 from interplay.training.critic import Critic
 from interplay.training.learner import Learner, Objective
-from interplay.training.rank_group import RankGroup
+from interplay.training.rank_group import RankGroup, StartRanks
 from interplay.training.rank_process import RankSetup, ShardedPolicy
 from interplay.training.transfer import read_weights, write_weights
 from interplay.training.tries import Example
@@ -145,11 +145,12 @@ class ShardedLearner:
         self.steps = state["steps"]
 
 
-def sharded_learners(plan: RunPlan, team: Team) -> dict[str, Learner]:
-    """A learner for each trained policy. Policies that are adapters on one base share its processes."""
+def sharded_learners(plan: RunPlan, team: Team, start: StartRanks | None = None) -> dict[str, Learner]:
+    """A learner for each trained policy. Policies that are adapters on one base share its processes. `start` starts
+    them; without it, they are children of this process."""
     recipe = plan.recipe
     device = device_of(recipe)
-    if device == "cuda" and recipe.cluster.learners > torch.cuda.device_count():
+    if start is None and device == "cuda" and recipe.cluster.learners > torch.cuda.device_count():
         raise ConfigError(
             f"cluster.learners is {recipe.cluster.learners}, but this machine has {torch.cuda.device_count()} GPUs; "
             "expected at most one process for each GPU."
@@ -174,7 +175,8 @@ def sharded_learners(plan: RunPlan, team: Team) -> dict[str, Learner]:
                 seed=recipe.seed,
                 timeout=recipe.cluster.learner_timeout,
                 policies=policies,
-            )
+            ),
+            start,
         )
         for name in names:
             out[name] = ShardedLearner(name, group, model, settings[name], settings[name].lr, adapters[name])
