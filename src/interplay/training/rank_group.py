@@ -109,7 +109,8 @@ class RankGroup:
     def _give_up(self, what: str) -> None:
         self.close()
         raise LearnerLost(
-            f"{what}, and the other {self._size - 1} cannot go on without it; resume from the last checkpoint."
+            f"{what}, and the other {self._size - 1} ranks cannot continue without it; resume the run from its newest "
+            "checkpoint."
         )
 
     def close(self) -> None:
