@@ -6,6 +6,7 @@ import asyncio
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ class Running:
         await running
 
     def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.stop.set)
+        if self.thread.is_alive():  # a test may have stopped the server
+            with suppress(RuntimeError):  # or it ends at this moment
+                self.loop.call_soon_threadsafe(self.stop.set)
         self.thread.join(60)
         self.engine.close()
 

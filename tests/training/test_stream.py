@@ -183,28 +183,29 @@ def refused(trainer: Any) -> None:
         trainer.close()
 
 
+def keep_old_head(trainer: Any) -> None:
+    """Give the engine a copy of the output layer, which training does not reach."""
+    runner = trainer.team.members["player"].engine.runner
+    old = torch.nn.Linear(*reversed(runner.head.weight.shape), bias=False)
+    with torch.no_grad():
+        old.weight.copy_(runner.head.weight)
+    runner.head = old
+
+
 @pytest.mark.parametrize(
     "how", [(), ("stream.deterministic=false",), (AHEAD,)], ids=["waiting", "beside the next step", "ahead"]
 )
 def test_the_probe_finds_an_output_layer_that_kept_old_weights(tmp_path: Path, how: tuple[str, ...]) -> None:
     """Nothing that the engine sampled after the update is trained on, also if the next step is being played already."""
     trainer = make(tmp_path, RECIPE, *how)
-    runner: Any = trainer.team.members["player"].engine.runner  # type: ignore[attr-defined]
-    old = torch.nn.Linear(*reversed(runner.head.weight.shape), bias=False)
-    with torch.no_grad():
-        old.weight.copy_(runner.head.weight)
-    runner.head = old
+    keep_old_head(trainer)
     refused(trainer)
     assert trainer.step_index == 1, "found after the first update"
 
 
 def test_the_probe_of_the_last_step_is_waited_for(tmp_path: Path) -> None:
     trainer = make(tmp_path, RECIPE, "stream.deterministic=false", "train.steps=1")
-    runner: Any = trainer.team.members["player"].engine.runner  # type: ignore[attr-defined]
-    old = torch.nn.Linear(*reversed(runner.head.weight.shape), bias=False)
-    with torch.no_grad():
-        old.weight.copy_(runner.head.weight)
-    runner.head = old
+    keep_old_head(trainer)
     refused(trainer)
 
 

@@ -162,7 +162,7 @@ def _variables(cpu: bool) -> dict[str, str]:
 _LOOK = """
 import importlib.util, pathlib, sys
 found = importlib.util.find_spec("vllm")
-if found is None or found.origin is None: sys.exit("no vLLM")
+if found is None or not found.submodule_search_locations or found.origin is None: sys.exit("no vLLM")
 files = (pathlib.Path(found.origin).parent / "entrypoints").rglob("cli_args.py")
 print(any("enable_scale_out" in file.read_text() for file in files))
 """

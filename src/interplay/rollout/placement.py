@@ -77,7 +77,6 @@ def _check_workers(plan: RunPlan) -> None:
     inside = {
         f"{recipe.algorithm.name} asks its critic": algorithm.critic is not None and "values" not in algorithm.needs,
         "sampling.best_of asks a judge": recipe.sampling.best_of > 1,
-        "a channel passes vectors": bool(recipe.channels),
     }
     for what in (what for what, here in inside.items() if here):
         raise ConfigError(
