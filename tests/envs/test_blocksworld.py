@@ -1,4 +1,4 @@
-"""Blocksworld: the rules of stacking, shortest plans, and when a block stands right."""
+"""Tests of Blocksworld: the rules of stacking, shortest plans, and whether a block stands in its right place."""
 
 from __future__ import annotations
 

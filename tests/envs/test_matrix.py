@@ -121,7 +121,7 @@ def test_a_wrong_table_is_refused_with_one_sentence(options: dict[str, Any], sen
 
 
 def test_talk_comes_before_each_move_and_is_read_by_all() -> None:
-    """promise 8: each round has two phases; a message is seen only when all have sent theirs, and then by everybody."""
+    """Promise 8: each round has two phases. Nobody sees a message before all players have sent theirs."""
     env = new(rounds=2, talk=True)
     first = env.observe()
     assert {(o.phase, o.legal) for o in first.values()} == {("talk", ())}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Collection, Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -24,7 +23,7 @@ from interplay.rollout.curriculum import results_of
 from interplay.rollout.league import score
 from interplay.rollout.subjects import Subject
 from interplay.training.tally import tally
-from interplay.types import Credit, Episode, Status
+from interplay.types import Credit, Episode
 
 GAME = {game.name: game for game in GAMES}
 TASKS = 150
@@ -100,18 +99,6 @@ def test_a_line_that_is_not_chosen_by_worth_is_the_policys_own(keep: str) -> Non
     metrics = tally(episodes, {"p0", "p1"}, reward)
     assert "reward_kept" not in metrics
     assert metrics["reward"] == pytest.approx(0.5, abs=four_errors([mix(e.rewards, "p1", reward) for e in episodes]))
-
-
-def test_the_share_of_illegal_replies_counts_the_candidates_that_a_tree_rejected() -> None:
-    """A tree that keeps the best of four keeps the legal reply, so its main line would hide a policy that forgot the
-    rules."""
-    episodes, reward = play("debate")
-    for turn in (t for e in episodes for t in e.turns if not t.kept):
-        turn.status = Status.ILLEGAL
-    decisions = [(e.id, t.decision, t.role) for e in episodes for t in e.line()]
-    drawn = Counter((e.id, t.decision, t.role) for e in episodes for t in e.turns if t.playout is None)
-    expected = fmean((drawn[d] - 1) / drawn[d] for d in decisions)
-    assert tally(episodes, {"p0", "p1"}, reward)["turns_illegal"] == pytest.approx(expected) and expected > 0.3
 
 
 def test_a_judges_reward_for_a_selected_line_is_not_reported_as_the_policys_own() -> None:

@@ -320,7 +320,7 @@ BASE: dict[str, Any] = {
     ],
 )
 def test_a_mistake_in_the_recipe_is_one_sentence(curriculum: dict[str, Any], says: str) -> None:
-    """It is refused before anything is loaded, with the key to change."""
+    """The recipe is refused before anything is loaded, and the error names the key to change."""
     with pytest.raises(ConfigError, match=says):
         resolve(parse(BASE | {"curriculum": curriculum}))
 

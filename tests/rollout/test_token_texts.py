@@ -55,7 +55,7 @@ SPACE_IDS = st.lists(st.integers(257, len(PIECES) - 1), max_size=300) | st.lists
 def test_the_texts_of_tokens_are_together_the_text_of_all(
     texts: TokenTexts, byte_ids: list[int], space_ids: list[int]
 ) -> None:
-    """Broken characters, ids without text, special tokens, spaces at the beginning, long texts."""
+    """Texts with broken characters, ids without text, special tokens, leading spaces, and long texts."""
     for name, ids, tokenizer in (("bytes", byte_ids, BYTES), ("spaces", space_ids, SPACES)):
         found = texts.of(name, ids)
         assert len(found) == len(ids)

@@ -37,10 +37,13 @@ def small(path: Path) -> config.Recipe:
     """The recipe with few tasks and the smallest model. Instead of a long imitation, only legal replies can be
     sampled."""
     recipe = config.load(path)
-    changes = [
+    sees = [name for name, policy in recipe.policies.items() if "VL" in policy.base]
+    changes = [f"policies.{name}.base=tiny-vl" for name in sees]
+    changes += ["env.cell=8", "env.size=4", "algorithm.entropy=0.01"] if sees else []
+    changes += [
         f"policies.{name}.base=tiny-32x1"
         for name, policy in recipe.policies.items()
-        if not policy.base.startswith(("tiny-vl", "tiny-av"))  # they are small, and no smaller one sees or hears
+        if name not in sees and not policy.base.startswith(("tiny-vl", "tiny-av"))  # no smaller one sees or hears
     ]
     changes += [f"judges.{n}.who=base:tiny-32x1" for n, j in recipe.judges.items() if j.who.startswith("base:")]
     changes += [

@@ -61,8 +61,7 @@ def test_with_staleness_sampling_runs_ahead_within_its_bound(tmp_path: Path) -> 
     assert all(row["step"] - 1 - row["drawn_at"] <= 1 for row in taken)
     found = rows(tmp_path)
     assert any(row["stream/staleness"] > 0 for row in found)
-    assert all(row["player/gap"] < 1e-4 for row in found)
-    assert all(row["player/probe"] < 1e-4 for row in found[1:]), "each row has the probe of the update before it"
+    assert all(row["player/probe"] < 1e-4 and row["player/gap"] < 1e-4 for row in found)
     assert any(row.get("player/stale_kl", 0.0) > 0 for row in found)
     ages = [[row["stream/age/0"], row["stream/age/1"], row["stream/masked"]] for row in found]
     assert all(sum(shares) == pytest.approx(1.0) for shares in ages) and any(shares[1] > 0 for shares in ages)
@@ -193,20 +192,13 @@ def keep_old_head(trainer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [(), ("stream.deterministic=false",), (AHEAD,)], ids=["waiting", "beside the next step", "ahead"]
+    "how", [(), ("stream.deterministic=false",), (AHEAD,)], ids=["deterministic", "not deterministic", "ahead"]
 )
 def test_the_probe_finds_an_output_layer_that_kept_old_weights(tmp_path: Path, how: tuple[str, ...]) -> None:
-    """Nothing that the engine sampled after the update is trained on, also if the next step is being played already."""
     trainer = make(tmp_path, RECIPE, *how)
     keep_old_head(trainer)
     refused(trainer)
     assert trainer.step_index == 1, "found after the first update"
-
-
-def test_the_probe_of_the_last_step_is_waited_for(tmp_path: Path) -> None:
-    trainer = make(tmp_path, RECIPE, "stream.deterministic=false", "train.steps=1")
-    keep_old_head(trainer)
-    refused(trainer)
 
 
 ADAPTED = {**RECIPE, "policies": {"player": {"base": "tiny-16x1", "adapter": {"rank": 4}}}}

@@ -14,30 +14,29 @@ class BusyTime:
         self._now = now
         self._work = [0] * workers  # pieces that are not finished
         self._busy = [0.0] * workers  # seconds since the last call of `idle`
-        self._changed = [now()] * workers  # when the two lists were last brought up to date
         self._began = now()
+        self._changed = [self._began] * workers  # when the two lists were last brought up to date
 
     @contextmanager
     def at_work(self, worker: int) -> Iterator[None]:
         """Inside, the worker has one more piece of work."""
-        self._count(worker, 1)
+        self._count(worker, 1, self._now())
         try:
             yield
         finally:
-            self._count(worker, -1)
+            self._count(worker, -1, self._now())
 
     def idle(self) -> list[float]:
         """The share of the time since the last call in which each worker had nothing to do."""
+        now = self._now()  # read once, so that no worker is busy for longer than the time that is divided
         for worker in range(len(self._work)):
-            self._count(worker, 0)
-        now = self._now()
+            self._count(worker, 0, now)
         whole = max(now - self._began, 1e-9)
         out = [1.0 - busy / whole for busy in self._busy]
         self._busy, self._began = [0.0] * len(self._work), now
         return out
 
-    def _count(self, worker: int, change: int) -> None:
-        now = self._now()
+    def _count(self, worker: int, change: int, now: float) -> None:
         if self._work[worker]:
             self._busy[worker] += now - self._changed[worker]
         self._changed[worker] = now

@@ -131,11 +131,11 @@ class RolloutFleet:
         return out
 
     async def _load(self, index: int, sampler: Any) -> None:
-        computed: float = await self._limited(sampler.update.remote(self._weights))
-        now = time.monotonic()
+        now, computed = await self._limited(sampler.update.remote(self._weights))
         if index in self._computed:
             then, before = self._computed[index]
-            self._engine_idle[index] = 1.0 - (computed - before) / max(now - then, 1e-9)
+            # A step of the engine is counted when it ends, so a step that was under way at the last update counts here.
+            self._engine_idle[index] = max(0.0, 1.0 - (computed - before) / max(now - then, 1e-9))
         self._computed[index] = (now, computed)
 
     async def _seat(self, crew: Crew, index: int, actor: Any) -> None:

@@ -45,7 +45,7 @@ class EngineActor(PolicyHolder):
         with _ends_without_engine():
             return await self.team.members[policy].engine.generate(request)
 
-    async def update(self, weights: Mapping[str, NewWeights]) -> float:
+    async def update(self, weights: Mapping[str, NewWeights]) -> tuple[float, float]:
         with _ends_without_engine():
             return await super().update(weights)
 

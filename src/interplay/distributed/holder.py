@@ -6,6 +6,7 @@ All methods of the actors are coroutines on one event loop, so weights can be up
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +43,9 @@ class PolicyHolder:
         """Return the process id. It also shows that the actor is alive."""
         return os.getpid()
 
-    async def update(self, weights: Mapping[str, NewWeights]) -> float:
-        """Load new weights and clear everything that was computed with older weights. Return how many seconds the
-        engines have computed so far."""
+    async def update(self, weights: Mapping[str, NewWeights]) -> tuple[float, float]:
+        """Load new weights and clear everything that was computed with older weights. Return the time, by the clock
+        of this process, and how many seconds an engine has computed so far (the mean of all engines)."""
         for name, new in weights.items():
             member = self.team.members[name]
             if member.adapter is not None and new.adapter is not None:
@@ -58,7 +59,8 @@ class PolicyHolder:
                 member.publish(new.version)
         for engine in self.team.engines:
             engine.flush()
-        return sum(engine.stats().seconds for engine in self.team.engines)
+        engines = self.team.engines
+        return time.monotonic(), sum(engine.stats().seconds for engine in engines) / max(len(engines), 1)
 
     async def seat(self, wanted: Mapping[Snapshot, str]) -> None:
         """Load these snapshots from their folders and release all other snapshots."""

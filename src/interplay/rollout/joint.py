@@ -15,7 +15,7 @@ from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import InterplayError, ReplayError
 from interplay.rollout.decision import Decision
-from interplay.rollout.line import Playout, all_of, mark_refused, outcome, seen_in, step
+from interplay.rollout.line import Playout, all_of, outcome, seen_in, step
 from interplay.types import Level, Outlook, Reward, Rewards, Role, Turn, seed_of
 
 PlayedOut = Coroutine[None, None, Playout]
@@ -32,8 +32,6 @@ async def value_joint(
     fork = d.env.fork()
     try:
         rewards = await step(fork, joint)
-        for role, turn in joint.items():  # a team's reward does not say whose reply was refused
-            mark_refused(turn, Rewards(tuple(r for r in rewards if r.role == role or len(joint) == 1)))
         over = not await seen_in(fork)
     except ReplayError:  # an outside program cannot be brought to this decision again
         return {}, []

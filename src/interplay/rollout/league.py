@@ -42,7 +42,6 @@ from interplay.seats import (
     parse_snapshot,
 )
 from interplay.types import Episode, Role, Task, seed_of
-from interplay.types.episode import share
 
 _STEPS = 64  # steps whose line-ups are remembered: as many as can be played at once
 
@@ -242,7 +241,8 @@ class League:
         alarm = self.section.alarm
         if alarm is None:
             return None
-        illegal = share(episodes, {name}, lambda t: t.illegal)
+        turns = [t for e in episodes for t in e.line() if t.policy == name]
+        illegal = sum(t.illegal for t in turns) / max(1, len(turns))
         if illegal > alarm.illegal:
             return f"{illegal:.0%} of its turns are illegal, more than league.alarm.illegal ({alarm.illegal:.0%})"
         if entropy is not None and entropy < alarm.entropy:

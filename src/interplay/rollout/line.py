@@ -18,8 +18,7 @@ from interplay.config import RewardSection, RolloutSection
 from interplay.engines.census import census
 from interplay.envs import Env
 from interplay.errors import LimitError
-from interplay.types import Observation, Rewards, Role, Status, Turn
-from interplay.types.turn import refused
+from interplay.types import Observation, Rewards, Role, Turn
 
 T = TypeVar("T")
 
@@ -98,12 +97,6 @@ async def seen_in(env: Env) -> dict[Role, Observation]:
     if type(env).settle is not Env.settle:
         await census().outside(env.settle())
     return env.observe()
-
-
-def mark_refused(turn: Turn, rewards: Rewards) -> None:
-    """Set the status of a turn whose action the environment refused, unless the token limit had cut it."""
-    if turn.status is Status.OK and refused(rewards):
-        turn.status = Status.ILLEGAL
 
 
 async def outcome(env: Env) -> Rewards:

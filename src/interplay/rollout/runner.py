@@ -24,9 +24,9 @@ from interplay.engines.census import census
 from interplay.errors import ConfigError, EnvError, InterplayError
 from interplay.rollout.decision import Decision
 from interplay.rollout.garbage import rare_collections
-from interplay.rollout.line import Foresight, Ledger, StateValues, mark_refused, outcome, sample_each, seen_in, step
+from interplay.rollout.line import Foresight, Ledger, StateValues, outcome, sample_each, seen_in, step
 from interplay.rollout.tree import decide
-from interplay.types import Cut, Episode, Observation, Occupant, Reward, Rewards, Role, Sample, Task, Turn
+from interplay.types import Cut, Episode, Observation, Occupant, Reward, Rewards, Role, Sample, Status, Task, Turn
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def attribute(rewards: Rewards, latest: Mapping[Role, Turn], turns: Sequence[Tur
         mine = rewards.of(role)
         if mine and all(r.turn is None for r in mine):
             turn.rewards += mine
-            mark_refused(turn, mine)
+            _refuse(turn)
         else:
             for r in mine:
                 _attribute_one(r, turn, [t for t in turns if t.role == role and t.kept and t.playout is None])
@@ -199,4 +199,9 @@ def _attribute_one(reward: Reward, latest: Turn, mine: Sequence[Turn]) -> None:
             )
     if found is not None:
         found.rewards += Rewards((reward,))
-        mark_refused(found, found.rewards)
+        _refuse(found)
+
+
+def _refuse(turn: Turn) -> None:
+    if turn.illegal and turn.status is Status.OK:
+        turn.status = Status.ILLEGAL

@@ -2,8 +2,7 @@
 
 A weight update that does not reach the engine looks just like slow learning. Examples are an output layer with old
 weights, an adapter that was not sent, or a scale that is applied twice. If the difference exceeds the limits of promise
-2, the run stops before anything is trained on what such an engine sampled. A deterministic run waits for the probe
-before it samples; otherwise the probe's requests join the first batches of the next step, where they cost little.
+2, the run stops before anything is sampled from such an engine.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from interplay.training.thread import LearnerThread
 from interplay.training.tries import Example
 from interplay.types import Sample
 
-_FIRST = 4  # only tokens at the beginning of replies are scored, since their prompts are short
+_EACH = 4  # tokens of one reply
 _PROMPTS = 4096  # tokens of all prompts together
 
 
 class Probe:
-    """Scores one token of each of many replies: what comes before the token is the prompt. The engine scores a reply of
-    several tokens one by one, as it samples, and each of these small batches takes as long as a large one: four tokens
-    of a reply took 50 to 100 ms of a step of 420 (H200, 12 layers of 1,024)."""
+    """Scores the first tokens of many replies, so that many prompts are compared with little work."""
 
     def __init__(self, tokens: int, thread: LearnerThread) -> None:
         self.tokens, self.thread = tokens, thread
@@ -45,11 +42,11 @@ class Probe:
                 prompts, last = prompts + len(sample.prompt), sample.prompt
             if left <= 0 or (chosen and prompts > _PROMPTS):
                 break
-            place = min(len(chosen) % _FIRST, len(sample.action) - 1)
-            prompt, action = sample.prompt + sample.action[:place], sample.action[place : place + 1]
-            plain = replace(sample, logprobs=(), versions=(), mask=(), temperature=1.0, extends=None)
-            chosen.append(replace(plain, prompt=prompt, action=action))
-            left -= 1
+            action = sample.action[: min(left, _EACH)]
+            chosen.append(
+                replace(sample, action=action, logprobs=(), versions=(), mask=(), temperature=1.0, extends=None)
+            )
+            left -= len(action)
         if chosen:
             self._recent[policy] = chosen
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -76,7 +75,6 @@ class Trainer(RunState):
     auditing: Auditing | None = field(default=None, init=False)
     _counted: float = field(default=0.0, init=False)  # the time up to which `seconds` counts
     _beside: tuple[int, asyncio.Future[Mapping[str, float]]] | None = field(default=None, init=False)
-    _probing: asyncio.Future[dict[str, float]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,7 +151,7 @@ class Trainer(RunState):
         self.feed = Feed(self, self.runner, stage, play=None if fleet is None else fleet.episode)
         if fleet is not None:
             await fleet.sync()
-        async with self.feed.stream.running(), self._probes():
+        async with self.feed.stream.running():
             self.meter.start()
             self.feed.begin()
             self._counted = time.monotonic()
@@ -182,7 +180,6 @@ class Trainer(RunState):
             return None
         clock.lap("rollout")
         self.meter.stop()
-        probed = await self._probed()
         oldest = [self.feed.lag(e) for g in groups for e in g.played] if self.plan.recipe.stream.max_staleness else []
         played = [e for group in groups for e in group.played]
         if self.evolver is not None:
@@ -195,11 +192,7 @@ class Trainer(RunState):
         learned.metrics |= self._record(learned)
         self.step_index += 1
         self.mark_versions()
-        learned.metrics |= probed
         async with self.feed.stream.paused():
-            self._probing = asyncio.ensure_future(self._probe(learned))
-            if self.team.deterministic or self.season is not None or self.fleet is not None:
-                learned.metrics |= await self._probed()  # it must not depend on timing, nor on what follows
             learned.metrics |= await self._between(learned, clock)
         if oldest:
             learned.metrics |= {
@@ -218,33 +211,13 @@ class Trainer(RunState):
             metrics |= self.season.league.record(learned.episodes)
         return metrics
 
-    async def _probe(self, learned: Learned) -> dict[str, float]:
-        """Compare the engines with the learners that this step updated."""
+    async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
+        """Work between two steps, while nothing is sampled: probe, audit, league, references, a short evaluation."""
         metrics: dict[str, float] = {}
         for name in self.plan.updated(self.step_index - 1):
             learner = self.learners[name]
             self.probe.remember(name, learned.batches[name].trained)
             metrics |= await self.probe.compare(self.team.members[name], learner, learner.config, learner.rounded)
-        return metrics
-
-    async def _probed(self) -> dict[str, float]:
-        """Wait for the probe of the last update and return its metrics."""
-        probing, self._probing = self._probing, None
-        return {} if probing is None else await probing
-
-    @asynccontextmanager
-    async def _probes(self) -> AsyncIterator[None]:
-        """Wait for the last probe at the end of this context; after an error, cancel it."""
-        try:
-            yield
-            await self._probed()
-        finally:
-            if self._probing is not None:
-                self._probing.cancel()
-
-    async def _between(self, learned: Learned, clock: Clock) -> dict[str, float]:
-        """Work between two steps, while nothing is sampled: audit, league, references, a short evaluation."""
-        metrics: dict[str, float] = {}
         if self.auditing is not None:
             metrics |= await self.auditing.after(self.step_index, learned.episodes)
         if self.season is not None:

@@ -12,11 +12,6 @@ from interplay.types.sample import Sample
 from interplay.types.task import Observation
 
 
-def refused(rewards: Rewards) -> bool:
-    """Whether a role's rewards say that the environment refused its action."""
-    return any(r.name == "illegal" for r in rewards)
-
-
 class Status(StrEnum):
     """How a turn ended. Each of these is caused by the policy, never by a failure of the system."""
 
@@ -98,8 +93,8 @@ class Turn:
     @property
     def illegal(self) -> bool:
         """Whether the environment refused the action. It may also refuse a reply that hit the token limit; the status
-        of that turn is LENGTH. A candidate that a tree rejected has no rewards of its own, only a status."""
-        return self.status is Status.ILLEGAL or refused(self.rewards)
+        of that turn is LENGTH."""
+        return any(r.name == "illegal" for r in self.rewards)
 
     @property
     def last(self) -> Sample:

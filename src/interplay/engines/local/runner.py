@@ -250,17 +250,22 @@ class Cached(ABC):
     @torch.inference_mode()
     def _forced_logprobs(self, sequences: Seq[Sequence], hidden: Seq[Tensor]) -> list[list[float]]:
         """The log-probs of forced replies. `hidden[i]` are the states that predict the tokens of reply i. Logits are
-        computed in parts, to limit memory."""
-        out = []
-        for sequence, rows in zip(sequences, hidden, strict=True):
-            heat = sequence.request.sampling.temperature or 1.0
-            target = torch.tensor(sequence.request.forced, device=self.device)
-            logprobs: list[float] = []
-            for part, wanted in zip(rows.split(1024), target.split(1024), strict=True):
-                logits = self._logits(part).float() / heat
-                logprobs += (logits.gather(1, wanted.unsqueeze(1)).squeeze(1) - logits.logsumexp(1)).tolist()
-            out.append(logprobs)
-        return out
+        computed in parts, to limit memory, and read from the device once for all replies."""
+        forced = [s.request.forced for s in sequences]
+        heat = [s.request.sampling.temperature or 1.0 for s in sequences for _ in s.request.forced]
+        target = torch.tensor([t for reply in forced for t in reply], device=self.device).unsqueeze(1)
+        parts = zip(
+            torch.cat(list(hidden)).split(1024),
+            target.split(1024),
+            torch.tensor(heat, device=self.device).unsqueeze(1).split(1024),
+            strict=True,
+        )
+        found = []
+        for rows, wanted, warm in parts:
+            logits = self._logits(rows).float() / warm
+            found.append(logits.gather(1, wanted).squeeze(1) - logits.logsumexp(1))
+        each = iter(torch.cat(found).tolist())
+        return [[next(each) for _ in reply] for reply in forced]
 
 
 def block_table(blocks: Seq[Seq[int]]) -> np.ndarray:

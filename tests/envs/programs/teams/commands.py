@@ -89,7 +89,7 @@ def sleeps(row: dict[str, Any]) -> str:
 
 
 def eats_memory(row: dict[str, Any]) -> int:
-    """In this process, or in as many others as a variable says: each of them takes 100 MB."""
+    """Take 100 MB in this process, or in each of several child processes. An environment variable says how many."""
     talk()
     eat = "x = bytearray(100 << 20); x[::4096] = b'1' * len(x[::4096]); import time; time.sleep(30)"
     eaters = [subprocess.Popen([sys.executable, "-c", eat]) for _ in range(int(os.environ.get("EATERS", "0")))]
