@@ -22,7 +22,7 @@ def show_layout(console: Console, path: str, overrides: Sequence[str]) -> None:
 
     table = Table("process", "number", "CPUs each", "GPUs each", "memory each, about")
     for row in layout(plan):
-        memory = f"{size_text(row.memory)} of {'a GPU' if row.gpus else 'the host'}"
+        memory = f"{size_text(row.memory)} of {'a GPU' if row.gpus else 'the host'}" if row.memory else "no model"
         table.add_row(row.what, str(row.count), f"{row.cpus:g}", f"{row.gpus:g}", memory)
     console.print(table)
     where = plan.recipe.cluster.address

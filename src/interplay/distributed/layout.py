@@ -11,8 +11,8 @@ from interplay.training.memory import estimate
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """Processes of one kind. `memory` is the bytes that each process needs: on its GPUs if it has any, else on the
-    host."""
+    """Processes of one kind. `memory` is the bytes that each process needs for models: on its GPUs if it has any, else
+    on the host."""
 
     what: str
     count: int
@@ -55,8 +55,9 @@ def layout(plan: RunPlan) -> list[ProcessPlan]:
             ProcessPlan("vLLM servers", models * max(1, cluster.engines), 1.0, gpus, parts["weights"] // max(1, models))
         )
     if cluster.rollout_workers:
+        loads = 0 if cluster.engines else playing  # with engines apart, workers have no weights
         out.append(
-            ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, playing)
+            ProcessPlan("rollout workers", cluster.rollout_workers, cluster.worker_cpus, cluster.worker_gpus, loads)
         )
     if cluster.engines:
         out.append(ProcessPlan("engines", cluster.engines, 1.0, cluster.engine_gpus, playing))
