@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fleets import ONE_WORKER, RECIPE, Watched, assert_nothing_lost, measured, play
 from rich.console import Console
 from runs import make, rows
 from vllm_fake import fake_vllm
@@ -31,49 +32,6 @@ from interplay.rollout.team import Team
 from interplay.training.sharded import ShardedLearner
 from interplay.training.trainer import Trainer
 
-RECIPE: dict[str, Any] = {
-    "name": "failures",
-    "env": {"name": "tictactoe", "brief": True},
-    "policies": {"player": {"base": "tiny-16x1"}},
-    "seats": "player",
-    "matchups": [{"share": 0.5, "seats": {"O": "player@start"}}],
-    "algorithm": {"name": "grpo", "group": 2, "correction": "tis"},
-    "sampling": {"max_tokens": 2, "legal": True},
-    "rollout": {"tasks": 4},
-    "train": {"steps": 3, "lr": 1e-2},
-    "eval": {"opponents": ["bot:random"], "before": False, "after": False},
-    "records": {"tensorboard": "off"},
-    "checkpoint": {"every": 1, "keep": 100},
-    "cluster": {"rollout_workers": 1, "worker_cpus": 0.0},
-}
-
-
-class Watched(RolloutFleet):
-    """Counts its updates."""
-
-    updates = 0
-
-    async def sync(self) -> None:
-        await super().sync()
-        self.updates += 1
-
-
-def play(folder: Path, *overrides: str, fleet: type[RolloutFleet] = RolloutFleet) -> RolloutFleet:
-    trainer = make(folder, RECIPE, *overrides)
-    trainer.make_fleet = fleet
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
-    assert isinstance(trainer.fleet, RolloutFleet)
-    return trainer.fleet
-
-
-def assert_nothing_lost(folder: Path) -> None:
-    found = rows(folder)
-    assert [(row["step"], row["episodes"], row["episodes_failed"]) for row in found] == [(n, 8, 0) for n in (1, 2, 3)]
-    assert all(row["player/gap"] < 1e-4 for row in found)
-
 
 @pytest.mark.slow
 def test_a_lost_engine_is_replaced_and_others_serve_its_requests(tmp_path: Path, nodes: Any) -> None:
@@ -86,7 +44,7 @@ def test_a_lost_engine_is_replaced_and_others_serve_its_requests(tmp_path: Path,
             for actor in self.engines.actors[: {2: 1, 3: 2}.get(self.updates, 0)]:
                 os.kill(await actor.pid.remote(), signal.SIGKILL)
 
-    fleet = play(tmp_path, "cluster.engines=2", fleet=Killing)
+    fleet = play(tmp_path, ONE_WORKER, "cluster.engines=2", fleet=Killing)
     assert fleet.engines.lost == 3 and fleet.crew.lost == 0
     assert_nothing_lost(tmp_path)
 
@@ -97,7 +55,7 @@ def test_an_engine_samples_on_a_vllm_server_and_ends_when_an_update_fails(nodes:
     import ray
 
     with fake_vllm() as fake:
-        recipe = parse(RECIPE, ["cluster.engines=1", "engine.kind=vllm", f"engine.url={fake.url}"])
+        recipe = parse(ONE_WORKER, ["cluster.engines=1", "engine.kind=vllm", f"engine.url={fake.url}"])
         actor = ray.remote(EngineActor).options(num_cpus=0).remote(recipe.model_dump())
         request = Request(("task", 0), (5, 6, 7), 9, Sampling(0.7, 8, (2,)))
         assert ray.get(actor.generate.remote("player", request)).tokens == fake.reply
@@ -129,16 +87,18 @@ def test_a_worker_that_hangs_during_an_update_is_replaced(tmp_path: Path, nodes:
             limit, self.hurry = (5.0 if self.hurry else self.section.worker_timeout), False
             return await asyncio.wait_for(asyncio.ensure_future(call), limit)
 
-    fleet = play(tmp_path, fleet=Stopping)
+    fleet = play(tmp_path, ONE_WORKER, fleet=Stopping)
     assert fleet.crew.lost == 1
     assert_nothing_lost(tmp_path)
 
 
 @pytest.mark.slow
-def test_two_base_models_have_a_group_each_and_a_killed_rank_costs_a_restart(tmp_path: Path, nodes: Any) -> None:
+def test_two_base_models_have_a_group_each_and_a_killed_rank_costs_one_restart(
+    tmp_path: Path, nodes: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """L3: a base for each seat, each trained by ranks of its own, which are actors of Ray."""
     bases = {"policies": {"x": {"base": "tiny-16x1"}, "o": {"base": "tiny-16x2"}}, "seats": {"X": "x", "O": "o"}}
-    data = {**RECIPE, **bases, "matchups": []}
+    data = {**ONE_WORKER, **bases, "matchups": []}
 
     class Killing(Session):
         kills = 0
@@ -153,9 +113,9 @@ def test_two_base_models_have_a_group_each_and_a_killed_rank_costs_a_restart(tmp
 
     session = Killing(Console(file=io.StringIO()), resolve(parse(data, ["train.shard=fsdp"])), tmp_path)
     assert session.run() and session.kills == 1
-    found = rows(tmp_path)
-    assert [(row["step"], row["episodes"]) for row in found] == [(1, 8), (2, 8), (3, 8)]
-    assert all(row[f"{name}/gap"] < 1e-4 and row[f"{name}/probe"] < 1e-4 for row in found for name in ("x", "o"))
+    assert caplog.text.count("The run goes on from its newest checkpoint") == 1
+    assert_nothing_lost(tmp_path, "x", "o")
+    assert all(row[f"{name}/probe"] < 1e-4 for row in rows(tmp_path) for name in ("x", "o"))
 
 
 def learners(trainer: Trainer) -> list[ShardedLearner]:
@@ -166,11 +126,11 @@ def learners(trainer: Trainer) -> list[ShardedLearner]:
 def test_a_killed_driver_is_resumed_with_the_same_result_and_its_workers_end(tmp_path: Path, nodes: Any) -> None:
     import ray
 
-    alone = make(tmp_path / "alone", {**RECIPE, "cluster": {}})
+    alone = make(tmp_path / "alone", RECIPE)
     alone.train()
     alone.close()
     folder, address = tmp_path / "run", f"cluster.address={nodes.address}"
-    make(folder, RECIPE).close()  # writes run.json, from which the command below reads the recipe
+    make(folder, ONE_WORKER).close()  # writes run.json, from which the command below reads the recipe
     program = [sys.executable, "-c", "from interplay.cli.main import main; main()"]
     command = [*program, "train", str(folder), "--resume", address, "cluster.worker_cpus=1"]
     before = ray.available_resources()["CPU"]
@@ -185,8 +145,7 @@ def test_a_killed_driver_is_resumed_with_the_same_result_and_its_workers_end(tmp
         assert time.monotonic() < until
         time.sleep(0.2)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    kept = lambda row: {k: v for k, v in row.items() if k != "prompt_tokens_saved" and not k.startswith("cluster/")}  # noqa: E731
-    assert [kept(row) for row in rows(folder)] == [kept(row) for row in rows(tmp_path / "alone")]
+    assert measured(folder) == measured(tmp_path / "alone")
 
 
 @pytest.mark.slow
@@ -196,7 +155,7 @@ def test_a_full_object_store_loses_nothing(tmp_path: Path, nodes: Any) -> None:
     import ray
 
     held = [ray.put(np.full(20 * 2**20, i, np.uint8)) for i in range(6)]
-    play(tmp_path)
+    play(tmp_path, ONE_WORKER)
     assert_nothing_lost(tmp_path)
     assert [int(ray.get(ref)[0]) for ref in held] == list(range(6))
 

@@ -93,17 +93,23 @@ class Session:
 
     def _train(self) -> None:
         """Trains. If a learner or an engine loses a process, all begin again from the newest checkpoint."""
-        for left in reversed(range(self.recipe.cluster.restarts + 1)):
+        restarts = self.recipe.cluster.restarts
+        for tried in range(restarts + 1):
             try:
+                if tried:
+                    self._begin_again()
                 return self.trainer.train()
             except (EngineLost, LearnerLost) as lost:
-                if not left:
+                if tried == restarts:
                     raise
-                log.warning("%s The run goes on from its newest checkpoint (%d more times).", lost, left - 1)
-                observer = self.trainer.observer
-                self.trainer.close()
-                self.trainer = self._make_trainer()
-                self.trainer.observer = observer
+                log.warning("%s The run goes on from its newest checkpoint (%d of %d).", lost, tried + 1, restarts)
+
+    def _begin_again(self) -> None:
+        """Ends all processes of the run and starts them again from the newest checkpoint."""
+        observer = self.trainer.observer
+        self.trainer.close()
+        self.trainer = self._make_trainer()
+        self.trainer.observer = observer
 
     # -- measuring ------------------------------------------------------------------------------------------------
 

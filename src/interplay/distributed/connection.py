@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from interplay.config import ClusterSection
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, ResourceError
 
 _started_here = False  # whether this process has started the cluster that it is connected to
 
@@ -79,6 +79,18 @@ def disconnect() -> None:
         _started_here = False
 
 
+def stored(ray: Any, what: str, value: object) -> Any:
+    """Put `value` into Ray's object store and return the reference to it. `what` names it in messages."""
+    try:
+        return ray.put(value)
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        raise ResourceError(
+            f"{what} do not fit into Ray's object store ({first_line(error)}); expected a larger one "
+            "(ray start --object-store-memory), or room on the disk to which Ray moves objects."
+        ) from None
+
+
 def first_line(error: Exception) -> str:
-    """What an error of Ray says, without the trace."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What an error of Ray says, without the trace. If an actor could not be made, the trace ends with the reason."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1] if "raised in its creation task" in lines[0] else lines[0]

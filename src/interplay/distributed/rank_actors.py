@@ -9,34 +9,38 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from interplay.distributed.connection import connect, first_line, package
+from interplay.distributed.connection import connect, first_line, package, stored
 from interplay.distributed.layout import trained_models
-from interplay.errors import ConfigError
+from interplay.errors import ConfigError, LearnerLost
 from interplay.seats import RunPlan
 from interplay.training.rank_group import RankEnded, StartRanks
 from interplay.training.rank_process import RankAnswer, RankCalls, RankSetup
 
+_FETCH = 60.0  # seconds in which an answer that is ready must arrive
+
 
 class RankActor(RankCalls):
-    """One rank. `scratch` is the folder through which ranks and driver exchange weights."""
+    """One rank."""
 
-    def __init__(self, scratch: str) -> None:
+    def __init__(self) -> None:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
+        super().__init__()
+
+    def pid(self, scratch: str) -> int:
+        """The process id. Refuses a machine without `scratch`, the folder through which ranks and driver exchange
+        weights."""
         if not Path(scratch).is_dir():
             raise ConfigError(
                 f"a rank of the learner on {socket.gethostname()} does not see '{scratch}', through which weights are "
                 "exchanged; expected TMPDIR to be a folder on a file system that all machines share."
             )
-        super().__init__()
-
-    def pid(self) -> int:
         return os.getpid()
 
     def meeting(self) -> str:
@@ -48,42 +52,54 @@ class RankActor(RankCalls):
 
 
 class RankActors:
-    """The ranks of one model, as `RankGroup` calls them."""
+    """The ranks of one model, as `RankGroup` calls them. Every wait has the limit of the setup."""
 
     def __init__(self, ray: Any, setup: RankSetup, scratch: Path) -> None:
-        self.ray = ray
-        each = {"CPU": 1.0, **({"GPU": 1.0} if setup.device == "cuda" else {})}
-        self._room = ray.util.placement_group([each] * setup.size, strategy="PACK")
+        self.ray, self._timeout = ray, setup.timeout
         self._actors: list[Any] = []
-        try:
-            ray.get(self._room.ready(), timeout=setup.timeout)
-        except ray.exceptions.GetTimeoutError:
-            ray.util.remove_placement_group(self._room)
-            raise ConfigError(
-                f"the cluster has no room for {setup.size} learner ranks with {each} each; expected fewer "
-                "cluster.learners, or more machines."
-            ) from None
-        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
-        for rank in range(setup.size):
-            actor = ray.remote(RankActor).options(
-                num_cpus=each["CPU"], num_gpus=each.get("GPU", 0), max_restarts=0, max_task_retries=0,
-                scheduling_strategy=strategy(self._room, placement_group_bundle_index=rank),
-            )  # fmt: skip
-            self._actors.append(actor.remote(str(scratch)))
-        try:
-            meeting = ray.get(self._actors[0].meeting.remote(), timeout=setup.timeout)
-            self.pids = ray.get([actor.pid.remote() for actor in self._actors], timeout=setup.timeout)
-        except ray.exceptions.RayActorError as error:
-            self.close()
-            raise getattr(error, "cause", None) or error from None
         self._answers: dict[int, Any] = {}
         self._sent: tuple[Any, Any] = (None, None)
+        each = {"CPU": 1.0, **({"GPU": 1.0} if setup.device == "cuda" else {})}
+        self._room = ray.util.placement_group([each] * setup.size, strategy="PACK")
+        try:
+            if not self._room.wait(setup.timeout):
+                raise ConfigError(
+                    f"the cluster had no room for {setup.size} learner ranks with {each} each within "
+                    f"{setup.timeout:g} s (cluster.learner_timeout); expected fewer cluster.learners, or more machines."
+                )
+            for rank in range(setup.size):
+                self._actors.append(self._start(rank, each))
+            self.pids = self._get([actor.pid.remote(str(scratch)) for actor in self._actors])
+            meeting = self._get(self._actors[0].meeting.remote())
+        except BaseException:
+            self.close()
+            raise
         for rank in range(setup.size):
             self.send(rank, "begin", (replace(setup, rank=rank, meeting=meeting),))
 
+    def _start(self, rank: int, each: Mapping[str, float]) -> Any:
+        placed = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+        made = self.ray.remote(RankActor).options(
+            num_cpus=each["CPU"], num_gpus=each.get("GPU", 0), max_restarts=0, max_task_retries=0,
+            scheduling_strategy=placed(self._room, placement_group_bundle_index=rank),
+        )  # fmt: skip
+        return made.remote()
+
+    def _get(self, asked: Any) -> Any:
+        """The answers of ranks that start."""
+        try:
+            return self.ray.get(asked, timeout=self._timeout)
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except self.ray.exceptions.RayError as error:  # it ended, or the time is over
+            raise LearnerLost(
+                f"a rank of the learner did not start within {self._timeout:g} s (cluster.learner_timeout): "
+                f"{first_line(error)}"
+            ) from None
+
     def send(self, rank: int, method: str, arguments: tuple[Any, ...]) -> None:
         if self._sent[0] is not arguments:  # all ranks are sent the same, which is stored once
-            self._sent = (arguments, self.ray.put(arguments))
+            self._sent = (arguments, stored(self.ray, "the examples of a training step", arguments))
         self._answers[rank] = self._actors[rank].answer.remote(method, self._sent[1])
 
     def receive(self, ranks: Collection[int], seconds: float) -> dict[int, RankAnswer]:
@@ -92,7 +108,7 @@ class RankActors:
         out: dict[int, RankAnswer] = {}
         for answer in ready:
             try:
-                out[waiting[answer]] = self.ray.get(answer)
+                out[waiting[answer]] = self.ray.get(answer, timeout=_FETCH)
             except self.ray.exceptions.RayError as error:
                 raise RankEnded(waiting[answer], f" ({first_line(error)})") from None
         return out

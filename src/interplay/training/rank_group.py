@@ -94,23 +94,29 @@ class RankGroup:
             if not ready and any(not fine for fine, _ in found.values()):
                 break  # one rank has failed, and the others wait for it in vain
             if not ready:
-                self._give_up(f"rank {min(waiting)} of the learner gave no answer within {self._timeout:g} s")
+                who = ", ".join(map(str, sorted(waiting)))  # one hangs, or several that wait for each other
+                self._give_up(
+                    f"rank {who} of the learner gave no answer within {self._timeout:g} s (cluster.learner_timeout)"
+                )
             found |= ready
             waiting -= set(ready)
             if any(not fine for fine, _ in ready.values()):  # if it was a guard, the others raise the same
                 until = min(until, time.monotonic() + _AFTER_FAILURE)
         if waiting:
             self.close()
-        for _, (fine, answer) in sorted(found.items()):
-            if not fine:
-                raise answer
+        failures = [answer for _, (fine, answer) in sorted(found.items()) if not fine]
+        for cause in failures:
+            if not isinstance(cause, LearnerLost):  # ranks lose contact with one that failed, so this is the cause
+                raise cause
+        if failures:
+            self._give_up(str(failures[0]))
         return found[0][1]
 
     def _give_up(self, what: str) -> None:
         self.close()
         raise LearnerLost(
-            f"{what}, and the other {self._size - 1} ranks cannot continue without it; resume the run from its newest "
-            "checkpoint."
+            f"{what}. All {self._size} ranks of its model were ended, because none can go on alone; resume the run "
+            "from its newest checkpoint."
         )
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from interplay.config import TrainSection
-from interplay.errors import InterplayError
+from interplay.errors import InterplayError, LearnerLost
 from interplay.models.adapter import Adapter
 from interplay.models.load import load
 from interplay.models.lora import on_device
@@ -137,7 +137,12 @@ class RankWorker:
             torch.save(state, file)
 
     def load_state(self, name: str, file: Path) -> None:
-        self.learners[name].load_state_dict(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+        learner = self.learners[name]
+        learner.load_state_dict(torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+        # The optimiser may have kept tensors whose memory is the file. The next checkpoint overwrites the file, and a
+        # process that reads such memory then is killed (SIGBUS).
+        for moments in learner.optimizer.state.values():
+            moments.update({key: value.clone() for key, value in moments.items() if isinstance(value, torch.Tensor)})
 
 
 class RankCalls:
@@ -157,7 +162,17 @@ class RankCalls:
         except InterplayError as error:  # it is raised in the driver
             return False, error
         except Exception as error:  # exceptions of libraries cannot always be pickled
-            return False, RuntimeError(f"a rank of the learner: {type(error).__name__}: {error}")
+            said = f"{type(error).__name__}: {error}"
+            if _lost_contact(error):
+                first = said.splitlines()[0]
+                return False, LearnerLost(f"a rank of the learner lost contact with the others ({first})")
+            return False, RuntimeError(f"a rank of the learner: {said}")
+
+
+def _lost_contact(error: Exception) -> bool:
+    """Whether another rank has ended, or has not answered in time. Gloo says so in a plain RuntimeError, which names
+    the file of gloo that raised it."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def serve(connection: Connection) -> None:

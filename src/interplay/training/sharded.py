@@ -164,20 +164,23 @@ def sharded_learners(plan: RunPlan, team: Team, start: StartRanks | None = None)
         settings = {name: plan.settings(name) for name in names}
         adapters = {name: team.members[name].adapter for name in names}
         policies = {n: ShardedPolicy(settings[n], settings[n].lr, _on_host(adapters[n])) for n in names}
-        group = RankGroup(
-            RankSetup(
-                rank=0,
-                size=recipe.cluster.learners,
-                meeting="",
-                source=model.config.name_or_path,
-                device=device,
-                dtype=str(model.dtype).removeprefix("torch."),
-                seed=recipe.seed,
-                timeout=recipe.cluster.learner_timeout,
-                policies=policies,
-            ),
-            start,
+        setup = RankSetup(
+            rank=0,
+            size=recipe.cluster.learners,
+            meeting="",
+            source=model.config.name_or_path,
+            device=device,
+            dtype=str(model.dtype).removeprefix("torch."),
+            seed=recipe.seed,
+            timeout=recipe.cluster.learner_timeout,
+            policies=policies,
         )
+        try:
+            group = RankGroup(setup, start)
+        except BaseException:
+            for learner in out.values():  # end the groups that have started
+                learner.close()
+            raise
         for name in names:
             out[name] = ShardedLearner(name, group, model, settings[name], settings[name].lr, adapters[name])
     return {name: out[name] for name in plan.trainable}
