@@ -6,7 +6,8 @@ It runs on the learner's own thread. It does not depend on the algorithm, the en
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from interplay.algorithms import credit
@@ -143,9 +144,10 @@ class Learning:
         warming = critic is not None and state.step_index < critic.warmup
         metrics: dict[str, float] = {}
         found: dict[str, dict[str, float]] = {name: {} for name in batches}
-        for together in [] if warming else self._sharing(batches):
-            given = {name: batch.trained for name, batch in batches.items()}
-            found |= together[0].step_together(together, given, objective)
+        given = {name: batch.trained for name, batch in batches.items()}
+        groups = [] if warming else self._sharing(batches)
+        for stepped in _at_once(groups, lambda group: group[0].step_together(group, given, objective)):
+            found |= stepped
         if watch is not None:
             watch.write()
         for name, batch in batches.items():
@@ -174,3 +176,14 @@ class Learning:
                 learner = self.state.learners[name]
                 by_model[id(learner.shares)].append(learner)
         return list(by_model.values())
+
+
+def _at_once(
+    groups: Sequence[Sequence[Learner]], step: Callable[[Sequence[Learner]], dict[str, dict[str, float]]]
+) -> list[dict[str, dict[str, float]]]:
+    """Take the step of each group of learners: at the same time if they all have processes of their own, otherwise one
+    after another."""
+    if len(groups) < 2 or not all(learner.apart for group in groups for learner in group):
+        return [step(group) for group in groups]
+    with ThreadPoolExecutor(len(groups), "interplay-group") as pool:
+        return list(pool.map(step, groups))

@@ -279,7 +279,7 @@ class _Spread:
     def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
         self._lengths, self._device = [len(s.action) for s in samples], device
 
-    def __call__(self, values: Sequence[float]) -> Tensor:
+    def __call__(self, values: Sequence[object]) -> Tensor:
         # Repeated on the host: the device would have to be waited for, to know how many numbers there are.
         each = np.repeat(np.asarray(values), self._lengths)
         return torch.from_numpy(each.astype(np.float32) if each.dtype == np.float64 else each).to(self._device)
