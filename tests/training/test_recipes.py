@@ -39,7 +39,8 @@ def small(path: Path) -> config.Recipe:
     recipe = config.load(path)
     sees = [name for name, policy in recipe.policies.items() if "VL" in policy.base]
     changes = [f"policies.{name}.base=tiny-vl" for name in sees]
-    changes += ["env.cell=8", "env.size=4", "algorithm.entropy=0.01"] if sees else []
+    if sees:
+        changes += ["env.cell=8", "env.size=4", "env.turns=3", "sampling.max_tokens=8", "algorithm.entropy=0.01"]
     changes += [
         f"policies.{name}.base=tiny-32x1"
         for name, policy in recipe.policies.items()
