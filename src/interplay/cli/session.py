@@ -60,9 +60,11 @@ class Session:
         if not cluster.uses_ray:
             return Trainer(self.plan, self.folder)
         from interplay.distributed.cluster import RolloutFleet
+        from interplay.distributed.rank_actors import ranks_on
 
-        trainer = Trainer(self.plan, self.folder)
-        trainer.make_fleet = RolloutFleet
+        start = ranks_on(self.plan) if self.recipe.train.shard == "fsdp" else None
+        trainer = Trainer(self.plan, self.folder, start_ranks=start)
+        trainer.make_fleet = RolloutFleet if cluster.rollout_workers else None
         return trainer
 
     def run(self) -> bool:
@@ -91,17 +93,23 @@ class Session:
 
     def _train(self) -> None:
         """Trains. If a learner or an engine loses a process, all begin again from the newest checkpoint."""
-        for left in reversed(range(self.recipe.cluster.restarts + 1)):
+        restarts = self.recipe.cluster.restarts
+        for tried in range(restarts + 1):
             try:
+                if tried:
+                    self._begin_again()
                 return self.trainer.train()
             except (EngineLost, LearnerLost) as lost:
-                if not left:
+                if tried == restarts:
                     raise
-                log.warning("%s The run goes on from its newest checkpoint (%d more times).", lost, left - 1)
-                observer = self.trainer.observer
-                self.trainer.close()
-                self.trainer = self._make_trainer()
-                self.trainer.observer = observer
+                log.warning("%s The run goes on from its newest checkpoint (%d of %d).", lost, tried + 1, restarts)
+
+    def _begin_again(self) -> None:
+        """Ends all processes of the run and starts them again from the newest checkpoint."""
+        observer = self.trainer.observer
+        self.trainer.close()
+        self.trainer = self._make_trainer()
+        self.trainer.observer = observer
 
     # -- measuring ------------------------------------------------------------------------------------------------
 

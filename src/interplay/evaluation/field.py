@@ -11,6 +11,7 @@ from typing import Any
 
 from interplay import __version__, envs
 from interplay.algorithms import Independent
+from interplay.engines.census import census
 from interplay.errors import InterplayError
 from interplay.evaluation.played import Played, fingerprint, key_of
 from interplay.rollout.runner import Runner
@@ -88,6 +89,8 @@ class Field:
                 if episode.replica < self.samples:
                     self.done(episode)
             return found
+        if not self.team.on_cpu:  # on a GPU no result repeats exactly, so no episode has to wait for slow environments
+            census().deterministic = self.team.deterministic
         for engine in self.team.engines:  # empty the cache, so that a chunk does not depend on the one before it
             engine.flush()
         found = list(await play())
