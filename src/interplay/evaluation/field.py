@@ -116,9 +116,17 @@ class Field:
         return key_of(how, part.seed, who, tasks, limits, where, *([wires] if wires else []))
 
     def _weights(self, occupant: Occupant) -> tuple[list[list[str]], bool]:
-        """What identifies the weights of everybody who takes turns in a seat."""
+        """What identifies the weights of everybody who takes turns in a seat, and what they may see."""
         takers, always = (occupant.takers, occupant.always) if isinstance(occupant, ByTurn) else ((occupant,), True)
         sources = self.team.sources
         return [
-            [str(who)] if isinstance(who, Scripted) else [fingerprint(s) for s in sources[str(who)]] for who in takers
+            [str(who)]
+            if isinstance(who, Scripted)
+            else [*(fingerprint(s) for s in sources[str(who)]), *self._sight(str(who))]
+            for who in takers
         ], always
+
+    def _sight(self, name: str) -> list[str]:
+        member = self.team.members.get(name)
+        senses = None if member is None else member.loaded.senses
+        return [] if senses is None else [f"{senses.max_pixels} pixels, {senses.limit} media"]

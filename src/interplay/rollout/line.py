@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from interplay.agents.joined import look
@@ -186,7 +186,7 @@ class Foresight:
             if self.record:
                 turns += kept.values()
             book(await step(env, kept))
-            stamp = replace(stamp, decision=stamp.decision + 1)
+            stamp = stamp.at(stamp.decision + 1, stamp.candidate)
         else:
             book(await outcome(env))
         return Playout(ahead, sum(earned, Rewards()), turns)

@@ -37,6 +37,7 @@ class Probe:
     def remember(self, policy: str, examples: Sequence[Example]) -> None:
         """Keep a few of a policy's newest samples, to score them after updates."""
         chosen: list[Sample] = []
+        known: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         left, prompts, last = self.tokens, 0, None
         for example in reversed(examples):
             sample = example.sample
@@ -45,10 +46,13 @@ class Probe:
             if left <= 0 or len(chosen) == _REPLIES or (chosen and prompts > _PROMPTS):
                 break
             action = sample.action[: min(left, _EACH)]
+            left -= len(action)
+            if (sample.identity, action) in known:  # an equal reply to an equal prompt says nothing new
+                continue
+            known.add((sample.identity, action))
             chosen.append(
                 replace(sample, action=action, logprobs=(), versions=(), mask=(), temperature=1.0, extends=None)
             )
-            left -= len(action)
         if chosen:
             self._recent[policy] = chosen
 

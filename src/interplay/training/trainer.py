@@ -201,6 +201,8 @@ class Trainer(RunState):
                 "stream/staleness": sum(oldest) / len(oldest),
                 "stream/dropped": float(self.feed.dropped),
             }
+        if self.plan.recipe.stream.min_group > 1:
+            learned.metrics["stream/replaced"] = float(self.feed.replaced)
         self.guards.watch(self.step_index, list(self.learners), learned.metrics)
         return self._log(groups, learned, clock)
 
