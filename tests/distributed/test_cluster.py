@@ -98,6 +98,13 @@ def test_the_plan_of_a_cluster_lists_its_processes_without_starting_any() -> Non
     assert all(row.memory > 0 and row.gpus == 0 for row in found.values())
 
 
+def test_a_cluster_with_gpus_is_planned_on_a_machine_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    wanted = ["device=cuda", f"{WORKERS}2", "cluster.worker_gpus=0.5", "train.shard=fsdp", "cluster.learners=2"]
+    found = {row.what.split(" (")[0]: row for row in layout(resolve(parse(RECIPE, wanted)))}
+    assert {name: row.gpus for name, row in found.items()} == {"the run": 1, "learner ranks": 1, "rollout workers": 0.5}
+
+
 def test_with_engines_apart_a_worker_loads_no_weights() -> None:
     given = parse(RECIPE, [f"{WORKERS}1", "cluster.engines=1", "policies.player.adapter={rank=2}"])
     worker = RolloutWorker(given.model_dump(), engines=[object()])

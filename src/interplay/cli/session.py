@@ -123,7 +123,8 @@ class Session:
     def _measure(self, stage: str) -> None:
         """Measures the current policies. If a signal stops the measurement, nothing of it is kept."""
         team, wanted, interrupt = self.trainer.team, self.recipe.eval, self.trainer.interrupt
-        self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
+        if wanted.opponents or wanted.exploitability:  # else there is nothing to measure
+            self.progress.stage(f"measure {stage}", info=f"{wanted.games} games a seat")
         began = time.monotonic()
         played = self._played(team, wanted.games, "test", wanted.opponents, self.plan.seats)
         found = asyncio.run(interrupt.ends(played))
@@ -217,13 +218,16 @@ class Session:
             else:
                 self._say(f"stopped at step {trainer.step_index}; go on with: interplay train {folder} --resume")
             return
-        self._say(
-            f"trained {trainer.step_index} steps in {trainer.seconds:.0f} s; everything is in {folder}\n"
-            f"next:  interplay play {folder} --seat {self.plan.roles[-1]}          play against it yourself\n"
-            f"       interplay eval {folder} eval.games=1000     measure it again\n"
-            f"       interplay train {folder} train.steps={2 * self.recipe.train.steps} --resume   train on\n"
-            f"       less {folder}/logs/llm_conversation_*.log   read what was said"
-        )
+        self._say(f"trained {trainer.step_index} steps in {trainer.seconds:.0f} s; everything is in {folder}")
+        following = {
+            f"interplay view {folder}": "look at it in the browser",
+            f"interplay play {folder} --seat {self.plan.roles[-1]}": "play a seat yourself",
+            f"interplay eval {folder} eval.games=1000": "measure it again",
+            f"interplay train {folder} train.steps={2 * self.recipe.train.steps} --resume": "train on",
+        }
+        wide = max(map(len, following))
+        for first, (command, what) in zip(("next:", "", "", ""), following.items(), strict=True):
+            self._say(f"{first:7}{command:{wide}}   {what}")
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)

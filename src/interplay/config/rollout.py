@@ -83,7 +83,8 @@ class StreamSection(Section):
     probe: int = Field(
         256,
         ge=0,
-        description="how many recent tokens the engine scores after every update, to compare with the learner; 0: none",
+        description="how many recent tokens, of 16 replies at most, the engine scores after every update, to compare "
+        "them with the learner; 0: none",
     )
 
 

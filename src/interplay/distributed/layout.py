@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interplay.models.device import device_of
+from interplay.models.device import wanted_device
 from interplay.seats import RunPlan
 from interplay.training.memory import estimate
 
@@ -29,7 +29,7 @@ def trained_models(plan: RunPlan) -> int:
 def layout(plan: RunPlan) -> list[ProcessPlan]:
     """Return the processes that a recipe would start, with the memory of each."""
     recipe, cluster = plan.recipe, plan.recipe.cluster
-    needs, gpu = estimate(plan), device_of(plan.recipe) == "cuda"
+    needs, gpu = estimate(plan), wanted_device(plan.recipe) == "cuda"
     parts = dict(needs.parts)
     playing = parts["weights"] + needs.cache
     learning = sum(parts.values()) - parts["weights"]

@@ -162,6 +162,8 @@ class Members:
             member = self._idle.pop(name)
         else:
             loaded = load(str(source), str(model.device), model.dtype, 0)
+            if loaded.senses is not None and origin.loaded.senses is not None:
+                loaded.senses.see_like(origin.loaded.senses)
             idle = next((n for n, m in self._idle.items() if _shape(m.loaded) == _shape(loaded)), None)
             if idle is None:
                 member = Member(name, loaded, self._engine(name, loaded), origin.renderer, trainable=False)
@@ -192,10 +194,11 @@ class Members:
             loaded = load(str(source), str(model.device), model.dtype, 0)
             _replace_weights(member.loaded, loaded)
 
-    def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> str:
-        """Add another frozen model: anything that can be the base of a policy, or a PEFT folder. The base of an adapter
-        is `base`, or the one its folder names. If another adapter here has that base, it is shared. Returns the
-        base."""
+    def add(self, name: str, source: str, recipe: Recipe, policy: PolicySection | None = None) -> str:
+        """Add another frozen model: anything that can be the base of a policy, or a PEFT folder. `policy` says how it
+        was trained: which base its adapter has (else the one that the folder names), and what it may see. If another
+        adapter here has that base, it is shared. Returns the base."""
+        base, sight = (None, None) if policy is None else (policy.base, policy.senses)
         peft = Path(source) if (Path(source) / PEFT_CONFIG).is_file() else None
         whole = locate((base or base_of(peft)) if peft else source, recipe.seed)
         adapters = [m for m in self.by_name.values() if m.adapter is not None]  # their bases are never trained
@@ -205,6 +208,8 @@ class Members:
         else:
             device = device_of(recipe)
             loaded = load(whole, device, dtype_of(recipe, device), recipe.seed)
+            if loaded.senses is not None and sight is not None:
+                loaded.senses.see_like(sight)
             renderer = Renderer(loaded.tokenizer, loaded.stop_ids, loaded.senses)
             member = Member(name, loaded, _engine(loaded, recipe), renderer, trainable=False)
         self.by_name[name] = member
@@ -249,7 +254,7 @@ def _sense(name: str, policy: PolicySection, loaded: Loaded) -> None:
             "or sounds, such as tiny-vl."
         )
     loaded.senses.learns = policy.senses.train
-    loaded.senses.max_pixels, loaded.senses.limit = policy.senses.max_pixels, policy.senses.limit
+    loaded.senses.see_like(policy.senses)
     if policy.adapter is None and policy.trainable:
         thaw(loaded.model)
 

@@ -17,7 +17,7 @@ from interplay.agents.player import Agent
 from interplay.agents.relay import Relay
 from interplay.agents.remote import RemoteAgent
 from interplay.agents.scripted import BotAgent
-from interplay.config import REMOTE, Recipe, RemoteSection
+from interplay.config import REMOTE, PolicySection, Recipe, RemoteSection
 from interplay.engines.engine import Engine, Sampling
 from interplay.engines.openai import RemoteEngine
 from interplay.errors import ConfigError, did_you_mean
@@ -78,8 +78,11 @@ class Team:
         stream = self.recipe.stream
         if stream.deterministic is not None:
             return stream.deterministic
-        on_cpu = all(m.loaded.model.device.type in ("cpu", "meta") for m in self.members.values())
-        return on_cpu and stream.max_staleness == 0
+        return self.on_cpu and stream.max_staleness == 0
+
+    @property
+    def on_cpu(self) -> bool:
+        return all(m.loaded.model.device.type in ("cpu", "meta") for m in self.members.values())
 
     # -- who acts -------------------------------------------------------------------------------------------------
 
@@ -149,9 +152,9 @@ class Team:
         self.pool.freeze(who, source)
         self.sources[str(who)] = (str(source),)
 
-    def add(self, name: str, source: str, recipe: Recipe, base: str | None = None) -> None:
+    def add(self, name: str, source: str, recipe: Recipe, policy: PolicySection | None = None) -> None:
         """Add another frozen model as `name` (see `Members.add`)."""
-        self.sources[name] = (source, self.pool.add(name, source, recipe, base))
+        self.sources[name] = (source, self.pool.add(name, source, recipe, policy))
 
     def add_remote(self, name: str, model: str, section: RemoteSection) -> None:
         """Add a model behind a server as `name`."""
@@ -168,7 +171,7 @@ class Team:
             self.sources[seated] = (recipe.policies[name].base, f"seed {recipe.seed}")
             self.members[seated] = Member(seated, origin.loaded, origin.engine, origin.renderer, trainable=False)
         else:
-            self.add(seated, recipe.policies[name].base, recipe)
+            self.add(seated, recipe.policies[name].base, recipe, recipe.policies[name])
         return who
 
     @property

@@ -34,6 +34,7 @@ class Feed:
         self._held: set[Snapshot] = set()  # for an evaluation beside the stream
         self.dropped = 0  # episodes that were too old
         self.replaced = 0  # groups that the last `pull` replaced, because too few of their episodes were left
+        self.discarded: Counter[str] = Counter()  # tokens of dropped episodes that the trainer has not counted yet
 
     def begin(self) -> None:
         """Start playing. Tasks that an earlier process issued but did not train on are issued again."""
@@ -73,11 +74,18 @@ class Feed:
         few = [g.number for g in groups if sum(e.error is None for e in g.played) < self.settings.min_group]
         out = few[: self.batch - self.replaced]
         self.replaced += len(out)
+        for episode in (e for g in groups if g.number in out for e in g.played):
+            self.discarded.update(episode.used)
         return [g for g in groups if g.number not in out]
 
     def _keep_fresh(self, group: Group) -> bool:
         """Drop the episodes of a group that have too old tokens; return whether any are left."""
-        fresh = [e for e in group.played if self.lag(e) <= self.settings.max_staleness]
+        fresh: list[Episode] = []
+        for episode in group.played:
+            if self.lag(episode) <= self.settings.max_staleness:
+                fresh.append(episode)
+            else:
+                self.discarded.update(episode.used)
         self.dropped += len(group.played) - len(fresh)
         group.episodes = [*fresh]
         return bool(fresh)
@@ -161,8 +169,8 @@ def consumed(groups: Sequence[Group], step: int, learners: Mapping[str, Any]) ->
         versions: dict[str, list[int]] = {}
         for turn in (t for e in group.played for t in e.turns if t.policy in learners and t.playout is None):
             for sample in turn.samples:
-                low, high = versions.get(turn.policy, [sample.version, sample.version])
-                versions[turn.policy] = [min(low, *sample.versions), max(high, *sample.versions)]
+                found = {*sample.versions, *versions.get(turn.policy, ())}
+                versions[turn.policy] = [min(found, default=0), max(found, default=0)]
         rows.append(
             {
                 "step": step,

@@ -139,7 +139,7 @@ class Learning:
     def _step(self, batches: Mapping[str, Batch], episodes: Sequence[Episode], credited: Credit) -> dict[str, float]:
         state, settings, critic = self.state, self.algorithm.settings, self.algorithm.critic
         staleness = state.plan.recipe.stream.max_staleness
-        watch = TokenWatch(credited) if state.plan.recipe.records.tokens else None
+        watch = self._watch(episodes, credited)
         objective = Objective(self.algorithm.loss, settings.average, settings.regularised, staleness, watch)
         warming = critic is not None and state.step_index < critic.warmup
         metrics: dict[str, float] = {}
@@ -148,6 +148,8 @@ class Learning:
         groups = [] if warming else self._sharing(batches)
         for stepped in _at_once(groups, lambda group: group[0].step_together(group, given, objective)):
             found |= stepped
+        if watch is not None:
+            watch.write()
         for name, batch in batches.items():
             learner = state.learners[name]
             state.guards.gate(name, found[name], learner.rounded)
@@ -157,6 +159,14 @@ class Learning:
         if self.state_critic is not None:
             metrics |= self.state_critic.learn(credit.lines(episodes))
         return metrics
+
+    def _watch(self, episodes: Sequence[Episode], credited: Credit) -> TokenWatch | None:
+        """Watches the tokens of the episodes that are recorded; None if there are none."""
+        if not self.state.plan.recipe.records.tokens:
+            return None
+        recorded = self.state.records.chosen(episodes)
+        wanted = [s.id for e in recorded for t in e.turns if t.playout is None for s in t.samples]
+        return TokenWatch(credited, wanted) if wanted else None
 
     def _sharing(self, batches: Mapping[str, Batch]) -> list[list[Learner]]:
         """The learners that take this step and have credited examples, grouped by model."""

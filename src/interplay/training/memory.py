@@ -24,7 +24,7 @@ from interplay.config import AdapterSection, Optimizer, Recipe
 from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
-from interplay.models.device import device_of, dtype_of
+from interplay.models.device import device_of, dtype_of, wanted_device
 from interplay.models.load import blank, read_config
 from interplay.models.senses import KEPT_BYTES, family_of
 from interplay.models.shape import cache_shape
@@ -48,12 +48,13 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The needed bytes by purpose, and the memory of the device. `features` limits the kept pictures and sounds."""
+    """The needed bytes by purpose, and the memory of the device. `features` limits the kept pictures and sounds.
+    `available` is None if this machine has no such device; the cache, which takes a share of it, is then 0."""
 
     parts: dict[str, int]
     cache: int
     device: str
-    available: int
+    available: int | None
     features: int = 0
 
     @property
@@ -68,11 +69,15 @@ class MemoryEstimate:
             "pictures and sounds up to": self.features,
         }
         listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
+        if self.available is None:
+            return f"needs about {size_text(total)} of a GPU's memory, and more for its key-value cache ({listed})"
         return f"needs about {size_text(total)} of {size_text(self.available)} of {_place(self.device)} ({listed})"
 
     def refuse(self, plan: RunPlan) -> None:
         """Raise if the run cannot fit into memory. The error names values that would fit."""
-        if self.needed > self.available:
+        if self.available is None:
+            device_of(plan.recipe)  # raises, and says which device is missing
+        elif self.needed > self.available:
             listed = ", ".join(f"{name} {size_text(n)}" for name, n in self.parts.items() if n)
             raise ConfigError(
                 f"the run needs about {size_text(self.needed)} without a key-value cache ({listed}), and "
@@ -106,7 +111,7 @@ class _Shape:
 def estimate(plan: RunPlan) -> MemoryEstimate:
     """Estimate the memory of a run, part by part."""
     recipe, train = plan.recipe, plan.recipe.train
-    device = device_of(recipe)
+    device = wanted_device(recipe)
     dtype = dtype_of(recipe, device)
     width = dtype.itemsize
     shapes = {base: _shape(base, recipe.seed, dtype) for base in _bases(plan)}
@@ -127,7 +132,7 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     available = _available(device)
     cache = 0
     for base in engines:
-        tokens, free = CPU_CACHE_TOKENS, available - parts["weights"] - cache
+        tokens, free = CPU_CACHE_TOKENS, (available or 0) - parts["weights"] - cache
         if device == "cuda":
             tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
         cache += tokens * shapes[base].cache
@@ -143,7 +148,7 @@ def _advice(plan: RunPlan) -> str:
         tokens = plan.recipe.train.micro_batch_tokens
         while tokens >= _LEAST:
             found = estimate(_changed(plan, {**change, "micro_batch_tokens": tokens}))
-            if found.needed <= found.available:
+            if found.available is not None and found.needed <= found.available:
                 keys = {**change, "micro_batch_tokens": tokens}
                 words = " ".join(f"train.{k}={str(v).lower()}" for k, v in keys.items())
                 return f"it would fit with {words} ({size_text(found.needed)})"
@@ -161,7 +166,7 @@ def _changed(plan: RunPlan, change: Mapping[str, Any]) -> RunPlan:
 
 def _add_shards(plan: RunPlan, shapes: dict[str, _Shape], dtype: torch.dtype, parts: dict[str, int]) -> None:
     """Sharded learners have weights of their own. On GPUs, each has its part of everything that is trained."""
-    devices = plan.recipe.cluster.learners if device_of(plan.recipe) == "cuda" else 1
+    devices = plan.recipe.cluster.learners if wanted_device(plan.recipe) == "cuda" else 1
     bases = {plan.recipe.policies[name].base for name in plan.trainable}
     whole = {"shards": sum(dtype.itemsize * shapes[base].count for base in bases)}
     for part in ("masters", "optimiser", "gradients"):
@@ -339,9 +344,9 @@ def peak_bytes() -> int:
     return used if sys.platform == "darwin" else used * 1024
 
 
-def _available(device: str) -> int:
+def _available(device: str) -> int | None:
     if device == "cuda":
-        return int(torch.cuda.mem_get_info()[1])
+        return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
     if limit.is_file() and (text := limit.read_text().strip()).isdecimal():

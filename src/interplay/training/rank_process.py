@@ -104,8 +104,8 @@ class RankWorker:
         metrics = step([self.learners[name] for name in examples], examples, objective)
         return Stepped(metrics, self._written)
 
-    def imitate(self, name: str, examples: Sequence[Example]) -> float:
-        return self.learners[name].imitate(examples)
+    def imitate(self, name: str, examples: Sequence[Example], lr: float | None = None) -> float:
+        return self.learners[name].imitate(examples, lr)
 
     def reset_optimizer(self, name: str, lr: float) -> None:
         self.learners[name].reset_optimizer(lr)

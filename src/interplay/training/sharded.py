@@ -97,8 +97,8 @@ class ShardedLearner:
                     learner.written()
         return done.metrics
 
-    def imitate(self, examples: Sequence[Example]) -> float:
-        return self.group.ask("imitate", self.name, examples)
+    def imitate(self, examples: Sequence[Example], lr: float | None = None) -> float:
+        return self.group.ask("imitate", self.name, examples, lr)
 
     def reset_optimizer(self, lr: float) -> None:
         self.lr = lr
