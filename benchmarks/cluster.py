@@ -135,10 +135,8 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
         print(f"{name}: {found[name]}", flush=True)
     first = found["1 worker"]
     print(f"{machine()}; one run an arm, means over {args.steps} steps of {TASKS * GROUP} episodes")
-    print(
-        "Episodes per second, and in brackets compared with 1 worker. The last two columns divide by CPU seconds of the"
-    )
-    print("worker that used most, so other programs on the machine change them little; they leave out all waiting.\n")
+    print("Episodes per second; in brackets, compared with 1 worker. The last two columns divide by the CPU seconds of")
+    print("the worker that used most. Other programs on the machine change these little, and waiting does not count.\n")
     columns = {
         "episodes_per_second": "episodes/s",
         "without_engine": "without the engine's time",
