@@ -15,6 +15,12 @@ def device_of(recipe: Recipe) -> str:
     return device
 
 
+def limit_memory(recipe: Recipe, device: str) -> None:
+    """Let this process take no more of the GPU's memory than `memory.share`, so that other runs can use the rest."""
+    if device == "cuda" and recipe.memory.share < 1:
+        torch.cuda.set_per_process_memory_fraction(recipe.memory.share)
+
+
 def dtype_of(recipe: Recipe, device: str) -> torch.dtype:
     if recipe.dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32

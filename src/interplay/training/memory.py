@@ -1,10 +1,10 @@
 """Estimate the memory that a run needs before it starts, and explain errors when memory runs out anyway.
 
 Models are built on torch's `meta` device, which has shapes but no data. Parameters are counted exactly, and the memory
-that a forward pass keeps for its backward pass is measured by running one. The engine chooses the size of the key-value
-cache: a share of the free memory on a GPU; on a CPU, memory is taken only as it is used. So the cache is reported, but
-a run is never refused because of it. The same holds for the features of pictures and sounds, which a model that sees or
-hears keeps up to a limit.
+that a forward pass keeps for its backward pass is measured by running one. On a GPU the engine makes its key-value
+cache as large as the run can use, and takes at most a quarter of the free memory (`engines/local/room.py`); on a CPU,
+memory is taken only as it is used. So the cache is reported, but a run is never refused because of it. The same holds
+for the features of pictures and sounds, which a model that sees or hears keeps up to a limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from interplay.config import AdapterSection, Optimizer, Recipe
-from interplay.engines.engine import CPU_CACHE_TOKENS, GPU_CACHE_SHARE, MAX_RUNNING
+from interplay.engines.engine import CPU_CACHE_TOKENS
 from interplay.errors import ConfigError, ResourceError
 from interplay.models.adapter import sizes
 from interplay.models.device import device_of, dtype_of
@@ -29,6 +29,7 @@ from interplay.models.load import blank, read_config
 from interplay.models.senses import KEPT_BYTES, family_of
 from interplay.models.shape import cache_shape
 from interplay.models.stacked import layers
+from interplay.rollout.in_flight import cache_room
 from interplay.seats import FromLeague, RunPlan, Snapshot
 from interplay.training.activations import saved_bytes
 from interplay.training.logits import CPU_LOGITS, GPU_LOGITS
@@ -48,27 +49,34 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The needed bytes by purpose, and the memory of the device. `features` limits the kept pictures and sounds."""
+    """The needed bytes by purpose, and the memory of the device that the run may take. `features` limits the kept
+    pictures and sounds. `why` says why the cache has its size."""
 
     parts: dict[str, int]
     cache: int
     device: str
     available: int
     features: int = 0
+    why: str = ""
 
     @property
     def needed(self) -> int:
         return sum(self.parts.values())
 
+    @property
+    def total(self) -> int:
+        """With the cache and the features."""
+        return self.needed + self.cache + self.features
+
     def __str__(self) -> str:
-        total = self.needed + self.cache + self.features
         parts = {
             **self.parts,
             "key-value cache up to" if self.device == "cpu" else "key-value cache": self.cache,
             "pictures and sounds up to": self.features,
         }
         listed = ", ".join(f"{name} {size_text(n)}" for name, n in parts.items() if n)
-        return f"needs about {size_text(total)} of {size_text(self.available)} of {_place(self.device)} ({listed})"
+        needs = f"needs about {size_text(self.total)} of {size_text(self.available)} of {_place(self.device)}"
+        return f"{needs} ({listed})" + (f"; the cache is {self.why}" if self.why else "")
 
     def refuse(self, plan: RunPlan) -> None:
         """Raise if the run cannot fit into memory. The error names values that would fit."""
@@ -124,15 +132,16 @@ def estimate(plan: RunPlan) -> MemoryEstimate:
     parts["logits"] = _LOGITS_CPU * _FP32 * at_once if device == "cpu" else (_FP32 + width) * min(logits, GPU_LOGITS)
     if train.shard == "fsdp":
         _add_shards(plan, shapes, dtype, parts)
-    available = _available(device)
-    cache = 0
+    available = int(recipe.memory.share * _available(device))
+    cache, why, room = 0, "", cache_room(recipe)
     for base in engines:
-        tokens, free = CPU_CACHE_TOKENS, available - parts["weights"] - cache
+        tokens = CPU_CACHE_TOKENS
         if device == "cuda":
-            tokens = min(int(GPU_CACHE_SHARE * max(0, free)) // shapes[base].cache, MAX_RUNNING * shapes[base].context)
+            free = available - parts["weights"] - cache
+            tokens, why = room.size(free, shapes[base].cache, shapes[base].context)
         cache += tokens * shapes[base].cache
     features = KEPT_BYTES * sum(shapes[base].perceives for base in engines)
-    return MemoryEstimate(parts, cache, device, available, features)
+    return MemoryEstimate(parts, cache, device, available, features, why)
 
 
 def _advice(plan: RunPlan) -> str:
@@ -324,6 +333,13 @@ def short_of_memory(plan: RunPlan, error: object) -> ResourceError:
         f"interplay train RUN train.micro_batch_tokens={max(1, recipe.train.micro_batch_tokens // 2)} "
         f"rollout.concurrency={max(1, recipe.rollout.concurrency // 2)} --resume goes on from the newest checkpoint."
     )
+
+
+def memory_metrics(plan: RunPlan) -> dict[str, float]:
+    """The most memory that was used so far, and on a GPU also the estimate of it, with the cache. On a CPU, the two
+    cannot be compared: the process has Python and its libraries too."""
+    used = {"memory_gib": peak_bytes() / GiB}
+    return used | ({"memory_estimate_gib": estimate(plan).total / GiB} if device_of(plan.recipe) == "cuda" else {})
 
 
 def peak_bytes() -> int:
