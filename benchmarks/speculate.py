@@ -34,6 +34,7 @@ from interplay.models.load import load
 from interplay.types import Completion
 
 MODES = ("off", "on", "auto")
+WARM = {"cuda": 3, "cpu": 0}  # rounds that are not timed
 
 
 def questions(count: int) -> list[str]:
@@ -82,7 +83,7 @@ class Bench:
         """`batch` requests; with --group, every so many of them share a prompt."""
         sampling = Sampling(self.heat, self.args.new, self.stop)
         return [
-            Request((epoch, i), self.prompts[i // self.args.group], 1_000_003 * epoch + i, sampling)
+            Request((epoch, i), self.prompts[i // self.args.group], 1_000_003 * (epoch + 9) + i, sampling)
             for i in range(batch)
         ]
 
@@ -96,39 +97,50 @@ class Bench:
 
     def row(self, engines: dict[str, LocalEngine], batch: int, until: float) -> dict[str, Any]:
         """Time all modes with the same requests, several rounds, in turn."""
-        first = self.requests(batch, 0)
         learned = {}
         for mode, engine in engines.items():
-            serve(engine, first, self.device)  # also compiles what this batch needs
+            serve(engine, self.requests(batch, 0), self.device)
             if engine.speculation is not None:
                 learned[mode] = engine.speculation.state_dict()
-        times, tokens = dict.fromkeys(MODES, 0.0), 0
+        for warm in range(WARM[self.device]):  # compiles and captures what these steps need
+            self._round(engines, batch, -1 - warm, learned)
         before = {m: e.stats() for m, e in engines.items()}
-        same = replies = rounds = 0
+        times, tokens = dict.fromkeys(MODES, 0.0), dict.fromkeys(MODES, 0)
+        same = rounds = 0
         while rounds < self.args.rounds and (rounds == 0 or time.monotonic() < until):
             rounds += 1
-            said: dict[str, list[Completion]] = {}
-            for mode, engine in engines.items():
-                engine.update(engine.version + 1)  # nothing is left in the prefix cache
-                if mode in learned:  # drafts of the first epoch alone
-                    fresh = Speculation(engine.speculation.mode, self.args.tokens)
-                    fresh.load_state_dict(learned[mode])
-                    fresh.drafted, fresh.accepted = engine.speculation.drafted, engine.speculation.accepted
-                    engine.speculation = fresh
-                seconds, said[mode] = serve(engine, self.requests(batch, rounds), self.device)
+            found = self._round(engines, batch, rounds, learned)
+            for mode, (seconds, said) in found.items():
                 times[mode] += seconds
-            tokens += sum(len(c.tokens) for c in said["off"])
-            replies += batch
-            same += sum(a.tokens == b.tokens for a, b in zip(said["off"], said["on"], strict=True))
-            assert self.device == "cuda" or same == replies, "in fp32 on a CPU, drafts change no token"
-        after = {m: e.stats() for m, e in engines.items()}
-        out: dict[str, Any] = {"batch": batch, "rounds": rounds, "identical": same / replies}
-        for mode in MODES:
-            drafted = after[mode].drafted_tokens - before[mode].drafted_tokens
-            right = after[mode].accepted_tokens - before[mode].accepted_tokens
-            out[mode] = {"tokens_per_second": tokens / times[mode], "ratio": times["off"] / times[mode]}
-            out[mode] |= {"drafted": drafted, "accepted": right, "per_reply": tokens / replies}
+                tokens[mode] += sum(len(c.tokens) for c in said)
+            same += sum(a.tokens == b.tokens for a, b in zip(found["off"][1], found["on"][1], strict=True))
+        assert self.device == "cuda" or same == batch * rounds, "in fp32 on a CPU, drafts change no token"
+        out: dict[str, Any] = {"batch": batch, "rounds": rounds, "identical": same / (batch * rounds)}
+        for mode, engine in engines.items():
+            drafted = engine.stats().drafted_tokens - before[mode].drafted_tokens
+            right = engine.stats().accepted_tokens - before[mode].accepted_tokens
+            speed = tokens[mode] / times[mode]
+            out[mode] = {
+                "tokens_per_second": speed,
+                "ratio": speed / out.get("off", {}).get("tokens_per_second", speed),
+            }
+            out[mode] |= {"drafted": drafted, "accepted": right, "tokens_per_reply": tokens[mode] / batch / rounds}
         return out
+
+    def _round(
+        self, engines: dict[str, LocalEngine], batch: int, epoch: int, learned: dict[str, Any]
+    ) -> dict[str, tuple[float, list[Completion]]]:
+        """Sample an epoch in every mode, with the drafts of the first epoch alone: the seconds, and the replies."""
+        found = {}
+        for mode, engine in engines.items():
+            engine.update(engine.version + 1)  # nothing is left in the prefix cache
+            if engine.speculation is not None:
+                fresh = Speculation(engine.speculation.mode, self.args.tokens)
+                fresh.load_state_dict(learned[mode])
+                fresh.drafted, fresh.accepted = engine.speculation.drafted, engine.speculation.accepted
+                engine.speculation = fresh
+            found[mode] = serve(engine, self.requests(batch, epoch), self.device)
+        return found
 
 
 def serve(engine: LocalEngine, wanted: list[Request], device: str) -> tuple[float, list[Completion]]:
